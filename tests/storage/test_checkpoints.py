@@ -14,7 +14,7 @@ from storage.meta_properties import MetaProperties, WrongDirectoryError
 FILES = OsFiles()
 
 
-def test_offsets(tmp_path: Path) -> None:
+def test_written_offsets_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     offsets = {TopicPartition("a", 0): 17, TopicPartition("b.c-d", 12): 0}
     checkpoints.write_offsets(FILES, str(path), offsets)
@@ -23,7 +23,7 @@ def test_offsets(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
 
 
-def test_leader_epochs(tmp_path: Path) -> None:
+def test_written_leader_epochs_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     entries = [EpochStart(10, 0), EpochStart(18, 1)]
     checkpoints.write_leader_epochs(FILES, str(path), entries)
@@ -33,7 +33,7 @@ def test_leader_epochs(tmp_path: Path) -> None:
     assert checkpoints.read_leader_epochs(FILES, str(path)) == []
 
 
-def test_partition_metadata(tmp_path: Path) -> None:
+def test_written_topic_id_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "partition.metadata"
     path.write_bytes(b"version: 0\ntopic_id: krjTCcBgSvyOjmyBm_Pb-g")
     topic_id = checkpoints.read_partition_metadata(FILES, str(path))
@@ -44,7 +44,7 @@ def test_partition_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_missing_and_empty_files_hold_nothing(tmp_path: Path, content: bytes | None) -> None:
+def test_missing_and_empty_files_have_no_entries(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "checkpoint"
     if content is not None:
         path.write_bytes(content)
@@ -71,7 +71,7 @@ MALFORMED_OFFSETS = {
 
 
 @pytest.mark.parametrize(("content", "line"), MALFORMED_OFFSETS.items())
-def test_malformed_offsets(tmp_path: Path, content: bytes, line: str) -> None:
+def test_malformed_offsets_are_rejected_with_their_line(tmp_path: Path, content: bytes, line: str) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     path.write_bytes(content)
     with pytest.raises(MalformedCheckpointError, match=f"replication-offset-checkpoint {line}"):
@@ -79,7 +79,7 @@ def test_malformed_offsets(tmp_path: Path, content: bytes, line: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"0\n1\n5\n", b"0\n2\n5 0\n4 9\n", b"0\n2\n5 9\n6 9\n", b"0\n1\n5 0 0\n"])
-def test_malformed_leader_epochs(tmp_path: Path, content: bytes) -> None:
+def test_malformed_leader_epochs_are_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "epochs"
     path.write_bytes(content)
     with pytest.raises(MalformedCheckpointError, match="epochs line"):
@@ -89,14 +89,14 @@ def test_malformed_leader_epochs(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     "content", [b"version: 1\ntopic_id: x", b"version: 0\n", b"version: 0\ntopic_id: short", bytes(9)]
 )
-def test_malformed_partition_metadata(tmp_path: Path, content: bytes) -> None:
+def test_malformed_partition_metadata_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "partition.metadata"
     path.write_bytes(content)
     with pytest.raises(MalformedCheckpointError, match=r"partition\.metadata"):
         checkpoints.read_partition_metadata(FILES, str(path))
 
 
-def test_meta_properties(tmp_path: Path) -> None:
+def test_meta_properties_are_read_back_and_verified(tmp_path: Path) -> None:
     path = str(tmp_path / "meta.properties")
     assert meta_properties.read(FILES, path) is None
     meta_properties.write(FILES, path, MetaProperties(3, "7ym0r3ycTc-XAnwnQmXzjg"))
@@ -118,7 +118,7 @@ def test_meta_properties(tmp_path: Path) -> None:
         "version=0\nbroker.id=1\n",
     ],
 )
-def test_meta_properties_that_say_nothing(tmp_path: Path, text: str) -> None:
+def test_incomplete_meta_properties_are_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "meta.properties"
     path.write_text(text)
     with pytest.raises(WrongDirectoryError, match=r"meta\.properties"):

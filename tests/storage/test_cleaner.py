@@ -44,7 +44,7 @@ def broker(tmp_path: Path) -> Broker:
     ("topic", "delete_retention_ms", "second_pass_ms"),
     [("golden-compact", DAY_MS, 1795229387691), ("golden-compact-nodelete", 0, 1795229387714)],
 )
-def test_two_passes_make_the_bytes_that_kafka_made(
+def test_two_passes_write_the_same_bytes_as_kafka(
     tmp_path: Path, topic: str, delete_retention_ms: int, second_pass_ms: int
 ) -> None:
     golden = LOGS / f"{topic}-0"
@@ -100,7 +100,7 @@ def _put_golden_tail(log: Log, golden: Path) -> None:
 
 @pytest.mark.parametrize("memory", [1 << 20, 24 * 12])
 @pytest.mark.parametrize("seed", range(6))
-def test_passes_keep_the_newest_of_each_key_in_order(tmp_path: Path, seed: int, memory: int) -> None:
+def test_passes_keep_the_newest_record_of_each_key_in_order(tmp_path: Path, seed: int, memory: int) -> None:
     random = Random(seed)
     broker = Broker(tmp_path, memory=memory)
     log = broker.log()
@@ -141,7 +141,7 @@ def test_passes_keep_the_newest_of_each_key_in_order(tmp_path: Path, seed: int, 
     assert kept_in(Broker(tmp_path).log()) == found
 
 
-def test_nothing_goes_before_what_replaces_it_is_on_the_disk(tmp_path: Path) -> None:
+def test_newer_record_is_synced_before_the_older_one_is_removed(tmp_path: Path) -> None:
     files = FaultyFiles()
     broker = Broker(tmp_path)
     log = broker.log()
@@ -160,7 +160,7 @@ def test_nothing_goes_before_what_replaces_it_is_on_the_disk(tmp_path: Path) -> 
     assert not [call for call in files.calls if call.startswith("rename")]
 
 
-def test_gaps_are_read_over_and_the_end_stays(broker: Broker) -> None:
+def test_pass_over_gaps_ends_at_the_end_of_the_last_segment(broker: Broker) -> None:
     log = broker.log()
     for number in range(40):
         append(log, keyed(("same", str(number))))
@@ -175,7 +175,7 @@ def test_gaps_are_read_over_and_the_end_stays(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_map_that_is_too_small_leads_to_the_same_in_several_passes(tmp_path: Path, seed: int) -> None:
+def test_several_passes_with_a_small_map_equal_one_with_a_large_map(tmp_path: Path, seed: int) -> None:
     finals, passes = [], []
     for memory in (1 << 20, 24 * 20, 24 * 4):
         random = Random(seed)
@@ -216,7 +216,7 @@ def legacy(magic: int, first_offset: int, *pairs: tuple[str, str | None], codec:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
-def test_formats_and_codecs_mixed(tmp_path: Path, codec: Compression) -> None:
+def test_passes_keep_the_newest_record_in_mixed_formats_and_codecs(tmp_path: Path, codec: Compression) -> None:
     directory = tmp_path / "topic-0"
     directory.mkdir()
     content = legacy(0, 0, ("a", "0"), ("b", "1"), ("c", "2"), codec=codec)
@@ -250,7 +250,7 @@ def test_formats_and_codecs_mixed(tmp_path: Path, codec: Compression) -> None:
 
 
 @pytest.mark.parametrize(("days_between", "is_gone"), [(1, True), (0.9, False)])
-def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(
+def test_tombstones_of_old_formats_expire_by_the_age_of_their_segment(
     tmp_path: Path, days_between: float, is_gone: bool
 ) -> None:
     directory = tmp_path / "topic-0"
@@ -286,7 +286,7 @@ def legacy_kept(path: Path) -> Kept:
 # Tombstones
 
 
-def test_tombstones_are_stamped_first_and_go_after_their_horizon(broker: Broker) -> None:
+def test_first_pass_sets_the_delete_horizon_and_a_later_one_removes_tombstones(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "1"), ("b", "2")))
     append(log, keyed(("a", None)))
@@ -310,7 +310,7 @@ def test_tombstones_are_stamped_first_and_go_after_their_horizon(broker: Broker)
 # Transactions and producers
 
 
-def test_aborted_data_goes_and_markers_stay_until_it_is_gone(broker: Broker) -> None:
+def test_aborted_data_is_removed_before_its_marker(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "old")))
     append(log, keyed(("a", "aborted"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
@@ -334,7 +334,7 @@ def test_aborted_data_goes_and_markers_stay_until_it_is_gone(broker: Broker) -> 
     ).is_duplicate
 
 
-def test_an_open_transaction_holds_the_cleaner_back(broker: Broker) -> None:
+def test_records_from_an_open_transaction_on_are_not_cleaned(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "1")))
     append(log, keyed(("a", "2"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
@@ -346,7 +346,7 @@ def test_an_open_transaction_holds_the_cleaner_back(broker: Broker) -> None:
     assert kept_in(log) == [(1, b"a", b"2")]
 
 
-def test_a_producers_earlier_abort_does_not_make_later_data_useless(broker: Broker) -> None:
+def test_earlier_abort_of_a_producer_keeps_its_later_data(broker: Broker) -> None:
     log = broker.log()
     fields: dict[str, object] = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
     append(log, keyed(("a", "aborted"), base_sequence=0, **fields))
@@ -383,7 +383,7 @@ def read_committed(log: Log) -> Kept:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_transactions_read_committed_are_the_same_before_and_after(tmp_path: Path, seed: int) -> None:
+def test_read_committed_returns_the_same_keys_before_and_after_a_pass(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     broker = Broker(tmp_path)
     log = broker.log()
@@ -447,7 +447,7 @@ def _assert_same_to_a_reader(before: Kept, after: Kept) -> None:
 # What is cleaned
 
 
-def test_the_active_segment_and_young_ones_stay_whole(tmp_path: Path) -> None:
+def test_active_segment_and_segments_within_min_lag_are_not_cleaned(tmp_path: Path) -> None:
     config = log_config(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0, min_compaction_lag_ms=1000)
     broker = Broker(tmp_path)
     log = broker.log()
@@ -464,7 +464,7 @@ def test_the_active_segment_and_young_ones_stay_whole(tmp_path: Path) -> None:
     assert kept_in(log) == [(1, b"a", b"2"), (2, b"a", b"3")]
 
 
-def test_max_lag_forces_a_pass_below_the_ratio(broker: Broker) -> None:
+def test_log_beyond_max_lag_is_cleaned_below_the_ratio(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(*[(f"k{number}", "v" * 300) for number in range(10)]))
     commit_and_roll(log)
@@ -478,7 +478,7 @@ def test_max_lag_forces_a_pass_below_the_ratio(broker: Broker) -> None:
     assert broker.clean(NOW_MS + 5000)
 
 
-def test_the_checkpoint_says_where_to_go_on(tmp_path: Path, broker: Broker) -> None:
+def test_next_pass_begins_at_the_checkpointed_first_dirty_offset(tmp_path: Path, broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "1")))
     commit_and_roll(log)
@@ -492,7 +492,7 @@ def test_the_checkpoint_says_where_to_go_on(tmp_path: Path, broker: Broker) -> N
 # Aborted and failed passes
 
 
-def test_a_result_for_a_log_that_was_truncated_is_thrown_away(broker: Broker) -> None:
+def test_result_is_discarded_after_a_truncation_of_its_log(broker: Broker) -> None:
     log = broker.log()
     for number in range(3):
         append(log, keyed(("a", str(number))))
@@ -507,7 +507,7 @@ def test_a_result_for_a_log_that_was_truncated_is_thrown_away(broker: Broker) ->
     assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
 
-def test_a_damaged_log_is_left_alone_and_others_are_cleaned(broker: Broker) -> None:
+def test_damaged_log_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
     for name in (NAME, TopicPartition("other", 0)):
         log = broker.log(name)
         append(log, keyed(("a", "1")))
@@ -556,7 +556,7 @@ def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_a_pass_runs_in_a_process_of_its_own(broker: Broker, is_damaged: bool) -> None:
+def test_pass_runs_in_a_separate_process(broker: Broker, is_damaged: bool) -> None:
     log = broker.log()
     for number in range(3):
         append(log, keyed(("a", str(number))))
@@ -579,7 +579,7 @@ def test_a_pass_runs_in_a_process_of_its_own(broker: Broker, is_damaged: bool) -
 
 
 @pytest.mark.parametrize("rate", [50_000.0, 1_000_000.0])
-def test_a_pass_keeps_to_the_throttle(broker: Broker, monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+def test_pass_does_not_exceed_the_throttle(broker: Broker, monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
     """Reading for the map, reading and writing for the copy: all of it counts."""
     now_s = [0.0]
     monkeypatch.setattr(broker.files, "monotonic_s", lambda: now_s[0])
@@ -598,7 +598,7 @@ def test_a_pass_keeps_to_the_throttle(broker: Broker, monkeypatch: pytest.Monkey
     assert result.bytes_read + result.bytes_kept == pytest.approx(rate * now_s[0], rel=0.1)
 
 
-def test_a_batch_may_be_larger_than_the_buffers(broker: Broker) -> None:
+def test_batch_larger_than_the_buffers_is_cleaned(broker: Broker) -> None:
     log = broker.log()
     log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1 << 20))
     for number in range(3):
@@ -617,7 +617,7 @@ def test_a_batch_may_be_larger_than_the_buffers(broker: Broker) -> None:
         (70, b"\xff", "CRC"),
     ],
 )
-def test_damage_ends_a_pass_before_it_is_written_again(
+def test_pass_fails_before_a_damaged_batch_is_rewritten(
     broker: Broker, position: int, content: bytes, message: str
 ) -> None:
     log = broker.log()
@@ -635,7 +635,7 @@ def test_damage_ends_a_pass_before_it_is_written_again(
     assert not list(log.directory.glob("*" + names.CLEANED))
 
 
-def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(broker: Broker) -> None:
+def test_batch_that_keeps_all_records_is_copied_byte_for_byte(broker: Broker) -> None:
     log = broker.log()
     for codec in Compression:
         append(log, keyed((f"{codec}", "1"), (f"{codec}2", "2"), compression=codec))
@@ -645,7 +645,7 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(broker: Broker) -> N
     assert list(read_all(log)) == before
 
 
-def test_a_group_that_keeps_nothing_leaves_empty_files(broker: Broker) -> None:
+def test_segments_without_kept_records_become_one_empty_segment(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "v" * 3000)))
     append(log, keyed(("b", "v" * 3000)))
@@ -659,7 +659,7 @@ def test_a_group_that_keeps_nothing_leaves_empty_files(broker: Broker) -> None:
     assert [offset for offset, _, _ in kept_in(log)] == [2, 3]
 
 
-def test_a_stamped_batch_keeps_its_first_horizon(broker: Broker) -> None:
+def test_batch_with_a_delete_horizon_keeps_it(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", None)))
     commit_and_roll(log)
@@ -672,7 +672,7 @@ def test_a_stamped_batch_keeps_its_first_horizon(broker: Broker) -> None:
     assert read_header(content).delete_horizon_ms == NOW_MS + DAY_MS
 
 
-def test_throttle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttle_sleeps_to_keep_the_average_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     files = QuickFiles()
     monkeypatch.setattr(files, "sleep", slept.append)
@@ -682,5 +682,5 @@ def test_throttle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept == [pytest.approx(1.005, abs=0.1)]
 
 
-def test_batch_helper_is_keyed() -> None:
+def test_batch_helper_writes_keys() -> None:
     assert next(records(batch(1), size_max=100)).key == b"key"

@@ -352,5 +352,5 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_pass_does_what_dictionaries_do(tmp_path: Path, seed: int) -> None:
+def test_pass_keeps_the_same_records_as_a_model_with_dictionaries(tmp_path: Path, seed: int) -> None:
     live_a_life(tmp_path, seed)

@@ -4,13 +4,13 @@ from storage.cleaner import CleaningResult
 from storage.cleaning_metrics import CleanerMetrics, CleaningFigures
 
 
-def test_nothing_has_been_cleaned_yet() -> None:
+def test_metrics_are_zero_before_the_first_pass() -> None:
     figures = CleaningFigures()
     figures.picked(0, dirtiest_ratio=0.0, delay_ms_max=0, now_ms=1000)
     assert figures.at(1500) == CleanerMetrics(0, 0, 0, 0, 0, 500)
 
 
-def test_the_last_pass_of_each_worker_counts() -> None:
+def test_metrics_use_the_last_pass_of_each_worker() -> None:
     figures = CleaningFigures()
     figures.picked(0, dirtiest_ratio=0.2, delay_ms_max=90_000, now_ms=1000)
     figures.cleaned(0, CleaningResult(bytes_read=1000, bytes_kept=999, map_utilization=0.9, map_seconds=99))

@@ -29,7 +29,7 @@ CASES: dict[str, tuple[int | None, int, dict[str, int], tuple[int, int, int, int
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_cleanable_part(case: str) -> None:
+def test_cleanable_part_ends_at_the_first_segment_that_must_wait(case: str) -> None:
     checkpoint, log_start, changes, expected = CASES[case]
     limits = CompactionLimits(**{"last_stable_offset": 45, "min_lag_ms": 0, "max_lag_ms": NO_LIMIT} | changes)
     part = cleanable_part(LOG, checkpoint, log_start, limits, NOW_MS)
@@ -37,13 +37,13 @@ def test_cleanable_part(case: str) -> None:
 
 
 @pytest.mark.parametrize(("checkpoint", "ratio", "is_due"), [(20, 0.5, False), (20, 0.49, True), (40, 0.0, False)])
-def test_the_ratio_must_be_exceeded(checkpoint: int, ratio: float, is_due: bool) -> None:
+def test_log_is_due_only_above_the_dirty_ratio(checkpoint: int, ratio: float, is_due: bool) -> None:
     part = cleanable_part(LOG, checkpoint, 0, CompactionLimits(45, 0, NO_LIMIT), NOW_MS)
     assert part.is_due(ratio) is is_due
 
 
 @pytest.mark.parametrize(("max_lag_ms", "is_due"), [(7000, False), (6999, True)])
-def test_an_old_record_makes_it_due_whatever_the_ratio(max_lag_ms: int, is_due: bool) -> None:
+def test_log_with_an_overdue_record_is_due_at_any_ratio(max_lag_ms: int, is_due: bool) -> None:
     part = cleanable_part(LOG, 20, 0, CompactionLimits(45, 0, max_lag_ms), NOW_MS)
     assert part.is_due(1.0) is is_due
 
@@ -63,5 +63,5 @@ GROUPS: list[tuple[list[SourceSegment], list[list[int]]]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), GROUPS)
-def test_groups(given: list[SourceSegment], expected: list[list[int]]) -> None:
+def test_groups_fit_into_one_segment(given: list[SourceSegment], expected: list[list[int]]) -> None:
     assert [[segment.base_offset for segment in group] for group in groups_of(given, 100, 50)] == expected

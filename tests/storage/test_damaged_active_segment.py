@@ -73,7 +73,7 @@ def test_append_begins_a_segment_where_damage_hides_the_greatest_timestamp(tmp_p
     assert not failed
 
 
-def test_tail_of_a_failed_append_is_cut_before_the_damaged_segment_is_left(tmp_path: Path) -> None:
+def test_tail_of_a_failed_append_is_truncated_before_a_damaged_segment_rolls(tmp_path: Path) -> None:
     files = FaultyFiles()
     options, reports, failed = options_with_reports(files)
     log = filled(tmp_path, options)
@@ -105,7 +105,7 @@ def test_append_begins_a_segment_where_the_time_index_is_cut(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_failed_write_whose_tail_cannot_be_cut_takes_the_directory_offline(tmp_path: Path, error: int) -> None:
+def test_failed_write_whose_tail_cannot_be_truncated_takes_the_directory_offline(tmp_path: Path, error: int) -> None:
     """As in Kafka; the next start cuts the tail."""
     files = FaultyFiles()
     options, _, failed = options_with_reports(files)

@@ -50,7 +50,7 @@ def overwrite(log: Log, position: int) -> None:
     path.write_bytes(content)
 
 
-def test_a_batch_counts_once_for_each_way_to_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_batch_counts_once_for_each_way_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damaged_batches, "_REMEMBERED_MAX", 3)
     counted = DamagedBatches()
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_a_batch_counts_once_for_each_way_to_meet_it(monkeypatch: pytest.MonkeyP
     assert counts(counted) == (4, 0, 1)
 
 
-def test_a_consumer_that_comes_back_to_a_damaged_batch_is_one_count(tmp_path: Path) -> None:
+def test_repeated_reads_of_a_damaged_batch_count_once(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = filled(manager)
     overwrite(log, 5 * SIZE + 8)
@@ -73,7 +73,7 @@ def test_a_consumer_that_comes_back_to_a_damaged_batch_is_one_count(tmp_path: Pa
     assert counts(manager.damaged_batches) == (1, 0, 0)
 
 
-def test_an_index_that_lies_is_no_damaged_batch(tmp_path: Path) -> None:
+def test_wrong_index_entry_counts_no_damaged_batch(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = filled(manager)
     log.reconfigure(log_config(index_interval_bytes=1))
@@ -86,7 +86,7 @@ def test_an_index_that_lies_is_no_damaged_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [5 * SIZE + 8, 5 * SIZE + 100])
-def test_a_recovery_counts_the_batch_at_which_it_cuts(tmp_path: Path, position: int) -> None:
+def test_recovery_counts_the_batch_at_which_it_truncates(tmp_path: Path, position: int) -> None:
     manager = start(tmp_path)
     overwrite(filled(manager), position)
     manager.directories.unlock()
@@ -94,7 +94,7 @@ def test_a_recovery_counts_the_batch_at_which_it_cuts(tmp_path: Path, position: 
     assert counts(manager.damaged_batches) == (0, 1, 0)
 
 
-def test_a_cleaning_counts_the_batch_whose_crc_is_wrong(tmp_path: Path) -> None:
+def test_cleaning_counts_the_batch_with_a_wrong_crc(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     log = broker.log()
     append(log, keyed(("a", "1")))

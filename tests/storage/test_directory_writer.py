@@ -166,7 +166,7 @@ def test_slow_writes_within_a_second_make_a_directory_slow(
     assert offsets_in(slow.log) == list(range(count)), "all were written directly"
 
 
-def test_slow_writes_that_are_rare_do_not(tmp_path: Path) -> None:
+def test_rare_slow_writes_do_not_make_a_directory_slow(tmp_path: Path) -> None:
     slow = Slow(tmp_path, is_slow=False)
     slow.disk.write_s = 0.03
     for _ in range(10):
@@ -175,7 +175,7 @@ def test_slow_writes_that_are_rare_do_not(tmp_path: Path) -> None:
     assert not slow.writer.is_slow
 
 
-def test_without_a_thread_a_directory_is_never_slow(tmp_path: Path) -> None:
+def test_directory_without_a_thread_is_never_slow(tmp_path: Path) -> None:
     disk = Disk()
     disk.write_s = 1.0
     log = create_log(tmp_path, options=log_options(disk, writer=DirectoryWriter("/d", now_s=lambda: disk.now_s)))
@@ -184,7 +184,7 @@ def test_without_a_thread_a_directory_is_never_slow(tmp_path: Path) -> None:
     assert log.log_end_offset == 3
 
 
-def test_a_directory_is_fast_again_after_many_fast_writes_and_some_time(
+def test_slow_directory_is_fast_again_after_many_fast_writes_and_some_time(
     slow: Slow, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow.disk.now_s = 100
@@ -226,7 +226,7 @@ def test_one_slow_write_keeps_a_directory_slow(slow: Slow) -> None:
 # What nobody sees before it is written
 
 
-def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> None:
+def test_append_gets_its_offsets_when_planned_and_is_readable_when_written(slow: Slow) -> None:
     log = slow.log
     results = [append(log, batch(2)) for _ in range(3)]
     assert [result.first_offset for result in results] == [0, 2, 4]
@@ -246,7 +246,7 @@ def test_an_append_is_numbered_at_once_and_readable_when_written(slow: Slow) -> 
 
 
 @pytest.mark.parametrize("may_take_long", [True, False])
-def test_every_append_is_planned_while_the_directory_is_slow(slow: Slow, may_take_long: bool) -> None:
+def test_every_append_to_a_slow_directory_is_planned(slow: Slow, may_take_long: bool) -> None:
     log = slow.log
     for offset, records in enumerate((batch(1), batch(1, compression=Compression.GZIP))):
         result = log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
@@ -257,7 +257,7 @@ def test_every_append_is_planned_while_the_directory_is_slow(slow: Slow, may_tak
     assert offsets_in(log) == [0, 1]
 
 
-def test_a_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
+def test_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
     log = slow.log
     append(log, batch(1, producer_id=7, sequence=0))
     broken = batch(1)
@@ -275,7 +275,7 @@ def test_a_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
     assert offsets_in(log) == [0, 1]
 
 
-def test_the_caller_may_use_its_buffer_again(slow: Slow) -> None:
+def test_planned_append_copies_the_buffer_of_the_caller(slow: Slow) -> None:
     records = batch(1)
     append(slow.log, records)
     expected = bytes(records)
@@ -285,7 +285,7 @@ def test_the_caller_may_use_its_buffer_again(slow: Slow) -> None:
     assert stored == expected
 
 
-def test_a_repeated_batch_that_waits_gets_its_first_answer_and_is_not_written_again(slow: Slow) -> None:
+def test_duplicate_of_a_planned_batch_returns_the_first_result_and_is_not_written(slow: Slow) -> None:
     first = append(slow.log, batch(1, producer_id=7, sequence=0))
     again = append(slow.log, batch(1, producer_id=7, sequence=0))
     assert (first.last_offset, again.last_offset, again.is_duplicate) == (0, 0, True)
@@ -297,7 +297,7 @@ def test_a_repeated_batch_that_waits_gets_its_first_answer_and_is_not_written_ag
     assert offsets_in(slow.log) == [0, 1]
 
 
-def test_an_aborted_transaction_is_stable_only_with_its_index_entry(slow: Slow) -> None:
+def test_aborted_transaction_is_stable_only_after_its_index_entry_is_written(slow: Slow) -> None:
     log = slow.log
     append(log, batch(1, producer_id=7, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 7))
@@ -313,7 +313,7 @@ def test_an_aborted_transaction_is_stable_only_with_its_index_entry(slow: Slow) 
     assert [entry.last_offset for entry in log.aborted_transactions(0, 2)] == [1]
 
 
-def test_only_what_is_written_is_synced(slow: Slow) -> None:
+def test_flush_covers_only_written_batches(slow: Slow) -> None:
     append(slow.log, batch(1))
     append(slow.log, batch(1))
     slow.thread.step()
@@ -324,7 +324,7 @@ def test_only_what_is_written_is_synced(slow: Slow) -> None:
 # Failures
 
 
-def test_a_failed_write_takes_the_directory_offline_with_all_that_waits(slow: Slow) -> None:
+def test_failed_write_takes_the_directory_offline_and_fails_the_pending_writes(slow: Slow) -> None:
     append(slow.log, batch(1))
     slow.thread.run()
     slow.disk.errors.append(errno.EIO)
@@ -340,7 +340,7 @@ def test_a_failed_write_takes_the_directory_offline_with_all_that_waits(slow: Sl
     assert slow.reload().log_end_offset == 1
 
 
-def test_a_shortage_is_tried_again_before_all_that_waits(slow: Slow) -> None:
+def test_write_that_met_a_shortage_is_repeated_before_the_pending_writes(slow: Slow) -> None:
     slow.disk.errors.extend([errno.ENOMEM, errno.EMFILE])
     for _ in range(3):
         append(slow.log, batch(1))
@@ -350,7 +350,7 @@ def test_a_shortage_is_tried_again_before_all_that_waits(slow: Slow) -> None:
     assert offsets_in(slow.log) == [0, 1, 2]
 
 
-def test_a_shortage_without_end_takes_the_log_alone_out_of_service(slow: Slow) -> None:
+def test_lasting_shortage_takes_only_its_log_offline(slow: Slow) -> None:
     slow.disk.errors.extend([errno.ENOMEM] * 2000)
     append(slow.log, batch(1))
     append(slow.log, batch(1))
@@ -360,7 +360,7 @@ def test_a_shortage_without_end_takes_the_log_alone_out_of_service(slow: Slow) -
     assert slow.damage
 
 
-def test_a_log_that_went_offline_writes_nothing_more(slow: Slow) -> None:
+def test_offline_log_stores_no_pending_write(slow: Slow) -> None:
     append(slow.log, batch(1))
     append(slow.log, batch(1))
     slow.thread.step()
@@ -372,7 +372,7 @@ def test_a_log_that_went_offline_writes_nothing_more(slow: Slow) -> None:
 # What else changes the files of a log
 
 
-def test_nothing_changes_a_log_while_it_is_written(slow: Slow) -> None:
+def test_changes_of_a_log_wait_for_its_write_in_progress(slow: Slow) -> None:
     log = slow.log
     append(log, batch(1))
     slow.thread.run()
@@ -396,7 +396,7 @@ def test_nothing_changes_a_log_while_it_is_written(slow: Slow) -> None:
     assert offsets_in(log) == [0, 1]
 
 
-def test_a_change_is_made_between_two_writes(slow: Slow) -> None:
+def test_change_of_a_log_runs_between_two_writes(slow: Slow) -> None:
     log = slow.log
     for _ in range(4):
         append(log, batch(1))
@@ -421,7 +421,7 @@ def test_a_change_is_made_between_two_writes(slow: Slow) -> None:
     assert [offset for offset, _ in read_all(slow.reload())] == [0, 1, 2, 3]
 
 
-def test_an_epoch_that_begins_during_a_write_ends_the_one_before_where_its_own_records_begin(slow: Slow) -> None:
+def test_epoch_that_begins_during_a_write_starts_at_its_own_first_record(slow: Slow) -> None:
     log = slow.log
     append(log, batch(1))
     append(log, batch(1))
@@ -434,7 +434,7 @@ def test_an_epoch_that_begins_during_a_write_ends_the_one_before_where_its_own_r
     assert log.leader_epochs.entries == ((0, 0), (1, 2))
 
 
-def test_a_snapshot_of_a_roll_knows_nothing_of_what_is_planned_behind_it(slow: Slow) -> None:
+def test_snapshot_of_a_roll_excludes_appends_planned_after_it(slow: Slow) -> None:
     log = slow.log
     for sequence in range(8):
         append(log, batch(1, size=60, producer_id=7, sequence=sequence))
@@ -452,7 +452,7 @@ def test_a_snapshot_of_a_roll_knows_nothing_of_what_is_planned_behind_it(slow: S
         assert (loaded.offset, entry.batches[-1].last_offset) == (base_offset, base_offset - 1)
 
 
-def test_a_drain_ends_when_all_is_written_and_keeps_producers_waiting(slow: Slow) -> None:
+def test_drain_ends_when_all_is_written_and_refuses_producers_until_then(slow: Slow) -> None:
     log = slow.log
     append(log, batch(1))
     append(log, batch(1))
@@ -472,7 +472,7 @@ def test_a_drain_ends_when_all_is_written_and_keeps_producers_waiting(slow: Slow
     assert len(told) == 3
 
 
-def test_producers_wait_when_too_much_is_pending(slow: Slow) -> None:
+def test_producers_wait_while_too_many_bytes_are_pending(slow: Slow) -> None:
     log = slow.log
     told: list[int] = []
     while log.planned.has_room:
@@ -503,7 +503,7 @@ class Pending:
 # Histories
 
 
-def test_a_slow_log_becomes_what_a_fast_one_is(tmp_path: Path) -> None:
+def test_slow_and_fast_directory_end_with_the_same_log(tmp_path: Path) -> None:
     """Whatever the order of planning, writing and changes: the same files, and the same state after a crash."""
     for seed in range(15):
         random = Random(seed)
@@ -564,7 +564,7 @@ def state_of(log: Log) -> list[object]:
     ]
 
 
-def test_a_crash_finds_what_was_written_and_nothing_else(tmp_path: Path) -> None:
+def test_crash_keeps_exactly_the_written_batches(tmp_path: Path) -> None:
     """Whatever is the last call that reaches the disk."""
     for number in range(10_000):
         directory = tmp_path / str(number)
@@ -617,7 +617,7 @@ class Manager:
         return created(self.manager, topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
 
-def test_the_logs_of_a_directory_take_turns_and_write_at_once_what_waits(tmp_path: Path) -> None:
+def test_logs_of_a_slow_directory_alternate_and_join_their_pending_batches(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     logs = [over.log(topic) for topic in "abc"]
     for log in [*logs, *reversed(logs), *logs]:
@@ -629,7 +629,7 @@ def test_the_logs_of_a_directory_take_turns_and_write_at_once_what_waits(tmp_pat
     assert over.manager.has_slow_directory
 
 
-def test_a_write_is_not_joined_beyond_what_an_index_can_do_without(slow: Slow) -> None:
+def test_joined_write_is_limited_to_the_bytes_of_one_index_entry(slow: Slow) -> None:
     slow.log.reconfigure(log_config(segment_bytes=1 << 20))
     append(slow.log, batch(1))
     for _ in range(5):
@@ -639,7 +639,7 @@ def test_a_write_is_not_joined_beyond_what_an_index_can_do_without(slow: Slow) -
     assert offsets_in(slow.log) == list(range(6))
 
 
-def test_a_log_that_is_deleted_while_it_is_written_frees_its_name_afterwards(tmp_path: Path) -> None:
+def test_log_deleted_during_a_write_frees_its_name_after_the_write(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     log = over.log("a")
     append(log, batch(1))
@@ -657,7 +657,7 @@ def test_a_log_that_is_deleted_while_it_is_written_frees_its_name_afterwards(tmp
     assert not over.manager.directories[0].is_offline
 
 
-def test_a_stop_waits_until_all_is_written(tmp_path: Path) -> None:
+def test_stop_waits_until_all_is_written(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     logs = [over.log(topic) for topic in "ab"]
     for log in logs:
@@ -685,14 +685,14 @@ def load_log_of(directory: Path, topic: str) -> int:
     return log.log_end_offset
 
 
-def test_a_stop_before_all_is_written_is_not_called_clean(tmp_path: Path) -> None:
+def test_stop_before_all_is_written_leaves_no_clean_marker(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     append(over.log("a"), batch(1))
     over.manager.close(NOW_MS)
     assert not (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
 
 
-def test_retention_takes_its_turn_between_writes(tmp_path: Path) -> None:
+def test_retention_runs_between_two_writes(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     log = over.log("a")
     log.reconfigure(log_config(segment_bytes=400, retention_ms=1000, file_delete_delay_ms=0))

@@ -44,7 +44,7 @@ def kernel(tmp_path: Path) -> Kernel:
     return Kernel(tmp_path)
 
 
-def test_many_is_more_than_half_of_where_the_kernel_begins(kernel: Kernel) -> None:
+def test_pages_are_many_above_half_of_the_kernels_threshold(kernel: Kernel) -> None:
     pages = DirtyPages(kernel.root)
     answers = []
     for count in (0, 499, 500, 501, 5000, 10):
@@ -65,7 +65,7 @@ def test_many_is_more_than_half_of_where_the_kernel_begins(kernel: Kernel) -> No
     ],
 )
 @pytest.mark.parametrize("group", [GROUP, "system.slice", ""])
-def test_a_cgroup_has_a_limit_of_its_own_or_of_one_above(
+def test_cgroup_is_limited_by_itself_or_by_an_ancestor(
     kernel: Kernel, group: str, limits: dict[str, str], many_from: int
 ) -> None:
     kernel.limit(GROUP, max="max", high="max")
@@ -76,13 +76,13 @@ def test_a_cgroup_has_a_limit_of_its_own_or_of_one_above(
         assert pages.are_many() == (size == many_from)
 
 
-def test_a_cgroup_without_a_limit_has_none(kernel: Kernel) -> None:
+def test_cgroup_without_a_limit_is_ignored(kernel: Kernel) -> None:
     kernel.limit(GROUP, max="max", high="max")
     kernel.group_has_dirty(GROUP, 1 << 40)
     assert not DirtyPages(kernel.root).are_many()
 
 
-def test_what_others_have_written_is_not_the_cgroups(kernel: Kernel) -> None:
+def test_dirty_pages_of_other_cgroups_are_not_counted(kernel: Kernel) -> None:
     kernel.limit(GROUP, max="40000")
     kernel.group_has_dirty(GROUP, 0)
     kernel.has_dirty(499, threshold=1000)
@@ -90,7 +90,7 @@ def test_what_others_have_written_is_not_the_cgroups(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(("ratio", "many_from"), [("5", 1001), ("0", 2001)])
-def test_the_ratio_of_the_machine_holds_for_a_cgroup(kernel: Kernel, ratio: str, many_from: int) -> None:
+def test_background_ratio_of_the_machine_applies_to_a_cgroup(kernel: Kernel, ratio: str, many_from: int) -> None:
     kernel.write("proc/sys/vm/dirty_background_ratio", ratio + "\n")
     kernel.limit(GROUP, max="40000")
     pages = DirtyPages(kernel.root)
@@ -100,18 +100,18 @@ def test_the_ratio_of_the_machine_holds_for_a_cgroup(kernel: Kernel, ratio: str,
 
 
 @pytest.mark.parametrize("name", ["milena-\u00e4", "..", "gone (deleted)"])
-def test_a_cgroup_may_have_any_name(kernel: Kernel, name: str) -> None:
+def test_cgroup_with_any_name_is_read(kernel: Kernel, name: str) -> None:
     kernel.write("proc/self/cgroup", f"0::/{name}\n")
     assert not DirtyPages(kernel.root).are_many()
 
 
-def test_a_kernel_that_tells_nothing_is_not_waited_for(tmp_path: Path) -> None:
+def test_pages_are_many_if_the_kernel_reports_nothing(tmp_path: Path) -> None:
     assert DirtyPages(tmp_path).are_many()
     Kernel(tmp_path).write("proc/vmstat", "nr_dirty 0\n")
     assert DirtyPages(tmp_path).are_many()
 
 
-def test_this_machine_tells(kernel: Kernel) -> None:
+def test_counts_of_this_machine_are_read(kernel: Kernel) -> None:
     told = Path("/proc/vmstat").read_text().splitlines()
     kernel.write("proc/vmstat", "\n".join("nr_dirty 0" if line.startswith("nr_dirty ") else line for line in told))
     assert not DirtyPages(kernel.root).are_many()

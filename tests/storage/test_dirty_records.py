@@ -10,7 +10,7 @@ from storage.offset_map import ENTRY_SIZE
 BATCHES = [[b"a", b"b", b"a"], [None, b"b"], [b"c"]]
 
 
-def test_newer_records_of_a_key_and_records_without_one_kill() -> None:
+def test_records_replaced_by_a_newer_one_or_without_a_key_are_dead() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
     assert [dirty.add(keys, [0]) for keys in BATCHES] == [3, 2, 1]
     assert dirty.states_of(0, 3) == bytes([DEAD, DEAD, LIVE])
@@ -19,7 +19,7 @@ def test_newer_records_of_a_key_and_records_without_one_kill() -> None:
     assert (dirty.mapped, dirty.without_key) == (6, 1)
 
 
-def test_a_record_that_nobody_needs_has_a_number_too() -> None:
+def test_skipped_record_has_a_number() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
     dirty.add([b"a"], [])
     dirty.skip(2)
@@ -30,7 +30,7 @@ def test_a_record_that_nobody_needs_has_a_number_too() -> None:
 @pytest.mark.parametrize("count_max", [1, 2, 3, 5, 1000])
 @pytest.mark.parametrize("slots", [2, 3, 5, 100])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_not_mapped_is_live(seed: int, slots: int, count_max: int) -> None:
+def test_unmapped_record_is_live(seed: int, slots: int, count_max: int) -> None:
     random = Random(seed)
     keys = [random.choice([None, b"a", b"b", b"c", b"d", b"e"]) for _ in range(20)]
     tombstones = [place for place in range(20) if random.random() < 0.3]
@@ -52,7 +52,7 @@ def test_what_was_not_mapped_is_live(seed: int, slots: int, count_max: int) -> N
     assert dirty.look_up(keys, tombstones, 0) == expected
 
 
-def test_an_older_record_is_dead_if_its_key_is_mapped() -> None:
+def test_record_before_the_dirty_part_is_dead_if_its_key_is_mapped() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
     dirty.add([b"a", b"c"], [])
     assert dirty.look_up([b"a", b"b", None, b"d"], [0, 1]) == bytes([DEAD, TOMBSTONE, DEAD, LIVE])
@@ -61,7 +61,7 @@ def test_an_older_record_is_dead_if_its_key_is_mapped() -> None:
     assert dirty.look_up([b"b", b"a", b"b", b"a", b"c"], [], -3) == bytes([LIVE, DEAD, LIVE, LIVE, LIVE])
 
 
-def test_a_record_behind_what_was_mapped_stays_though_it_has_no_key() -> None:
+def test_unmapped_record_without_a_key_is_live() -> None:
     dirty = DirtyRecords(100 * ENTRY_SIZE, 0.9)
     dirty.add([b"a"], [])
     assert dirty.look_up([None, b"a", None, b"b"], [1], 3) == bytes([LIVE] * 4)

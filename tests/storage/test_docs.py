@@ -34,7 +34,7 @@ def in_golden(base_offset: int, suffix: str, block: str) -> bool:
     return (GOLDEN / segment_file(base_offset, suffix)).read_bytes().startswith(content(block))
 
 
-def test_indexes_and_snapshot_are_those_of_a_log_that_kafka_wrote() -> None:
+def test_documented_indexes_and_snapshot_equal_those_that_kafka_wrote() -> None:
     for page, base_offset, suffix in (
         ("offset-index.md", 0, OFFSET_INDEX),
         ("time-index.md", 0, TIME_INDEX),
@@ -45,7 +45,7 @@ def test_indexes_and_snapshot_are_those_of_a_log_that_kafka_wrote() -> None:
         assert in_golden(base_offset, suffix, block), page
 
 
-def test_segment() -> None:
+def test_documented_segment_is_what_storage_writes() -> None:
     page = (FORMATS / "segment.md").read_text()
     cells = re.findall(r"^\| (\d+) \| `([0-9a-f]+)` \|", page, re.MULTILINE)
     assert len(cells) == 8
@@ -53,7 +53,7 @@ def test_segment() -> None:
         assert TWO_BATCHES[int(position) :].hex().startswith(text), position
 
 
-def test_files_of_a_log_directory(tmp_path: Path) -> None:
+def test_documented_files_of_a_log_directory_are_the_ones_written(tmp_path: Path) -> None:
     path, files = str(tmp_path / "file"), QuickFiles()
     _, meta, offsets, epochs, topic = blocks("log-directory.md")
     meta_properties.write(files, path, MetaProperties(1, "7ym0r3ycTc-XAnwnQmXzjg"))
@@ -67,7 +67,7 @@ def test_files_of_a_log_directory(tmp_path: Path) -> None:
     assert files.read_whole(path).decode() + "\n" == topic
 
 
-def test_compaction(tmp_path: Path) -> None:
+def test_documented_compaction_is_what_the_cleaner_does(tmp_path: Path) -> None:
     written, stamped, expired = map(content, blocks("compaction.md"))
     broker = Broker(tmp_path)
     log = broker.log()

@@ -32,7 +32,7 @@ def test_replace_leaves_the_old_or_the_new_content(tmp_path: Path) -> None:
     raise AssertionError("never came to its end")
 
 
-def test_an_open_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
+def test_open_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
     file = FILES.open(str(tmp_path / "x"), create=True)
     descriptor = file.descriptor
     os.fstat(descriptor)
@@ -42,7 +42,7 @@ def test_an_open_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
         os.fstat(descriptor)
 
 
-def test_a_reader_outlives_unlink_and_rename(tmp_path: Path) -> None:
+def test_open_file_is_readable_after_unlink_and_rename(tmp_path: Path) -> None:
     path = str(tmp_path / "x")
     file = FILES.open(path, create=True)
     FILES.write_all(file, b"content", 0)
@@ -51,7 +51,7 @@ def test_a_reader_outlives_unlink_and_rename(tmp_path: Path) -> None:
     assert FILES.read(file, 100, 0) == b"content"
 
 
-def test_cached_reads_take_what_is_there(tmp_path: Path) -> None:
+def test_cached_read_returns_the_bytes_in_the_page_cache(tmp_path: Path) -> None:
     file = FILES.open(str(tmp_path / "x"), create=True)
     FILES.write_all(file, b"0123456789", 0)
     buffer = bytearray(4)
@@ -61,7 +61,7 @@ def test_cached_reads_take_what_is_there(tmp_path: Path) -> None:
     assert FILES.read_cached_into(file, buffer, 100) == 0
 
 
-def test_a_slice_is_sent_and_read_as_it_was_found(tmp_path: Path) -> None:
+def test_slice_is_sent_and_read_unchanged_after_its_file_is_replaced(tmp_path: Path) -> None:
     content = bytes(range(256)) * 64
     path = tmp_path / "a"
     path.write_bytes(content)
@@ -85,7 +85,7 @@ def test_a_slice_is_sent_and_read_as_it_was_found(tmp_path: Path) -> None:
             piece.send(sending.fileno(), 0, 9000)
 
 
-def test_a_slice_of_a_file_that_was_cut_sends_what_is_left_and_never_passes_for_whole(tmp_path: Path) -> None:
+def test_slice_of_a_truncated_file_sends_the_rest_and_then_raises(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(1000))
     files = OsFiles()
@@ -100,7 +100,7 @@ def test_a_slice_of_a_file_that_was_cut_sends_what_is_left_and_never_passes_for_
         piece.read()
 
 
-def test_writeback_can_be_started(tmp_path: Path) -> None:
+def test_start_writeback_accepts_a_range(tmp_path: Path) -> None:
     file = FILES.open(str(tmp_path / "x"), create=True)
     FILES.write_all(file, bytes(10_000), 0)
     FILES.start_writeback(file, 0, 10_000)
@@ -109,7 +109,7 @@ def test_writeback_can_be_started(tmp_path: Path) -> None:
         FILES.start_writeback(file, 0, 1)
 
 
-def test_a_lock_excludes_a_second_one_in_the_same_process(tmp_path: Path) -> None:
+def test_second_lock_in_the_same_process_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / ".lock")
     held = FILES.lock(path)
     assert held is not None
@@ -118,7 +118,7 @@ def test_a_lock_excludes_a_second_one_in_the_same_process(tmp_path: Path) -> Non
     assert FILES.lock(path) is not None
 
 
-def test_listing_is_sorted_and_knows_sizes(tmp_path: Path) -> None:
+def test_directory_listing_is_sorted_and_has_sizes(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"12345")
     (tmp_path / "a").mkdir()
     listed = FILES.list_directory(str(tmp_path))
@@ -126,7 +126,7 @@ def test_listing_is_sorted_and_knows_sizes(tmp_path: Path) -> None:
     assert listed[1].size == 5
 
 
-def test_modification_times(tmp_path: Path) -> None:
+def test_modification_time_that_was_set_is_returned(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"")
     FILES.set_modified_ms(str(path), 1_700_000_000_123)
@@ -136,7 +136,7 @@ def test_modification_times(tmp_path: Path) -> None:
 # The double
 
 
-def test_unsynced_bytes_and_names_are_forgotten(tmp_path: Path) -> None:
+def test_power_cut_loses_unsynced_bytes_and_names(tmp_path: Path) -> None:
     root = tmp_path / "root"
     files = FaultyFiles()
     files.make_directory(str(root))
@@ -152,7 +152,7 @@ def test_unsynced_bytes_and_names_are_forgotten(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in root.iterdir()} == {"synced": b"first", "unsynced": b""}
 
 
-def test_the_named_call_fails_and_the_next_does_not(tmp_path: Path) -> None:
+def test_scheduled_call_fails_once(tmp_path: Path) -> None:
     files = FaultyFiles()
     file = files.open(str(tmp_path / "x"), create=True)
     files.fail_call(1, errno.ENOSPC)
@@ -163,7 +163,7 @@ def test_the_named_call_fails_and_the_next_does_not(tmp_path: Path) -> None:
     assert files.calls == ["create x", "write x", "write x"]
 
 
-def test_a_torn_write_leaves_its_beginning(tmp_path: Path) -> None:
+def test_torn_write_leaves_its_beginning(tmp_path: Path) -> None:
     files = FaultyFiles()
     file = files.open(str(tmp_path / "x"), create=True)
     files.crash_at(1, torn_bytes=3)
@@ -186,7 +186,7 @@ class Kernel:
 
 
 @pytest.mark.parametrize(("error", "syncs"), [(errno.ENOSYS, 1), (errno.EINVAL, 1), (errno.EIO, 0)])
-def test_a_writeback_that_cannot_be_asked_for_becomes_a_sync(
+def test_finish_writeback_falls_back_to_fdatasync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, syncs: int
 ) -> None:
     files = OsFiles()

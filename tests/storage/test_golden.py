@@ -127,7 +127,7 @@ def read_everything(log: Log) -> bytes:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_loaded_without_a_complaint(golden: Golden, directory: Path, is_clean: bool) -> None:
+def test_directory_of_kafka_loads_without_warnings(golden: Golden, directory: Path, is_clean: bool) -> None:
     damage = Damage()
     log = golden.load(directory, damage, is_clean=is_clean)
     assert damage.texts == []
@@ -136,7 +136,7 @@ def test_loaded_without_a_complaint(golden: Golden, directory: Path, is_clean: b
     assert log.topic_id is not None or golden.source.name.startswith("old")
 
 
-def test_every_offset_is_found(golden: Golden, directory: Path) -> None:
+def test_every_offset_written_by_kafka_is_read(golden: Golden, directory: Path) -> None:
     log = golden.load(directory, Damage(), is_clean=True)
     extents = [extent_at(content, 0, 0) for content in golden.batches()]
     for offset in range(log.log_start_offset, golden.end):
@@ -147,7 +147,7 @@ def test_every_offset_is_found(golden: Golden, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.keys() - RESTARTED_WITHIN_A_SEGMENT), indirect=True)
-def test_indexes_are_rebuilt_to_the_same_bytes(golden: Golden, directory: Path) -> None:
+def test_rebuilt_indexes_equal_those_of_kafka(golden: Golden, directory: Path) -> None:
     expected = {path.name: path.read_bytes() for path in golden.source.iterdir() if path.suffix in INDEXES}
     for name in expected:
         (directory / name).unlink()
@@ -156,7 +156,9 @@ def test_indexes_are_rebuilt_to_the_same_bytes(golden: Golden, directory: Path) 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_missing_indexes_are_rebuilt_on_any_start(golden: Golden, directory: Path, is_clean: bool) -> None:
+def test_missing_indexes_are_rebuilt_at_a_clean_and_an_unclean_start(
+    golden: Golden, directory: Path, is_clean: bool
+) -> None:
     for path in [path for path in directory.iterdir() if path.suffix in INDEXES]:
         path.unlink()
     log = golden.load(directory, Damage(), is_clean=is_clean)
@@ -171,7 +173,7 @@ def test_missing_indexes_are_rebuilt_on_any_start(golden: Golden, directory: Pat
 
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.keys() - CLEANED), indirect=True)
-def test_the_same_batches_make_the_same_directory(golden: Golden, tmp_path: Path) -> None:
+def test_appending_the_same_batches_writes_the_same_files_as_kafka(golden: Golden, tmp_path: Path) -> None:
     directory = tmp_path / golden.source.name
     log = log_opening.create(log_options(), str(directory), golden.name, golden.config, topic_id=None, now_ms=NOW_MS)
     for content in golden.batches():
@@ -195,7 +197,7 @@ def test_the_same_batches_make_the_same_directory(golden: Golden, tmp_path: Path
             assert ours[name] == content, name
 
 
-def test_producers_equal_those_of_the_snapshot(directory: Path, golden: Golden) -> None:
+def test_replayed_producers_equal_those_of_kafkas_snapshot(directory: Path, golden: Golden) -> None:
     clean = golden.load(directory, Damage(), is_clean=True).producers().producers
     for path in directory.glob("*.snapshot"):
         path.unlink()
@@ -211,7 +213,7 @@ def test_producers_equal_those_of_the_snapshot(directory: Path, golden: Golden) 
         )
 
 
-def test_aborted_transactions(tmp_path: Path) -> None:
+def test_aborted_transactions_equal_those_of_kafka(tmp_path: Path) -> None:
     golden = GOLDEN["golden-0"]
     log = golden.load(Path(shutil.copytree(golden.source, tmp_path / "golden-0")), Damage(), is_clean=True)
     assert [tuple(aborted) for aborted in log.aborted_transactions(0, 77)] == [
@@ -233,7 +235,9 @@ def test_aborted_transactions(tmp_path: Path) -> None:
         (names.CLEANER_CHECKPOINT, 2, ("golden-compact-nodelete", 0, 169)),
     ],
 )
-def test_offset_checkpoints(name: str, count: int, known: tuple[str, int, int], tmp_path: Path) -> None:
+def test_offset_checkpoints_of_kafka_are_read(
+    name: str, count: int, known: tuple[str, int, int], tmp_path: Path
+) -> None:
     offsets = read_offsets(OsFiles(), str(LOGS / name))
     assert len(offsets) == count
     topic, partition, offset = known
@@ -242,12 +246,12 @@ def test_offset_checkpoints(name: str, count: int, known: tuple[str, int, int], 
     assert (tmp_path / name).read_bytes() == (LOGS / name).read_bytes()
 
 
-def test_the_mark_of_a_clean_stop(tmp_path: Path) -> None:
+def test_clean_shutdown_marker_equals_that_of_kafka(tmp_path: Path) -> None:
     directory = LogDirectory(OsFiles(), str(tmp_path))
     directory.write_clean_marker()
     assert (tmp_path / names.CLEAN_SHUTDOWN).read_bytes() == (LOGS / names.CLEAN_SHUTDOWN).read_bytes()
     assert directory.remove_clean_marker()
 
 
-def test_whose_directory_it_is() -> None:
+def test_meta_properties_of_kafka_are_read() -> None:
     assert read(OsFiles(), str(LOGS / "meta.properties")) == MetaProperties(2, "7ym0r3ycTc-XAnwnQmXzjg")

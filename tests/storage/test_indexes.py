@@ -63,7 +63,7 @@ def test_time_lookup_equals_a_sorted_list(time_index: TimeIndex, seed: int) -> N
     assert list(time_index) == [entry for entry in twin if entry.offset < cut]
 
 
-def test_a_file_appears_with_the_first_entry_and_is_cut_when_sealed(offset_index: OffsetIndex) -> None:
+def test_index_file_is_created_with_the_first_entry_and_truncated_when_sealed(offset_index: OffsetIndex) -> None:
     path = Path(offset_index.path)
     assert offset_index.lookup(BASE_OFFSET + 5) == (BASE_OFFSET, 0)
     assert not path.exists()
@@ -73,12 +73,12 @@ def test_a_file_appears_with_the_first_entry_and_is_cut_when_sealed(offset_index
     assert path.read_bytes().hex() == "00000007" + "00001068"
 
 
-def test_sealing_an_empty_index_makes_an_empty_file(time_index: TimeIndex) -> None:
+def test_sealing_an_empty_index_creates_an_empty_file(time_index: TimeIndex) -> None:
     time_index.seal()
     assert Path(time_index.path).read_bytes() == b""
 
 
-def test_a_sealed_index_goes_on_after_it_was_opened_again(offset_index: OffsetIndex) -> None:
+def test_reopened_sealed_index_accepts_entries(offset_index: OffsetIndex) -> None:
     offset_index.append(BASE_OFFSET + 1, 10)
     offset_index.seal()
     again = OffsetIndex(OsFiles(), offset_index.path, BASE_OFFSET, count=1, size_max=SIZE_MAX)
@@ -87,7 +87,7 @@ def test_a_sealed_index_goes_on_after_it_was_opened_again(offset_index: OffsetIn
     assert list(again) == [(BASE_OFFSET + 1, 10), (BASE_OFFSET + 2, 20)]
 
 
-def test_the_size_limit_is_rounded_down_to_whole_entries(time_index: TimeIndex) -> None:
+def test_size_limit_is_rounded_down_to_whole_entries(time_index: TimeIndex) -> None:
     for number in range(SIZE_MAX // 12):
         assert not time_index.is_full
         time_index.append_if_later(number, BASE_OFFSET + number)
@@ -95,7 +95,7 @@ def test_the_size_limit_is_rounded_down_to_whole_entries(time_index: TimeIndex) 
     assert Path(time_index.path).stat().st_size == SIZE_MAX - SIZE_MAX % 12
 
 
-def test_a_reader_with_an_old_map_outlives_reset_and_seal(offset_index: OffsetIndex) -> None:
+def test_old_map_is_readable_after_reset_and_seal(offset_index: OffsetIndex) -> None:
     offset_index.append(BASE_OFFSET + 1, 10)
     entries = iter(offset_index)
     first = next(entries)
@@ -111,13 +111,13 @@ BAD_OFFSET_INDEXES: dict[str, Callable[[OffsetIndex], None]] = {
 
 
 @pytest.mark.parametrize("damage", BAD_OFFSET_INDEXES)
-def test_check_of_offset_index(offset_index: OffsetIndex, damage: str) -> None:
+def test_check_rejects_a_damaged_offset_index(offset_index: OffsetIndex, damage: str) -> None:
     BAD_OFFSET_INDEXES[damage](offset_index)
     with pytest.raises(CorruptIndexError, match=r"x\.index"):
         offset_index.check(log_size=500)
 
 
-def test_zeros_of_a_preallocated_file_are_no_entries(tmp_path: Path) -> None:
+def test_zeros_of_a_preallocated_file_do_not_count_as_entries(tmp_path: Path) -> None:
     path = tmp_path / "zeros"
     path.write_bytes(bytes(SIZE_MAX))
     with pytest.raises(CorruptIndexError):
@@ -126,7 +126,7 @@ def test_zeros_of_a_preallocated_file_are_no_entries(tmp_path: Path) -> None:
         TimeIndex(OsFiles(), str(path), BASE_OFFSET, count=SIZE_MAX // 12, size_max=SIZE_MAX).check()
 
 
-def test_a_map_in_use_outlives_a_truncation_and_the_sealing_after_it(tmp_path: Path) -> None:
+def test_map_is_readable_after_truncation_and_seal(tmp_path: Path) -> None:
     """Reading a page behind the end of a file would kill the process."""
     index = OffsetIndex(OsFiles(), str(tmp_path / "i"), 0, count=0, size_max=16_384)
     for number in range(1, 1500):

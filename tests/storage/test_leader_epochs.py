@@ -25,7 +25,7 @@ ASSIGNMENTS: list[tuple[Entries, tuple[int, int], Entries]] = [
 
 
 @pytest.mark.parametrize(("before", "assigned", "after"), ASSIGNMENTS)
-def test_assign(before: Entries, assigned: tuple[int, int], after: Entries) -> None:
+def test_assign_removes_contradicting_entries(before: Entries, assigned: tuple[int, int], after: Entries) -> None:
     epochs = leader_epochs(*before)
     epochs.assign(*assigned)
     assert list(epochs.entries) == after
@@ -43,12 +43,12 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("epoch", "end"), ENDS.items())
-def test_end_offset_for(epoch: int, end: tuple[int, int]) -> None:
+def test_end_offset_for_returns_the_largest_known_epoch_at_or_below(epoch: int, end: tuple[int, int]) -> None:
     assert leader_epochs((2, 10), (5, 20)).end_offset_for(epoch, 100) == end
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, NO_EPOCH), (10, 2), (19, 2), (20, 5), (99, 5)])
-def test_epoch_at(offset: int, epoch: int) -> None:
+def test_epoch_at_returns_the_epoch_of_an_offset(offset: int, epoch: int) -> None:
     assert leader_epochs((2, 10), (5, 20)).epoch_at(offset) == epoch
 
 
@@ -63,20 +63,20 @@ FROM_START: list[tuple[int, Entries]] = [
 
 
 @pytest.mark.parametrize(("offset", "left"), FROM_END)
-def test_truncate_from_end(offset: int, left: Entries) -> None:
+def test_truncate_from_end_removes_epochs_at_or_above_the_offset(offset: int, left: Entries) -> None:
     epochs = leader_epochs((2, 10), (5, 20))
     epochs.truncate_from_end(offset)
     assert list(epochs.entries) == left
 
 
 @pytest.mark.parametrize(("offset", "left"), FROM_START)
-def test_truncate_from_start(offset: int, left: Entries) -> None:
+def test_truncate_from_start_removes_older_epochs(offset: int, left: Entries) -> None:
     epochs = leader_epochs((2, 10), (5, 20))
     epochs.truncate_from_start(offset)
     assert list(epochs.entries) == left
 
 
-def test_an_epoch_that_begins_is_written_with_its_first_record() -> None:
+def test_begun_epoch_is_written_with_its_first_record() -> None:
     written: list[Sequence[EpochStart]] = []
     epochs = LeaderEpochs([EpochStart(0, 0)], written.append)
     epochs.begin(1, 10)
@@ -90,7 +90,7 @@ def test_an_epoch_that_begins_is_written_with_its_first_record() -> None:
     assert epochs.latest_written == 3
 
 
-def test_every_change_is_written_before_it_counts() -> None:
+def test_change_is_written_before_it_takes_effect() -> None:
     written: list[Sequence[EpochStart]] = []
 
     def write(entries: Sequence[EpochStart]) -> None:

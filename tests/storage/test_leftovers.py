@@ -66,7 +66,7 @@ CASES: dict[str, tuple[dict[str, bytes], dict[str, bytes]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_leftovers_of_a_swap(tmp_path: Path, case: str) -> None:
+def test_interrupted_swap_is_completed_or_undone(tmp_path: Path, case: str) -> None:
     before, after = CASES[case]
     for name, content in before.items():
         (tmp_path / name).write_bytes(content)

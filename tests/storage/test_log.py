@@ -60,7 +60,7 @@ def code_of(call: object) -> ErrorCode:
 # Appending
 
 
-def test_offsets_epochs_and_answers(log: Log) -> None:
+def test_append_assigns_offsets_and_records_the_epoch(log: Log) -> None:
     assert append(log, batch(3), leader_epoch=4) == AppendResult(0, 2, -1, 0)
     assert append(log, batch(1), leader_epoch=4) == AppendResult(3, 3, -1, 0)
     assert append(log, batch(2), leader_epoch=6).first_offset == 4
@@ -69,7 +69,7 @@ def test_offsets_epochs_and_answers(log: Log) -> None:
     assert list(log.leader_epochs.entries) == [(4, 0), (6, 4)]
 
 
-def test_an_epoch_is_known_before_it_has_a_record(tmp_path: Path) -> None:
+def test_begun_epoch_is_known_before_its_first_record(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
     append(log, batch(3), leader_epoch=4)
@@ -84,7 +84,7 @@ def test_an_epoch_is_known_before_it_has_a_record(tmp_path: Path) -> None:
     assert checkpoint.read_text() == "0\n2\n4 0\n7 3\n"
 
 
-def test_truncation_to_the_end_forgets_an_epoch_that_began_there(log: Log) -> None:
+def test_truncation_to_the_end_removes_an_epoch_without_records(log: Log) -> None:
     """Its leader wrote nothing in it, and the next leader has other records there."""
     append(log, batch(3), leader_epoch=4)
     log.assign_epoch(6)
@@ -92,13 +92,13 @@ def test_truncation_to_the_end_forgets_an_epoch_that_began_there(log: Log) -> No
     assert list(log.leader_epochs.entries) == [(4, 0)]
 
 
-def test_an_offline_log_begins_no_epoch(log: Log) -> None:
+def test_begin_epoch_on_an_offline_log_is_rejected(log: Log) -> None:
     log.take_offline()
     assert code_of(lambda: log.assign_epoch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
     assert list(log.leader_epochs.entries) == []
 
 
-def test_log_append_time(tmp_path: Path) -> None:
+def test_log_append_time_sets_the_time_of_the_broker(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(message_timestamp_type="LogAppendTime"))
     assert append(log, batch(2), now_ms=NOW_MS + 5).log_append_time_ms == NOW_MS + 5
     found = log.offset_for_timestamp(NOW_MS + 5, upper_bound_offset=2)
@@ -106,7 +106,7 @@ def test_log_append_time(tmp_path: Path) -> None:
     assert log.max_timestamp(upper_bound_offset=2) == (NOW_MS + 5, 0, 0)
 
 
-def test_what_is_refused_changes_nothing(log: Log) -> None:
+def test_rejected_records_leave_the_log_unchanged(log: Log) -> None:
     append(log, batch(1))
     damaged = batch(1)
     damaged[-1] ^= 1
@@ -116,7 +116,7 @@ def test_what_is_refused_changes_nothing(log: Log) -> None:
     assert append(log, batch(1)).first_offset == 1
 
 
-def test_a_follower_keeps_what_the_leader_says(tmp_path: Path, log: Log) -> None:
+def test_follower_appends_the_bytes_of_the_leader_unchanged(tmp_path: Path, log: Log) -> None:
     append(log, batch(2), leader_epoch=3)
     append(log, batch(1, producer_id=5, sequence=0), leader_epoch=7)
     sent = b"".join(content for _, content in read_all(log))
@@ -128,7 +128,7 @@ def test_a_follower_keeps_what_the_leader_says(tmp_path: Path, log: Log) -> None
     assert follower.producers().producers[5].last_sequence == 0
 
 
-def test_a_follower_refuses_damage_and_offsets_that_go_back(tmp_path: Path, log: Log) -> None:
+def test_follower_rejects_damaged_batches_and_decreasing_offsets(tmp_path: Path, log: Log) -> None:
     append(log, batch(2))
     ((_, sent),) = read_all(log)
     follower = create_log(tmp_path / "follower")
@@ -144,7 +144,7 @@ def test_a_follower_refuses_damage_and_offsets_that_go_back(tmp_path: Path, log:
 # Idempotence and transactions
 
 
-def test_a_repeated_batch_gets_the_first_answer(log: Log) -> None:
+def test_duplicate_batch_returns_the_result_of_the_first_append(log: Log) -> None:
     for number in range(6):
         append(log, batch(2, producer_id=1, sequence=2 * number))
     assert append(log, batch(2, producer_id=1, sequence=8)) == AppendResult(8, 9, -1, 0, is_duplicate=True)
@@ -166,7 +166,7 @@ def test_duplicates_are_known_after_a_restart(tmp_path: Path, log: Log) -> None:
     )
 
 
-def test_the_last_stable_offset_follows_markers_and_high_watermark(log: Log) -> None:
+def test_last_stable_offset_rises_with_markers_and_high_watermark(log: Log) -> None:
     append(log, batch(1))
     append(log, batch(2, producer_id=1, sequence=0, is_transactional=True))
     append(log, batch(1))
@@ -182,7 +182,7 @@ def test_the_last_stable_offset_follows_markers_and_high_watermark(log: Log) -> 
     assert path.stat().st_size == 34
 
 
-def test_an_open_transaction_survives_restart_and_truncation(tmp_path: Path, log: Log) -> None:
+def test_open_transaction_survives_restart_and_truncation(tmp_path: Path, log: Log) -> None:
     append(log, batch(2, producer_id=1, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 1))
     log.roll(NOW_MS)
@@ -200,14 +200,14 @@ def test_an_open_transaction_survives_restart_and_truncation(tmp_path: Path, log
 # Rolling
 
 
-def test_roll_by_size(tmp_path: Path) -> None:
+def test_segment_rolls_by_size(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_bytes=2 * len(batch(1))))
     for _ in range(5):
         append(log, batch(1))
     assert bases(log) == [0, 2, 4]
 
 
-def test_roll_by_time_of_the_batches(tmp_path: Path) -> None:
+def test_segment_rolls_by_the_timestamps_of_its_batches(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=1000))
     for step_ms in (0, 1000, 1001, 2001, 2002):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms), now_ms=NOW_MS + 10**9)
@@ -215,7 +215,7 @@ def test_roll_by_time_of_the_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_timestamp_ms", [-1, -(2**63)])
-def test_roll_by_the_clock_without_timestamps(tmp_path: Path, max_timestamp_ms: int) -> None:
+def test_segment_without_timestamps_rolls_by_the_clock(tmp_path: Path, max_timestamp_ms: int) -> None:
     log = create_log(tmp_path, log_config(segment_ms=1000))
     for now_ms in (NOW_MS, NOW_MS + 1000, NOW_MS + 1001):
         records = batch(1, timestamp_ms=-1)
@@ -224,14 +224,14 @@ def test_roll_by_the_clock_without_timestamps(tmp_path: Path, max_timestamp_ms: 
     assert bases(log) == [0, 2]
 
 
-def test_a_compacted_log_rolls_for_its_greatest_lag(tmp_path: Path) -> None:
+def test_compacted_log_rolls_at_max_compaction_lag(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=1000))
     for step_ms in (0, 1001):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
     assert bases(log) == [0, 1]
 
 
-def test_new_settings_hold_for_the_segment_that_is_written(tmp_path: Path) -> None:
+def test_changed_configuration_applies_to_the_active_segment(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=10_000))
     for step_ms in (0, 5000, 6000):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
@@ -243,7 +243,7 @@ def test_new_settings_hold_for_the_segment_that_is_written(tmp_path: Path) -> No
     assert bases(log) == [0, 3, 4]
 
 
-def test_a_segment_that_is_written_again_takes_what_the_settings_are_now(tmp_path: Path) -> None:
+def test_reactivated_segment_uses_the_current_configuration(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=5000))
     for step_ms in (0, 1000, 6000):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
@@ -256,7 +256,7 @@ def test_a_segment_that_is_written_again_takes_what_the_settings_are_now(tmp_pat
     assert bases(log) == [0, 2]
 
 
-def test_the_age_of_a_segment_begins_with_the_batch_that_begins_it_now(tmp_path: Path) -> None:
+def test_age_of_a_truncated_segment_begins_with_its_new_first_batch(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=5000))
     for step_ms in (0, 1000):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
@@ -268,14 +268,14 @@ def test_the_age_of_a_segment_begins_with_the_batch_that_begins_it_now(tmp_path:
     assert bases(log) == [0, 2]
 
 
-def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
+def test_segment_rolls_when_an_index_is_full(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=0, segment_index_bytes=24))
     for number in range(6):
         append(log, batch(1, timestamp_ms=NOW_MS + number))
     assert bases(log) == [0, 3]
 
 
-def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> None:
+def test_segment_rolls_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> None:
     append(log, batch(1))
     ((_, sent),) = read_all(log)
     follower = create_log(tmp_path / "follower")
@@ -287,7 +287,7 @@ def test_roll_before_a_relative_offset_overflows(tmp_path: Path, log: Log) -> No
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
 
 
-def test_what_one_segment_cannot_number_is_taken_by_two_appends(tmp_path: Path, log: Log) -> None:
+def test_follower_appends_batches_too_far_apart_for_one_segment_in_two_appends(tmp_path: Path, log: Log) -> None:
     append(log, batch(1))
     ((_, sent),) = read_all(log)
     far = bytearray(sent)
@@ -300,7 +300,7 @@ def test_what_one_segment_cannot_number_is_taken_by_two_appends(tmp_path: Path, 
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31 + 5]
 
 
-def test_an_old_message_far_behind_the_end_begins_a_segment_that_can_number_it(tmp_path: Path) -> None:
+def test_old_message_far_above_the_end_begins_a_segment_with_a_valid_base_offset(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1))
     old = bytearray(build_message_set([Record(0, NOW_MS, b"key", b"v", [])], magic=1, compression=Compression.NONE))
@@ -312,7 +312,7 @@ def test_an_old_message_far_behind_the_end_begins_a_segment_that_can_number_it(t
     assert [extent.last_offset for segment in log.segments.all() for extent in segment.walk(0)] == [0, last_offset]
 
 
-def test_a_full_segment_is_rolled_whatever_its_first_batch_has_become(tmp_path: Path) -> None:
+def test_full_segment_rolls_even_if_its_first_batch_is_damaged(tmp_path: Path) -> None:
     config = log_config(segment_bytes=300)
     log = create_log(tmp_path, config)
     for _ in range(3):
@@ -327,7 +327,7 @@ def test_a_full_segment_is_rolled_whatever_its_first_batch_has_become(tmp_path: 
     assert log.segment_count == 2
 
 
-def test_an_empty_active_segment_is_not_rolled(log: Log) -> None:
+def test_empty_active_segment_does_not_roll(log: Log) -> None:
     log.roll(NOW_MS)
     append(log, batch(1))
     log.roll(NOW_MS)
@@ -335,7 +335,7 @@ def test_an_empty_active_segment_is_not_rolled(log: Log) -> None:
     assert bases(log) == [0, 1]
 
 
-def test_a_roll_leaves_files_at_their_size_and_a_snapshot(tmp_path: Path) -> None:
+def test_roll_truncates_the_files_and_writes_a_snapshot(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(preallocate=True, segment_bytes=1000, index_interval_bytes=50))
     append(log, batch(1, producer_id=1, sequence=0))
     append(log, batch(1))
@@ -352,7 +352,7 @@ def test_a_roll_leaves_files_at_their_size_and_a_snapshot(tmp_path: Path) -> Non
 # Reading
 
 
-def test_bounds_and_pieces(log: Log) -> None:
+def test_read_respects_its_bounds_and_size_limit(log: Log) -> None:
     for count in (1, 3, 2):
         append(log, batch(count))
     size = len(batch(1))
@@ -374,7 +374,7 @@ def test_bounds_and_pieces(log: Log) -> None:
     assert code_of(lambda: offsets(7, 1, 6)) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_slice_holds_what_a_copy_holds(tmp_path: Path) -> None:
+def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
     """At every offset, in large and small pieces, up to bounds within and at the end, over several segments."""
     log = create_log(tmp_path, config=log_config(segment_bytes=1 << 20))
     for number in range(24):
@@ -407,7 +407,7 @@ def test_a_slice_holds_what_a_copy_holds(tmp_path: Path) -> None:
     assert isinstance(waited.records, memoryview), "what may come from the disk is brought into memory"
 
 
-def test_an_index_that_lies_costs_no_record(tmp_path: Path) -> None:
+def test_wrong_index_entry_loses_no_record(tmp_path: Path) -> None:
     config = log_config(segment_bytes=1000, index_interval_bytes=100)
     log = create_log(tmp_path, config)
     for _ in range(20):
@@ -427,7 +427,7 @@ def test_an_index_that_lies_costs_no_record(tmp_path: Path) -> None:
     assert any(str(index) in text for text in damage.texts)
 
 
-def test_damage_in_a_sealed_segment_is_told_once_with_its_place(tmp_path: Path) -> None:
+def test_damage_in_a_sealed_segment_is_logged_once_with_its_position(tmp_path: Path) -> None:
     damage = Damage()
     log = create_log(tmp_path, log_config(segment_bytes=1000), log_options(on_damage=damage.on_damage))
     for _ in range(20):
@@ -446,7 +446,7 @@ def test_damage_in_a_sealed_segment_is_told_once_with_its_place(tmp_path: Path) 
     assert _read(log, 15, size)
 
 
-def test_what_lies_behind_damage_in_a_sealed_segment_is_read(tmp_path: Path) -> None:
+def test_batches_behind_damage_in_a_sealed_segment_are_readable(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_bytes=2000, index_interval_bytes=100))
     size = len(batch(1, size=40))
     for _ in range(30):
@@ -464,7 +464,7 @@ def test_what_lies_behind_damage_in_a_sealed_segment_is_read(tmp_path: Path) -> 
         assert [header.base_offset for _, header in batches(_read(log, offset, size))] == [offset]
 
 
-def test_a_garbled_index_of_aborted_transactions_is_rebuilt_and_never_taken_for_none(tmp_path: Path) -> None:
+def test_damaged_transaction_index_is_rebuilt_and_never_counts_as_empty(tmp_path: Path) -> None:
     config = log_config(segment_bytes=500)
     log = create_log(tmp_path, config)
     for number in range(4):
@@ -490,7 +490,7 @@ def _read(log: Log, offset: int, max_bytes: int) -> memoryview:
     return fetched.records
 
 
-def test_legacy_offsets(tmp_path: Path) -> None:
+def test_messages_of_old_formats_are_found_by_offset(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_bytes=2 * len(batch(1))))
     for _ in range(5):
         append(log, batch(1))
@@ -506,7 +506,7 @@ def test_legacy_offsets(tmp_path: Path) -> None:
 # Deleting
 
 
-def test_deletion_of_records_does_no_file_work(tmp_path: Path) -> None:
+def test_deletion_of_records_makes_no_file_call(tmp_path: Path) -> None:
     """It is done on the event loop. The file of the epochs follows at the stop, and a start after a kill needs none."""
     files = FaultyFiles()
     log = create_log(tmp_path, options=log_options(files))
@@ -527,7 +527,7 @@ def test_deletion_of_records_does_no_file_work(tmp_path: Path) -> None:
     assert checkpoint.read_text() == "0\n2\n2 3\n3 4\n"
 
 
-def test_delete_records(tmp_path: Path) -> None:
+def test_delete_records_raises_the_log_start_up_to_the_high_watermark(tmp_path: Path) -> None:
     config = log_config(segment_bytes=2 * len(batch(1)), file_delete_delay_ms=100)
     log = create_log(tmp_path, config)
     for _ in range(5):
@@ -545,7 +545,7 @@ def test_delete_records(tmp_path: Path) -> None:
     assert load_log(tmp_path, config, log_start_offset=3).log_start_offset == 3
 
 
-def test_expired_active_segment_is_rolled_and_goes(tmp_path: Path) -> None:
+def test_expired_active_segment_rolls_and_is_deleted(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000))
     append(log, batch(3))
     assert delete_expired(log, NOW_MS + 5000) == 0  # not below the high watermark
@@ -555,7 +555,7 @@ def test_expired_active_segment_is_rolled_and_goes(tmp_path: Path) -> None:
     assert append(log, batch(1)).first_offset == 3
 
 
-def test_a_reader_outlives_a_deletion(tmp_path: Path) -> None:
+def test_reader_can_finish_after_a_deletion(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000))
     append(log, batch(3))
     segment = log.segments.first
@@ -565,7 +565,7 @@ def test_a_reader_outlives_a_deletion(tmp_path: Path) -> None:
     assert len(segment.read(0, segment.size)) == segment.size
 
 
-def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
+def test_retention_does_not_apply_to_a_compacted_log(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000, cleanup_policy=frozenset({"compact"})))
     append(log, batch(3))
     log.advance_high_watermark(3)
@@ -575,7 +575,7 @@ def test_compact_only_keeps_what_is_old(tmp_path: Path) -> None:
 # Durability and failure
 
 
-def test_flush_policy(tmp_path: Path) -> None:
+def test_flush_is_due_by_messages_and_by_time(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(flush_messages=3, flush_ms=1000))
     append(log, batch(2))
     assert not log.durability.needs_flush
@@ -592,7 +592,7 @@ def test_flush_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_failed_write_takes_the_log_out_of_service(tmp_path: Path, error: int) -> None:
+def test_failed_write_takes_the_log_offline(tmp_path: Path, error: int) -> None:
     files, told = FaultyFiles(), []
     log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
     append(log, batch(1))
@@ -607,7 +607,7 @@ def test_a_failed_write_takes_the_log_out_of_service(tmp_path: Path, error: int)
     assert load_log(tmp_path).log_end_offset == 1
 
 
-def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
+def test_failed_sync_is_not_repeated(tmp_path: Path) -> None:
     files = FaultyFiles()
     told: list[OSError] = []
     log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
@@ -621,7 +621,7 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     assert [failure.errno for failure in told] == [errno.EIO]
 
 
-def test_who_waited_for_a_sync_that_failed_does_not_sync(tmp_path: Path) -> None:
+def test_flush_that_waited_for_a_failed_sync_does_not_sync(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = create_log(tmp_path, options=log_options(files))
     append(log, batch(1))
@@ -633,7 +633,7 @@ def test_who_waited_for_a_sync_that_failed_does_not_sync(tmp_path: Path) -> None
     assert log.durability.recovery_point == 0
 
 
-def test_a_sync_beside_a_failure_does_not_count(tmp_path: Path) -> None:
+def test_sync_concurrent_with_a_failed_write_does_not_raise_the_recovery_point(tmp_path: Path) -> None:
     class Files(QuickFiles):
         def sync(self, file: OpenFile) -> None:
             log.take_offline()
@@ -657,7 +657,7 @@ class BusyLock:
 
 
 @pytest.mark.parametrize(("covered", "synced"), [(2, False), (1, True)])
-def test_one_sync_does_for_all_who_waited_for_it(tmp_path: Path, covered: int, synced: bool) -> None:
+def test_waiting_flushes_share_one_sync(tmp_path: Path, covered: int, synced: bool) -> None:
     files = FaultyFiles()
     log = create_log(tmp_path, options=log_options(files))
     append(log, batch(1))
@@ -669,7 +669,7 @@ def test_one_sync_does_for_all_who_waited_for_it(tmp_path: Path, covered: int, s
     assert any(call.startswith("sync") for call in files.calls[done:]) is synced
 
 
-def test_a_log_that_cannot_be_truncated_is_out_of_service(tmp_path: Path) -> None:
+def test_failed_truncation_takes_the_log_offline(tmp_path: Path) -> None:
     told: list[OSError] = []
     log = create_log(tmp_path, options=log_options(on_io_error=told.append))
     for _ in range(3):
@@ -682,7 +682,7 @@ def test_a_log_that_cannot_be_truncated_is_out_of_service(tmp_path: Path) -> Non
     assert (log.is_offline, told) == (True, [])
 
 
-def test_idle_logs_hold_nothing_open(tmp_path: Path) -> None:
+def test_idle_logs_have_no_open_files(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=10))
     for _ in range(3):
         append(log, batch(1))
@@ -718,7 +718,7 @@ class LossyFiles(QuickFiles):
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
 
 
-def test_a_failed_writeback_of_an_idle_log_is_noticed_before_its_file_is_closed(tmp_path: Path) -> None:
+def test_failed_writeback_of_an_idle_log_is_reported_before_its_file_is_closed(tmp_path: Path) -> None:
     files, told = LossyFiles(), []
     log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
     append(log, batch(1))
@@ -731,7 +731,7 @@ def test_a_failed_writeback_of_an_idle_log_is_noticed_before_its_file_is_closed(
     assert (log.is_offline, len(told)) == (True, 1)
 
 
-def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
+def test_segment_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1))
     log.durability.release_idle()
@@ -741,7 +741,7 @@ def test_what_is_used_during_a_writeback_stays_open(tmp_path: Path) -> None:
     assert log.segments.active._file is not None
 
 
-def test_an_append_leaves_the_high_watermark_to_the_replica_layer(log: Log) -> None:
+def test_append_does_not_change_the_high_watermark(log: Log) -> None:
     append(log, batch(3))
     append(log, batch(2, producer_id=7, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.COMMIT, 7))
@@ -789,7 +789,7 @@ def test_a_rejected_append_changes_nothing(log: Log, may_take_long: bool) -> Non
 
 
 @pytest.mark.parametrize("may_take_long", [True, False])
-def test_a_repeated_batch_gets_its_first_offset_and_changes_nothing(log: Log, may_take_long: bool) -> None:
+def test_duplicate_batch_returns_its_first_offset_and_changes_nothing(log: Log, may_take_long: bool) -> None:
     for compression in (Compression.NONE, Compression.GZIP):
         sequence = int(compression)
         first = append(log, batch(1, producer_id=7, sequence=sequence, compression=compression))
@@ -805,7 +805,7 @@ def test_a_repeated_batch_gets_its_first_offset_and_changes_nothing(log: Log, ma
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-def test_a_costly_append_changes_nothing_and_goes_through_prepare(log: Log, compression: Compression) -> None:
+def test_costly_append_changes_nothing_and_succeeds_after_prepare(log: Log, compression: Compression) -> None:
     append(log, batch(1, producer_id=7, sequence=0))
     before = state_of(log)
     records = batch(4096, size=1, producer_id=7, sequence=1, compression=compression)
@@ -824,13 +824,13 @@ def test_a_costly_append_changes_nothing_and_goes_through_prepare(log: Log, comp
     assert stored[16:] == as_sent[16:]
 
 
-def test_topic_id_is_kept(tmp_path: Path, log: Log) -> None:
+def test_topic_id_survives_a_restart(tmp_path: Path, log: Log) -> None:
     topic_id = uuid.uuid4()
     log.assign_topic_id(topic_id)
     assert load_log(tmp_path).topic_id == topic_id
 
 
-def test_an_unused_log_is_two_small_files_until_it_closes(log: Log) -> None:
+def test_unused_log_has_two_small_files_until_it_closes(log: Log) -> None:
     assert [path.name for path in log.directory.iterdir()] == [f"{0:020d}.log"]
     log.close(NOW_MS)
     assert {path.suffix: path.stat().st_size for path in log.directory.iterdir()} == {
@@ -840,7 +840,7 @@ def test_an_unused_log_is_two_small_files_until_it_closes(log: Log) -> None:
     }
 
 
-def test_what_lies_below_a_recovery_point_has_its_index_files(tmp_path: Path) -> None:
+def test_segments_below_the_recovery_point_have_index_files(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     log.durability.flush(NOW_MS)
     assert not list(log.directory.glob("*index"))
@@ -857,7 +857,7 @@ def test_what_lies_below_a_recovery_point_has_its_index_files(tmp_path: Path) ->
     )
 
 
-def test_a_segment_does_not_begin_behind_the_first_of_several_old_messages_in_one(tmp_path: Path) -> None:
+def test_segment_begins_at_or_below_the_first_inner_message_of_an_old_wrapper(tmp_path: Path) -> None:
     config = log_config(segment_bytes=220, cleanup_policy=frozenset({"compact"}))
     log = create_log(tmp_path, config)
     append(log, batch(3, size=40))
@@ -871,7 +871,7 @@ def test_a_segment_does_not_begin_behind_the_first_of_several_old_messages_in_on
     assert load_log(tmp_path, config).log_end_offset == 5
 
 
-def test_a_late_reader_of_a_replaced_segment_does_not_open_the_one_that_has_its_name(tmp_path: Path) -> None:
+def test_late_reader_of_a_replaced_segment_does_not_open_its_successor(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1, size=40))
     append(log, batch(1, size=40))

@@ -57,7 +57,7 @@ def checkpoint(directory: Path) -> str:
 # Choosing
 
 
-def test_the_dirtiest_log_comes_first_and_each_goes_to_one_worker(broker: Broker) -> None:
+def test_dirtiest_log_is_picked_first_and_by_one_worker(broker: Broker) -> None:
     clean_part, dirty = broker.log(NAME), broker.log(OTHER)
     fill(clean_part, "x" * 500)
     assert broker.clean()
@@ -67,7 +67,7 @@ def test_the_dirtiest_log_comes_first_and_each_goes_to_one_worker(broker: Broker
     assert [each and each.log.topic for each in picked] == ["other", "topic", None]
 
 
-def test_an_overdue_log_comes_before_a_dirtier_one(broker: Broker) -> None:
+def test_overdue_log_is_picked_before_a_dirtier_one(broker: Broker) -> None:
     overdue, dirty = broker.log(NAME), broker.log(OTHER)
     fill(overdue, "x" * 500)
     assert broker.clean()
@@ -80,7 +80,7 @@ def test_an_overdue_log_comes_before_a_dirtier_one(broker: Broker) -> None:
     assert broker.cleaning.metrics(NOW_MS + 5000).max_compaction_delay_secs == 4
 
 
-def test_a_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
+def test_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
     config = BrokerConfig.from_properties(
         {
             "log.cleaner.threads": "4",
@@ -100,7 +100,7 @@ def test_a_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
     assert picked.job.bytes_per_second_max == 250
 
 
-def test_policies_may_change(broker: Broker) -> None:
+def test_changed_cleanup_policy_applies_to_the_next_pick(broker: Broker) -> None:
     log = broker.log()
     log.reconfigure(log_config())
     fill(log, "1", "2", "3")
@@ -113,7 +113,7 @@ def test_policies_may_change(broker: Broker) -> None:
     assert broker.cleaning.pick(NOW_MS) is None
 
 
-def test_what_a_second_pass_deletes_keeps_its_own_delay(broker: Broker) -> None:
+def test_files_deleted_by_a_second_pass_have_their_own_delay(broker: Broker) -> None:
     """Both passes delete a segment with base offset 0, and the later file takes the name of the earlier one."""
     log = broker.log()
     log.reconfigure(dataclasses.replace(CONFIG, file_delete_delay_ms=60_000))
@@ -131,7 +131,7 @@ def test_what_a_second_pass_deletes_keeps_its_own_delay(broker: Broker) -> None:
 # Retention
 
 
-def test_compact_and_delete_together(broker: Broker) -> None:
+def test_compact_and_delete_are_both_applied(broker: Broker) -> None:
     log = broker.log()
     both = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=10_000)
     log.reconfigure(both)
@@ -148,7 +148,7 @@ def test_compact_and_delete_together(broker: Broker) -> None:
     assert log.log_start_offset == 4
 
 
-def test_without_delete_only_the_log_start_removes_segments(broker: Broker) -> None:
+def test_compacted_log_without_delete_loses_only_segments_below_its_start(broker: Broker) -> None:
     log = broker.log()
     log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
     fill(log, "1")
@@ -158,7 +158,7 @@ def test_without_delete_only_the_log_start_removes_segments(broker: Broker) -> N
     assert done(broker.cleaning.delete_expired(NOW_MS)) == 1
 
 
-def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> None:
+def test_retention_skips_a_log_during_a_pass(broker: Broker) -> None:
     log = broker.log()
     fill(log, "1")
     fill(log, "2")
@@ -173,7 +173,7 @@ def test_retention_leaves_a_log_alone_while_a_pass_reads_it(broker: Broker) -> N
     assert not broker.cleaning.is_wanted(picked)
 
 
-def test_without_a_cleaner_compacted_logs_get_the_retention_of_all_others(broker: Broker) -> None:
+def test_compacted_logs_get_ordinary_retention_without_a_cleaner(broker: Broker) -> None:
     log = broker.log()
     fill(log, "1")
     log.delete_records_before(1)
@@ -183,7 +183,7 @@ def test_without_a_cleaner_compacted_logs_get_the_retention_of_all_others(broker
 
 
 @pytest.mark.parametrize("rule", ["time", "size", "log start"])
-def test_a_segment_of_which_nothing_was_kept_does_not_stop_retention(broker: Broker, rule: str) -> None:
+def test_segment_without_kept_records_does_not_stop_retention(broker: Broker, rule: str) -> None:
     log = broker.log()
     limits = {"time": {"retention_ms": 10_000}, "size": {"retention_bytes": 1}}.get(rule, {})
     both = frozenset({"compact", "delete"})
@@ -234,7 +234,7 @@ def delete_records(log: Log) -> None:
 
 @pytest.mark.parametrize("change", [truncate_and_append, start_anew, expire, delete_records])
 @pytest.mark.parametrize("is_given_back", [True, False])
-def test_a_finished_pass_undoes_no_later_change_of_the_log(
+def test_finished_pass_preserves_later_changes_of_the_log(
     tmp_path: Path, change: Callable[[Log], None], is_given_back: bool
 ) -> None:
     both = frozenset({"compact", "delete"})
@@ -263,7 +263,7 @@ def test_a_finished_pass_undoes_no_later_change_of_the_log(
     assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
 
 
-def test_a_pass_whose_recovery_point_meets_a_shortage_is_not_finished(
+def test_pass_is_not_finished_if_its_recovery_point_meets_a_shortage(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash afterwards would take the gap that the pass leaves for lost records."""
@@ -287,7 +287,7 @@ def test_a_pass_whose_recovery_point_meets_a_shortage_is_not_finished(
 # First dirty offsets
 
 
-def test_a_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
+def test_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
     log = broker.log()
     fill(log, "1", "2")
     fill(log, "3", "4", key="b")
@@ -305,7 +305,7 @@ def test_a_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Pa
     assert [value for _, _, value in kept_in(log)] == [b"9"]
 
 
-def test_a_deleted_log_takes_its_first_dirty_offset_along(broker: Broker, tmp_path: Path) -> None:
+def test_deletion_of_a_log_removes_its_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
     log = broker.log()
     fill(log, "1", "2", "3")
     assert broker.clean()
@@ -318,7 +318,7 @@ def test_a_deleted_log_takes_its_first_dirty_offset_along(broker: Broker, tmp_pa
     assert kept_in(log) == [(4, b"a", b"8")]
 
 
-def test_a_first_dirty_offset_of_another_life_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_first_dirty_offset_above_the_log_end_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker(tmp_path)
     log = broker.log()
     fill(log, "1", "2", "3")
@@ -331,7 +331,7 @@ def test_a_first_dirty_offset_of_another_life_is_not_used(tmp_path: Path, caplog
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
 
 
-def test_without_a_readable_checkpoint_cleaning_begins_at_the_log_start(tmp_path: Path) -> None:
+def test_cleaning_begins_at_the_log_start_without_a_readable_checkpoint(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     fill(broker.log(), "1", "2", "3")
     assert broker.clean()
@@ -349,7 +349,7 @@ def test_without_a_readable_checkpoint_cleaning_begins_at_the_log_start(tmp_path
 # Errors and figures
 
 
-def test_an_error_of_the_disk_takes_the_directory_out_of_service(broker: Broker) -> None:
+def test_disk_error_takes_the_directory_offline(broker: Broker) -> None:
     fill(broker.log(), "1")
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
@@ -357,7 +357,7 @@ def test_an_error_of_the_disk_takes_the_directory_out_of_service(broker: Broker)
     assert not broker.manager.directories.live
 
 
-def test_what_cannot_be_cleaned_is_told_of_each_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_uncleanable_logs_are_reported_by_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     log = broker.log()
     fill(log, "1")
     picked = broker.cleaning.pick(NOW_MS)
@@ -372,7 +372,7 @@ def test_what_cannot_be_cleaned_is_told_of_each_directory(broker: Broker, caplog
     assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(0, 0)
 
 
-def test_figures_of_a_pass(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_finished_pass_sets_the_metrics(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     fill(broker.log(), "1", "2", "3", "4")
     picked = broker.cleaning.pick(NOW_MS)
@@ -387,7 +387,7 @@ def test_figures_of_a_pass(broker: Broker, caplog: pytest.LogCaptureFixture) -> 
     assert "topic-0 cleaned from 0 to 4: 1 of 4 records" in caplog.text
 
 
-def test_a_gap_at_the_end_of_what_can_be_cleaned_is_not_cleaned_again_and_again(broker: Broker) -> None:
+def test_gap_at_the_end_of_the_cleanable_part_is_cleaned_once(broker: Broker) -> None:
     log = broker.log()
     fill(log, "1", "2")
     later = bytearray(keyed(("a", "3")))
@@ -405,7 +405,7 @@ def test_a_gap_at_the_end_of_what_can_be_cleaned_is_not_cleaned_again_and_again(
     assert [offset for offset, _, _ in kept_in(log)] == [9, far]
 
 
-def test_the_marker_of_aborted_data_below_the_log_start_stays_until_the_data_has_gone(broker: Broker) -> None:
+def test_marker_of_aborted_data_below_the_log_start_outlives_the_data(broker: Broker) -> None:
     log = broker.log()
     append(log, keyed(("a", "1"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 1))
@@ -423,7 +423,7 @@ def test_the_marker_of_aborted_data_below_the_log_start_stays_until_the_data_has
     ]
 
 
-def test_a_log_whose_job_cannot_be_made_keeps_no_other_from_being_cleaned(broker: Broker) -> None:
+def test_log_whose_job_fails_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
     logs = {name: broker.log(TopicPartition(name, 0)) for name in ("bad", "good")}
     fill(logs["bad"], "1", "2", "3")
     fill(logs["good"], "1")
@@ -454,7 +454,7 @@ def test_checkpoints_are_written_by_one_thread_at_a_time(broker: Broker, tmp_pat
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 1\n"
 
 
-def test_a_lowered_first_dirty_offset_is_wanted_on_the_disk(broker: Broker, tmp_path: Path) -> None:
+def test_lowered_first_dirty_offset_requests_a_checkpoint(broker: Broker, tmp_path: Path) -> None:
     log = broker.log()
     fill(log, "1", "2")
     assert broker.clean()
@@ -463,7 +463,7 @@ def test_a_lowered_first_dirty_offset_is_wanted_on_the_disk(broker: Broker, tmp_
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
 
 
-def test_a_pick_after_the_ages_were_read_opens_no_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pick_after_read_ages_opens_no_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     log = broker.log()
     fill(log, "1")
     fill(log, "2")
@@ -481,7 +481,7 @@ def test_a_pick_after_the_ages_were_read_opens_no_file(broker: Broker, monkeypat
     assert opened == []
 
 
-def test_the_greatest_timestamp_that_a_thread_has_found_does_not_replace_a_later_one(
+def test_timestamp_found_by_a_thread_does_not_replace_a_later_one(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = broker.log()

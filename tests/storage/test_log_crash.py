@@ -200,7 +200,7 @@ def each_call(count: int, run: Callable[[int], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 1, 30, 70])
-def test_killed_at_every_call(memory_path: Path, calls: int, torn_bytes: int) -> None:
+def test_kill_at_any_call_loses_no_written_batch(memory_path: Path, calls: int, torn_bytes: int) -> None:
     def run(number: int) -> None:
         files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         files.crash_at(number, torn_bytes=torn_bytes)
@@ -214,7 +214,7 @@ def test_killed_at_every_call(memory_path: Path, calls: int, torn_bytes: int) ->
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_power_cut_at_every_call(memory_path: Path, calls: int, seed: int | None) -> None:
+def test_power_cut_at_any_call_loses_no_flushed_batch(memory_path: Path, calls: int, seed: int | None) -> None:
     def run(number: int) -> None:
         files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         files.crash_at(number)
@@ -230,7 +230,9 @@ def test_power_cut_at_every_call(memory_path: Path, calls: int, seed: int | None
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_every_call_fails_once_or_from_then_on(memory_path: Path, calls: int, error: int, is_lasting: bool) -> None:
+def test_failure_of_any_call_loses_no_acknowledged_batch(
+    memory_path: Path, calls: int, error: int, is_lasting: bool
+) -> None:
     def run(number: int) -> None:
         files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
         if is_lasting:
@@ -437,7 +439,7 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 50])
-def test_cleaning_killed_at_every_call(memory_path: Path, cleaned: Cleaned, torn_bytes: int) -> None:
+def test_kill_at_any_call_of_a_cleaning_keeps_the_records(memory_path: Path, cleaned: Cleaned, torn_bytes: int) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
         fill_compacted(directory, QuickFiles())
@@ -452,7 +454,9 @@ def test_cleaning_killed_at_every_call(memory_path: Path, cleaned: Cleaned, torn
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_power_cut_at_every_call_of_a_cleaning(memory_path: Path, cleaned: Cleaned, seed: int | None) -> None:
+def test_power_cut_at_any_call_of_a_cleaning_keeps_the_records(
+    memory_path: Path, cleaned: Cleaned, seed: int | None
+) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
         fill_compacted(directory, files)
@@ -468,7 +472,7 @@ def test_power_cut_at_every_call_of_a_cleaning(memory_path: Path, cleaned: Clean
         pass
 
 
-def test_cleaning_fails_at_every_call(memory_path: Path, cleaned: Cleaned) -> None:
+def test_failure_of_any_call_of_a_cleaning_keeps_the_records(memory_path: Path, cleaned: Cleaned) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
         fill_compacted(directory, QuickFiles())
@@ -485,7 +489,7 @@ def test_cleaning_fails_at_every_call(memory_path: Path, cleaned: Cleaned) -> No
 # Rebuilding the indexes of a sealed segment
 
 
-def test_a_rebuild_of_indexes_that_is_killed_at_any_call_is_done_again(tmp_path: Path) -> None:
+def test_index_rebuild_killed_at_any_call_is_repeated(tmp_path: Path) -> None:
     """Half an index of aborted transactions would show aborted records to consumers of committed ones."""
     whole = tmp_path / "whole"
     whole.mkdir()

@@ -70,7 +70,7 @@ def create(manager: LogManager, topic: str, partition: int = 0) -> None:
 # Whose directories
 
 
-def test_new_directories_are_claimed_and_known_again(disks: Disks, tmp_path: Path) -> None:
+def test_claimed_directories_are_recognized_after_a_restart(disks: Disks, tmp_path: Path) -> None:
     manager = disks.manager()
     assert manager.startup.open() is None
     manager.startup.claim(META)
@@ -79,7 +79,7 @@ def test_new_directories_are_claimed_and_known_again(disks: Disks, tmp_path: Pat
     assert disks.manager().startup.open() == META
 
 
-def test_directories_of_another_broker_are_not_touched(disks: Disks, tmp_path: Path) -> None:
+def test_directory_of_another_broker_is_not_changed(disks: Disks, tmp_path: Path) -> None:
     disks.start().directories.unlock()
     manager = disks.manager()
     manager.startup.open()
@@ -91,7 +91,7 @@ def test_directories_of_another_broker_are_not_touched(disks: Disks, tmp_path: P
         disks.manager().startup.open()
 
 
-def test_a_directory_in_use_is_refused(disks: Disks, tmp_path: Path) -> None:
+def test_directory_locked_by_another_broker_is_rejected(disks: Disks, tmp_path: Path) -> None:
     running = disks.start()
     with pytest.raises(DirectoryLockedError, match=str(tmp_path / "a" / ".lock")):
         disks.manager().startup.open()
@@ -99,7 +99,7 @@ def test_a_directory_in_use_is_refused(disks: Disks, tmp_path: Path) -> None:
     disks.manager().startup.open()
 
 
-def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
+def test_unusable_directory_goes_offline_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     disks = Disks(tmp_path / "file", tmp_path / "good")
     manager = disks.start()
@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_be_used_is_skipped(tmp_path: Path) -> None:
 # Loading
 
 
-def test_a_new_directory_is_durable_with_its_parents(tmp_path: Path) -> None:
+def test_new_directory_is_synced_with_its_parents(tmp_path: Path) -> None:
     files = FaultyFiles()
     path = tmp_path / "new" / "newer" / "data"
     Disks(path).manager(files).startup.open()
@@ -126,7 +126,7 @@ def test_a_new_directory_is_durable_with_its_parents(tmp_path: Path) -> None:
     assert not [call for call in again.calls if call.startswith("sync directory")]
 
 
-def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
+def test_number_of_logs_to_load_is_reported(tmp_path: Path) -> None:
     disks = Disks(tmp_path / "a")
     manager = disks.start()
     for partition in range(3):
@@ -147,7 +147,7 @@ def test_how_many_logs_are_still_to_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_everything_is_there_again(disks: Disks, is_clean: bool, threads: int) -> None:
+def test_restart_restores_every_log(disks: Disks, is_clean: bool, threads: int) -> None:
     manager = disks.start()
     topic_id = uuid.uuid4()
     for partition in range(5):
@@ -171,7 +171,7 @@ def test_everything_is_there_again(disks: Disks, is_clean: bool, threads: int) -
     assert (status.bytes_total == 0) is is_clean
 
 
-def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) -> None:
+def test_start_removes_the_clean_marker(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     create(manager, "topic")
     manager.close(NOW_MS)
@@ -181,7 +181,7 @@ def test_the_marker_of_a_clean_stop_is_taken_away(disks: Disks, tmp_path: Path) 
     assert not marker.exists()
 
 
-def test_the_marker_of_a_clean_stop_stays_away_after_a_power_cut(tmp_path: Path) -> None:
+def test_removed_clean_marker_does_not_reappear_after_a_power_cut(tmp_path: Path) -> None:
     """It would vouch for a batch that was appended after it was removed, and of which zeros are left."""
     disks = Disks(tmp_path / "a")
     files = FaultyFiles()
@@ -202,7 +202,7 @@ def test_the_marker_of_a_clean_stop_stays_away_after_a_power_cut(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", ["", "0", '{"version":0,"brokerEpoch":4711}', '{"version":7}'])
-def test_any_marker_of_a_clean_stop_is_believed(disks: Disks, tmp_path: Path, content: str) -> None:
+def test_clean_marker_with_any_content_is_accepted(disks: Disks, tmp_path: Path, content: str) -> None:
     manager = disks.start()
     create(manager, "topic")
     append(manager.get("topic", 0), batch(3))  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ def open_files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("ending", ["delete", "close", "fail"])
-def test_every_descriptor_comes_back(disks: Disks, tmp_path: Path, ending: str) -> None:
+def test_close_releases_every_descriptor(disks: Disks, tmp_path: Path, ending: str) -> None:
     manager = disks.start()
     locks = open_files(tmp_path)
     create(manager, "topic")
@@ -240,13 +240,13 @@ def test_every_descriptor_comes_back(disks: Disks, tmp_path: Path, ending: str) 
     assert open_files(tmp_path) == (set() if ending == "close" else locks)
 
 
-def test_a_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None:
+def test_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None:
     (tmp_path / "a" / "lost+found").mkdir(parents=True)
     with pytest.raises(ForeignDirectoryError, match=str(tmp_path / "a" / r"lost\+found")):
         disks.start()
 
 
-def test_a_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: Path) -> None:
+def test_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "topic-0").mkdir(parents=True)
     with pytest.raises(DuplicateLogError, match="topic-0"):
@@ -263,7 +263,7 @@ GARBLED = (
 
 @pytest.mark.parametrize("name", GARBLED)
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_garbled_checkpoint_counts_as_an_empty_one(
+def test_malformed_checkpoint_counts_as_empty(
     disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_clean: bool
 ) -> None:
     manager = disks.start()
@@ -285,7 +285,7 @@ def test_a_garbled_checkpoint_counts_as_an_empty_one(
     assert caplog.text.count(str(tmp_path / "a" / name)) == 1
 
 
-def test_any_log_may_have_gaps_while_it_is_not_known_which_were_cleaned(tmp_path: Path) -> None:
+def test_gaps_are_accepted_in_any_log_without_a_cleaner_checkpoint(tmp_path: Path) -> None:
     """The second of three segments is missing, as after a cleaning that left nothing of it."""
     disks = Disks(tmp_path / "a")
     manager = disks.start()
@@ -300,7 +300,7 @@ def test_any_log_may_have_gaps_while_it_is_not_known_which_were_cleaned(tmp_path
     assert the_log(disks.start()).log_end_offset == 3
 
 
-def test_a_garbled_topic_id_counts_as_none(disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_topic_id_counts_as_none(disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager = disks.start()
     created(manager, "topic", 0, topic_id=uuid.uuid4(), config=CONFIG, now_ms=NOW_MS)
     append(the_log(manager), batch(3))
@@ -316,7 +316,7 @@ def test_a_garbled_topic_id_counts_as_none(disks: Disks, tmp_path: Path, caplog:
 # Placement and deletion
 
 
-def test_a_new_log_goes_where_fewest_are(disks: Disks, tmp_path: Path) -> None:
+def test_new_log_goes_to_the_directory_with_the_fewest_logs(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     for partition in range(5):
         create(manager, "topic", partition)
@@ -326,7 +326,7 @@ def test_a_new_log_goes_where_fewest_are(disks: Disks, tmp_path: Path) -> None:
     assert created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS) is first
 
 
-def test_a_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, tmp_path: Path) -> None:
+def test_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     create(manager, "topic")
     log = manager.get("topic", 0)
@@ -346,7 +346,7 @@ def test_a_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, 
     manager.delete("nosuch", 0, now_ms=NOW_MS)
 
 
-def test_a_deleted_log_goes_with_what_others_have_put_there(disks: Disks, tmp_path: Path) -> None:
+def test_deleted_log_is_removed_with_unknown_files(disks: Disks, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").write_text("mine")
@@ -364,7 +364,7 @@ def test_a_deleted_log_goes_with_what_others_have_put_there(disks: Disks, tmp_pa
     assert disks.failed == []
 
 
-def test_a_full_disk_keeps_no_log_from_being_deleted(disks: Disks, tmp_path: Path) -> None:
+def test_log_is_deleted_on_a_full_disk(disks: Disks, tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = disks.start(files)
     create(manager, "topic")
@@ -375,7 +375,7 @@ def test_a_full_disk_keeps_no_log_from_being_deleted(disks: Disks, tmp_path: Pat
     assert disks.failed == []
 
 
-def test_deletion_goes_on_after_a_restart(disks: Disks, tmp_path: Path) -> None:
+def test_deletion_continues_after_a_restart(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     create(manager, "topic")
     manager.delete("topic", 0, now_ms=NOW_MS)
@@ -386,7 +386,7 @@ def test_deletion_goes_on_after_a_restart(disks: Disks, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/topic-0*"))
 
 
-def test_log_starts_are_checkpointed_where_no_file_name_tells_them(disks: Disks, tmp_path: Path) -> None:
+def test_log_starts_that_no_file_name_contains_are_checkpointed(disks: Disks, tmp_path: Path) -> None:
     manager = disks.start()
     create(manager, "topic")
     log = manager.get("topic", 0)
@@ -427,7 +427,7 @@ def checkpoint_old_log(manager: LogManager) -> None:
 
 
 @pytest.mark.parametrize("restarts", ["never", "before the deletion", "after the deletion"])
-def test_a_new_log_is_not_taken_for_a_deleted_one_of_its_name(tmp_path: Path, restarts: str) -> None:
+def test_new_log_does_not_get_offsets_of_a_deleted_log_of_its_name(tmp_path: Path, restarts: str) -> None:
     disks = Disks(tmp_path / "a")
     manager = disks.start()
     checkpoint_old_log(manager)
@@ -446,7 +446,7 @@ def test_a_new_log_is_not_taken_for_a_deleted_one_of_its_name(tmp_path: Path, re
     assert (log.log_start_offset, log.log_end_offset, log.durability.recovery_point, log.high_watermark) == (0, 1, 0, 0)
 
 
-def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path: Path) -> None:
+def test_checkpoint_without_an_entry_of_a_name_is_not_written_to_free_it(tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = Disks(tmp_path / "a").start(files)
     checkpoint_old_log(manager)
@@ -465,7 +465,7 @@ def test_checkpoints_are_not_written_for_names_that_they_do_not_tell_of(tmp_path
     assert not [call for call in files.calls[done:] if "checkpoint" in call]
 
 
-def test_a_name_is_not_free_while_a_checkpoint_is_written_with_it(tmp_path: Path) -> None:
+def test_name_is_not_free_while_a_checkpoint_with_it_is_being_written(tmp_path: Path) -> None:
     recreating: list[threading.Thread] = []
     manager: LogManager | None = None
 
@@ -494,7 +494,7 @@ def test_a_name_is_not_free_while_a_checkpoint_is_written_with_it(tmp_path: Path
     assert directory.read_log_starts(pytest.fail) == {}
 
 
-def test_a_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> None:
+def test_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a").start()
     checkpoint_old_log(manager)
     (directory,) = manager.directories
@@ -503,7 +503,7 @@ def test_a_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> 
     assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END - 1}
 
 
-def test_a_log_that_has_lost_what_was_synced_has_its_checkpoint_lowered_at_the_start(tmp_path: Path) -> None:
+def test_start_lowers_the_recovery_point_of_a_log_that_ends_below_it(tmp_path: Path) -> None:
     disks = Disks(tmp_path / "a")
     manager = disks.start()
     checkpoint_old_log(manager)
@@ -517,7 +517,7 @@ def test_a_log_that_has_lost_what_was_synced_has_its_checkpoint_lowered_at_the_s
 # Periodic work and failure
 
 
-def test_a_rolled_segment_is_synced_by_the_next_flush(disks: Disks) -> None:
+def test_rolled_segment_is_synced_by_the_next_flush(disks: Disks) -> None:
     manager = disks.start()
     create(manager, "topic")
     log = manager.get("topic", 0)
@@ -531,7 +531,7 @@ def test_a_rolled_segment_is_synced_by_the_next_flush(disks: Disks) -> None:
     assert manager.flush_due(NOW_MS) == 0
 
 
-def test_what_is_due_after_a_roll_is_synced_whole(disks: Disks) -> None:
+def test_flush_that_is_due_after_a_roll_syncs_all_segments(disks: Disks) -> None:
     manager = disks.start()
     create(manager, "topic")
     log = manager.get("topic", 0)
@@ -556,7 +556,7 @@ FAILING: dict[str, Callable[[LogManager], object]] = {
 
 
 @pytest.mark.parametrize("action", FAILING)
-def test_a_failed_directory_goes_and_the_other_stays(disks: Disks, tmp_path: Path, action: str) -> None:
+def test_failed_directory_goes_offline_and_the_other_stays_online(disks: Disks, tmp_path: Path, action: str) -> None:
     files = FaultyFiles()
     manager = disks.start(files)
     for topic in ("topic", "other", "third", "last"):
@@ -579,7 +579,7 @@ def test_a_failed_directory_goes_and_the_other_stays(disks: Disks, tmp_path: Pat
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
 
 
-def test_fifty_idle_partitions_are_cheap(tmp_path: Path) -> None:
+def test_fifty_idle_partitions_open_no_files(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a").start()
     before = len(list(Path("/proc/self/fd").iterdir()))
     for partition in range(50):
@@ -591,7 +591,7 @@ def test_fifty_idle_partitions_are_cheap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_is_appended_after_a_truncation_below_the_log_start_survives_a_crash(disks: Disks, is_full: bool) -> None:
+def test_append_after_a_truncation_below_the_log_start_survives_a_crash(disks: Disks, is_full: bool) -> None:
     manager = disks.start()
     log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     for _ in range(6):
@@ -611,7 +611,7 @@ def test_what_is_appended_after_a_truncation_below_the_log_start_survives_a_cras
     assert [offset for offset, _ in read_all(found)] == [2]
 
 
-def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path) -> None:
+def test_interrupted_truncation_of_several_segments_leaves_no_gap(tmp_path: Path) -> None:
     for number in itertools.count():
         files = FaultyFiles()
         disks = Disks(tmp_path / str(number))
@@ -636,7 +636,7 @@ def test_a_truncation_cut_off_between_two_segments_leaves_no_gap(tmp_path: Path)
 # Names of deleted logs
 
 
-def test_the_name_of_a_deleted_log_can_be_freed_before_it_is_used_again(disks: Disks) -> None:
+def test_free_names_frees_the_name_of_a_deleted_log_before_its_reuse(disks: Disks) -> None:
     files = FaultyFiles()
     manager = disks.start(files)
     create(manager, "topic")
@@ -670,7 +670,7 @@ def with_damaged_batch(tmp_path: Path) -> tuple[Disks, LogManager]:
     return disks, disks.start()
 
 
-def test_a_log_with_a_damaged_batch_is_closed_cleanly_and_keeps_what_lies_behind(tmp_path: Path) -> None:
+def test_log_with_a_damaged_batch_closes_cleanly_and_keeps_the_batches_behind_it(tmp_path: Path) -> None:
     disks, manager = with_damaged_batch(tmp_path)
     manager.close(NOW_MS)
     assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
@@ -681,7 +681,7 @@ def test_a_log_with_a_damaged_batch_is_closed_cleanly_and_keeps_what_lies_behind
     manager.directories.unlock()
 
 
-def test_an_append_that_meets_a_damaged_batch_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+def test_append_that_meets_a_damaged_batch_writes_nothing(tmp_path: Path) -> None:
     """The batch goes to a new segment. In the damaged one a start would read it as records of the log."""
     _, manager = with_damaged_batch(tmp_path)
     log = manager.get("t", 0)
@@ -695,7 +695,7 @@ def test_an_append_that_meets_a_damaged_batch_leaves_nothing_in_the_file(tmp_pat
     manager.directories.unlock()
 
 
-def test_a_log_with_a_damaged_batch_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
+def test_log_with_a_damaged_batch_can_be_deleted_and_recreated(tmp_path: Path) -> None:
     disks, manager = with_damaged_batch(tmp_path)
     manager.delete("t", 0, now_ms=NOW_MS)
     assert created(manager, "t", 0, topic_id=None, config=log_config(), now_ms=NOW_MS).log_end_offset == 0

@@ -167,7 +167,7 @@ EVENTS: dict[str, Callable[[Log], object]] = {
 
 @pytest.mark.parametrize("bytes_copied_before", [0, 300, 100_000])
 @pytest.mark.parametrize("event", EVENTS)
-def test_a_copy_follows(tmp_path: Path, event: str, bytes_copied_before: int) -> None:
+def test_copy_follows_appends_truncations_and_deletions(tmp_path: Path, event: str, bytes_copied_before: int) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -188,7 +188,7 @@ def test_a_copy_follows(tmp_path: Path, event: str, bytes_copied_before: int) ->
     assert facts(switch(manager, log, copy)) == expected
 
 
-def test_a_copy_that_has_nothing_yet_follows_a_log_that_begins_anew_further_below(tmp_path: Path) -> None:
+def test_empty_copy_follows_a_log_that_restarts_at_a_lower_offset(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -203,7 +203,7 @@ def test_a_copy_that_has_nothing_yet_follows_a_log_that_begins_anew_further_belo
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_copy_equals_a_log_that_lives_wildly(tmp_path: Path, seed: int) -> None:
+def test_copy_equals_its_log_after_random_changes(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     manager = start(tmp_path)
     log = create(manager)
@@ -227,7 +227,7 @@ def test_a_copy_equals_a_log_that_lives_wildly(tmp_path: Path, seed: int) -> Non
     assert facts(switch(manager, log, copy)) == expected
 
 
-def test_a_truncation_between_comparing_and_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncation_between_comparison_and_read_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log belongs to another thread: what is read then may stand behind batches that the log holds no more."""
     manager = start(tmp_path)
     log = create(manager)
@@ -257,7 +257,7 @@ def test_a_truncation_between_comparing_and_reading_is_noticed(tmp_path: Path, m
 # Changing places
 
 
-def test_a_reader_of_the_old_log_goes_on_until_its_files_go(tmp_path: Path) -> None:
+def test_reader_of_the_old_log_can_finish_until_its_files_are_removed(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -278,7 +278,7 @@ def test_a_reader_of_the_old_log_goes_on_until_its_files_go(tmp_path: Path) -> N
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_what_a_moved_log_writes_goes_to_its_new_place(tmp_path: Path) -> None:
+def test_moved_log_writes_to_its_new_directory(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -293,7 +293,7 @@ def test_what_a_moved_log_writes_goes_to_its_new_place(tmp_path: Path) -> None:
     assert str(again.directory) == str(tmp_path / "b" / "topic-0")
 
 
-def test_a_copy_is_counted_flushed_and_loaded_but_not_served(tmp_path: Path) -> None:
+def test_copy_is_counted_flushed_and_loaded_but_not_served(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -312,7 +312,7 @@ def test_a_copy_is_counted_flushed_and_loaded_but_not_served(tmp_path: Path) -> 
     assert facts(switch(manager, log, again))["end"] == log.log_end_offset
 
 
-def test_a_move_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_cancelled_move_leaves_no_files(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = create(manager)
     fill(log)
@@ -327,7 +327,7 @@ def test_a_move_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert not manager.directories[1].is_offline
 
 
-def test_a_deleted_log_takes_its_copy_with_it(tmp_path: Path) -> None:
+def test_deletion_of_a_log_deletes_its_copy(tmp_path: Path) -> None:
     manager = start(tmp_path)
     create(manager)
     copy_of(manager)
@@ -349,7 +349,7 @@ def test_retention_waits_for_the_end_of_a_move(tmp_path: Path) -> None:
     assert done(manager.run_retention(NOW_MS)) > 0
 
 
-def test_a_failing_target_leaves_the_log_where_it_is(tmp_path: Path) -> None:
+def test_failed_target_directory_leaves_the_log_in_service(tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = start(tmp_path, files)
     log = create(manager)
@@ -365,7 +365,7 @@ def test_a_failing_target_leaves_the_log_where_it_is(tmp_path: Path) -> None:
     assert list(read_all(log)) == expected
 
 
-def test_no_move_begins_while_a_directory_is_offline(tmp_path: Path) -> None:
+def test_move_is_rejected_while_a_directory_is_offline(tmp_path: Path) -> None:
     manager = start(tmp_path)
     create(manager)
     manager.directories.fail(manager.directories[1], OSError(errno.EIO, "gone"))
@@ -374,7 +374,7 @@ def test_no_move_begins_while_a_directory_is_offline(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_name_without_room_for_the_ending_of_a_copy_is_refused(tmp_path: Path) -> None:
+def test_move_of_a_topic_with_too_long_a_name_is_rejected(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = created(manager, "t" * 249, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     with pytest.raises(KafkaError) as caught:
@@ -382,7 +382,7 @@ def test_a_name_without_room_for_the_ending_of_a_copy_is_refused(tmp_path: Path)
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_remembered_preference_decides_where_a_log_is_made(tmp_path: Path) -> None:
+def test_log_is_created_in_the_preferred_directory(tmp_path: Path) -> None:
     manager = start(tmp_path)
     manager.prefer("wanted", 0, manager.directories[1])
     created(manager, "wanted", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
@@ -408,7 +408,7 @@ def fill_compacted(manager: LogManager) -> Log:
     return log
 
 
-def test_a_log_that_is_moved_is_not_cleaned_and_a_pass_under_way_is_thrown_away(tmp_path: Path) -> None:
+def test_moving_log_is_not_cleaned_and_a_pass_in_progress_is_discarded(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = fill_compacted(manager)
     cleaning = LogCleaning(manager, QuickFiles(), CleanerSettings(dedupe_buffer_size=1 << 16))
@@ -425,7 +425,7 @@ def test_a_log_that_is_moved_is_not_cleaned_and_a_pass_under_way_is_thrown_away(
 
 
 @pytest.mark.parametrize("ending", ["finish", "give back", "fail"])
-def test_a_pass_that_ends_after_the_move_touches_neither_directory(tmp_path: Path, ending: str) -> None:
+def test_pass_that_ends_after_the_move_changes_neither_directory(tmp_path: Path, ending: str) -> None:
     manager = start(tmp_path)
     log = fill_compacted(manager)
     cleaning = LogCleaning(manager, QuickFiles(), CleanerSettings(dedupe_buffer_size=1 << 16))
@@ -447,7 +447,7 @@ def test_a_pass_that_ends_after_the_move_touches_neither_directory(tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_the_cleaners_checkpoint_moves_along(tmp_path: Path, is_written: bool) -> None:
+def test_first_dirty_offset_moves_with_its_log(tmp_path: Path, is_written: bool) -> None:
     manager = start(tmp_path)
     log = fill_compacted(manager)
     cleaning = LogCleaning(manager, QuickFiles(), CleanerSettings(dedupe_buffer_size=1 << 16))
@@ -497,7 +497,7 @@ SETTLED: dict[str, tuple[list[FoundLog], dict[FoundLog, str], Settled]] = {
 
 
 @pytest.mark.parametrize("case", SETTLED)
-def test_settle(case: str) -> None:
+def test_settle_serves_promotes_and_retires_logs_by_their_markers(case: str) -> None:
     logs, markers, expected = SETTLED[case]
     assert settle(logs, {"a", "b", "c"}, markers.get, lambda log: pytest.fail("read")) == expected
 
@@ -710,7 +710,7 @@ def each_call(count: int, run: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 30])
-def test_killed_at_every_call_of_a_move(memory_path: Path, calls: int, torn_bytes: int) -> None:
+def test_kill_at_any_call_of_a_move_keeps_one_log(memory_path: Path, calls: int, torn_bytes: int) -> None:
     def run(number: int) -> None:
         files, move, folder = FaultyFiles(), Move(), memory_path / str(number)
         files.crash_at(number, torn_bytes=torn_bytes)
@@ -723,7 +723,7 @@ def test_killed_at_every_call_of_a_move(memory_path: Path, calls: int, torn_byte
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_power_cut_at_every_call_of_a_move(memory_path: Path, calls: int, seed: int | None) -> None:
+def test_power_cut_at_any_call_of_a_move_keeps_one_log(memory_path: Path, calls: int, seed: int | None) -> None:
     def run(number: int) -> None:
         files, move, folder = FaultyFiles(), Move(), memory_path / str(number)
         files.crash_at(number)
@@ -737,7 +737,7 @@ def test_power_cut_at_every_call_of_a_move(memory_path: Path, calls: int, seed: 
 
 
 @pytest.mark.parametrize("is_lasting", [False, True])
-def test_every_call_of_a_move_fails(memory_path: Path, calls: int, is_lasting: bool) -> None:
+def test_failure_of_any_call_of_a_move_keeps_one_log(memory_path: Path, calls: int, is_lasting: bool) -> None:
     def run(number: int) -> None:
         files, move, folder = FaultyFiles(), Move(), memory_path / str(number)
         (files.fail_from if is_lasting else files.fail_call)(number, errno.EIO)
@@ -749,7 +749,7 @@ def test_every_call_of_a_move_fails(memory_path: Path, calls: int, is_lasting: b
     each_call(calls, run)
 
 
-def test_killed_at_every_call_of_a_move_there_and_back(memory_path: Path, calls_there_and_back: int) -> None:
+def test_kill_at_any_call_of_a_move_there_and_back_keeps_one_log(memory_path: Path, calls_there_and_back: int) -> None:
     def run(number: int) -> None:
         files, move, folder = FaultyFiles(), MoveThereAndBack(), memory_path / str(number)
         files.crash_at(number)
@@ -762,7 +762,7 @@ def test_killed_at_every_call_of_a_move_there_and_back(memory_path: Path, calls_
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-def test_power_cut_at_every_call_of_a_move_there_and_back(
+def test_power_cut_at_any_call_of_a_move_there_and_back_keeps_one_log(
     memory_path: Path, calls_there_and_back: int, seed: int | None
 ) -> None:
     def run(number: int) -> None:

@@ -29,7 +29,7 @@ def days_kept(log: Log) -> float:
     return (log.log_end_offset - log.log_start_offset) / 4
 
 
-def test_seven_days_with_a_daily_roll(tmp_path: Path) -> None:
+def test_retention_of_seven_days_with_a_daily_roll_keeps_seven_to_eight_days(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=7 * DAY_MS, segment_ms=DAY_MS - HOUR_MS))
     counts, firsts = [], []
     for _ in live(log, 40):
@@ -42,7 +42,7 @@ def test_seven_days_with_a_daily_roll(tmp_path: Path) -> None:
     assert 7 <= days_kept(log) <= 8.25
 
 
-def test_one_day_with_a_segment_that_spans_five(tmp_path: Path) -> None:
+def test_retention_of_one_day_keeps_a_segment_that_spans_five_days(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS, segment_bytes=20 * BATCH_SIZE, segment_ms=99 * DAY_MS))
     kept = [days_kept(log) for _ in live(log, 30)]
     # A segment of five days goes when its last record is a day old.
@@ -51,7 +51,7 @@ def test_one_day_with_a_segment_that_spans_five(tmp_path: Path) -> None:
     assert min(kept[6:]) >= 1
 
 
-def test_a_tenth_of_a_segment_a_day_with_seven_days(tmp_path: Path) -> None:
+def test_log_with_a_tenth_of_a_segment_a_day_keeps_7_to_17_days(tmp_path: Path) -> None:
     log = create_log(
         tmp_path, log_config(retention_ms=7 * DAY_MS, segment_bytes=40 * BATCH_SIZE, segment_ms=99 * DAY_MS)
     )
@@ -69,7 +69,7 @@ def test_a_tenth_of_a_segment_a_day_with_seven_days(tmp_path: Path) -> None:
     ],
     ids=["time", "size", "both, size first"],
 )
-def test_whichever_comes_first(tmp_path: Path, limits: dict[str, int], days: float) -> None:
+def test_retention_applies_the_limit_that_is_reached_first(tmp_path: Path, limits: dict[str, int], days: float) -> None:
     log = create_log(tmp_path, log_config(segment_bytes=2 * BATCH_SIZE, segment_ms=99 * DAY_MS, **limits))
     kept = [days_kept(log) for _ in live(log, 30)]
     assert max(kept[5:]) <= days
@@ -77,7 +77,7 @@ def test_whichever_comes_first(tmp_path: Path, limits: dict[str, int], days: flo
     assert log.size >= min(limits["retention_bytes"], 4 * BATCH_SIZE)
 
 
-def test_without_timestamps_the_file_tells_the_age(tmp_path: Path) -> None:
+def test_age_without_timestamps_is_that_of_the_file(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS))
     append(log, batch(1, timestamp_ms=-1))
     log.advance_high_watermark(1)
@@ -86,7 +86,7 @@ def test_without_timestamps_the_file_tells_the_age(tmp_path: Path) -> None:
     assert delete_expired(log, NOW_MS + DAY_MS + 1) == 1
 
 
-def test_with_timestamps_the_age_of_the_file_does_not_count(tmp_path: Path) -> None:
+def test_age_with_timestamps_ignores_that_of_the_file(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS))
     append(log, batch(1))
     log.advance_high_watermark(1)
@@ -94,7 +94,7 @@ def test_with_timestamps_the_age_of_the_file_does_not_count(tmp_path: Path) -> N
     assert delete_expired(log, NOW_MS) == 0
 
 
-def test_a_record_from_the_future_keeps_its_segment_and_those_behind_it(tmp_path: Path) -> None:
+def test_record_with_a_future_timestamp_keeps_its_segment_and_later_ones(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS, segment_bytes=2 * BATCH_SIZE, segment_ms=99 * DAY_MS))
     for timestamp_ms in (NOW_MS, NOW_MS, NOW_MS, NOW_MS + 50 * DAY_MS, NOW_MS, NOW_MS):
         append(log, batch(1, timestamp_ms=timestamp_ms))
@@ -105,7 +105,7 @@ def test_a_record_from_the_future_keeps_its_segment_and_those_behind_it(tmp_path
     assert (log.log_start_offset, log.log_end_offset) == (6, 6)
 
 
-def test_an_idle_log_does_not_roll(tmp_path: Path) -> None:
+def test_idle_log_does_not_roll(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(segment_ms=DAY_MS, retention_ms=-1))
     append(log, batch(1))
     log.advance_high_watermark(1)
@@ -113,7 +113,7 @@ def test_an_idle_log_does_not_roll(tmp_path: Path) -> None:
     assert log.segment_count == 1
 
 
-def test_jitter_spreads_the_rolls_of_logs_that_were_made_together(tmp_path: Path) -> None:
+def test_jitter_spreads_the_rolls_of_logs_created_together(tmp_path: Path) -> None:
     options = LogOptions(QuickFiles(), Random(1))
     config = log_config(segment_ms=DAY_MS, segment_jitter_ms=DAY_MS // 2)
     hours = []

@@ -85,7 +85,7 @@ def told(fetched: FetchedRecords[memoryview]) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_read_names_exactly_the_aborted_transactions_that_overlap_what_it_returns(tmp_path: Path, seed: int) -> None:
+def test_read_returns_exactly_the_aborted_transactions_that_overlap_its_records(tmp_path: Path, seed: int) -> None:
     log = create_log(tmp_path, CONFIG)
     transactions = Transactions(log, seed)
     transactions.write(400)
@@ -106,7 +106,7 @@ def test_a_read_names_exactly_the_aborted_transactions_that_overlap_what_it_retu
             assert told(fetched) == (transactions.overlapping(offset, end_offset) if whole else [])
 
 
-def test_a_slice_tells_where_it_ends_as_a_copy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reader, "SLICE_SIZE_MIN", 400)
     log = create_log(tmp_path, log_config(index_interval_bytes=300))
     transactions = Transactions(log, 8)
@@ -130,7 +130,7 @@ def test_a_slice_tells_where_it_ends_as_a_copy_does(tmp_path: Path, monkeypatch:
     assert slices > 20
 
 
-def test_without_being_asked_a_read_looks_for_no_aborted_transactions(tmp_path: Path) -> None:
+def test_read_without_with_aborted_searches_no_aborted_transactions(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(2))
     fetched = log.read(0, 1000, upper_bound_offset=2, min_one_batch=True)
@@ -138,7 +138,7 @@ def test_without_being_asked_a_read_looks_for_no_aborted_transactions(tmp_path: 
     assert (fetched.end_offset, fetched.aborted_transactions) == (None, None)
 
 
-def test_at_the_end_of_the_log_nothing_overlaps(tmp_path: Path) -> None:
+def test_read_at_the_log_end_has_no_aborted_transactions(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1, producer_id=7, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 7))
@@ -159,7 +159,7 @@ def after_records_were_read(monkeypatch: pytest.MonkeyPatch, action: Callable[[]
     monkeypatch.setattr(LogReader, "aborted_transactions", interrupted)
 
 
-def test_retention_during_a_committed_read_takes_no_aborted_transaction_from_it(
+def test_retention_during_a_read_committed_read_loses_no_aborted_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = create_log(tmp_path, log_config(retention_ms=1000, file_delete_delay_ms=0))
@@ -178,7 +178,7 @@ def test_retention_during_a_committed_read_takes_no_aborted_transaction_from_it(
     assert log.log_start_offset == 2
 
 
-def test_a_cleaning_during_a_committed_read_takes_no_aborted_transaction_from_it(
+def test_cleaning_during_a_read_committed_read_loses_no_aborted_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path)
@@ -193,9 +193,7 @@ def test_a_cleaning_during_a_committed_read_takes_no_aborted_transaction_from_it
     assert told(committed(log, 0, 1000)) == [(7, 0, 1)]
 
 
-def test_a_known_position_in_a_replaced_segment_is_not_used_for_a_committed_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_position_in_a_replaced_segment_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader takes the known positions, a cleaning replaces the segment, the reader takes the segments."""
     broker = Broker(tmp_path)
     log = broker.log()
@@ -220,7 +218,7 @@ def test_a_known_position_in_a_replaced_segment_is_not_used_for_a_committed_read
     assert bool(aborted_data) == bool(told(fetched))
 
 
-def test_an_index_that_lies_about_the_end_costs_time_and_no_aborted_transaction(tmp_path: Path) -> None:
+def test_wrong_end_in_an_index_loses_no_aborted_transaction(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(index_interval_bytes=100))
     transactions = Transactions(log, 5)
     transactions.write(60)
@@ -237,7 +235,7 @@ def test_an_index_that_lies_about_the_end_costs_time_and_no_aborted_transaction(
     assert (fetched.end_offset, told(fetched)) == (expected.end_offset, told(expected))
 
 
-def test_only_segments_that_can_hold_an_overlapping_transaction_are_searched(
+def test_only_segments_that_may_have_an_overlapping_transaction_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = create_log(tmp_path, log_config())
@@ -258,7 +256,7 @@ def test_only_segments_that_can_hold_an_overlapping_transaction_are_searched(
     assert len(searched) == 2  # its own segment and the active one
 
 
-def test_a_valid_offset_is_read_from_the_new_segment_when_the_old_one_goes_before_it_is_opened(
+def test_valid_offset_is_read_from_the_new_segment_after_the_old_one_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path)
@@ -297,7 +295,7 @@ def clean_before_open(
         pytest.fail(f"{error.code.name}: {error}")
 
 
-def test_a_marker_that_meets_a_garbled_index_loses_no_entry(tmp_path: Path) -> None:
+def test_marker_that_meets_a_damaged_index_loses_no_entry(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(1, producer_id=7, sequence=0, is_transactional=True))
     (log.directory / f"{0:020d}.txnindex").write_bytes(b"garbage")

@@ -64,7 +64,7 @@ def expirable(manager: LogManager) -> Log:
     return log
 
 
-def test_a_log_start_is_on_the_disk_before_a_segment_is_renamed(tmp_path: Path) -> None:
+def test_log_start_is_synced_before_a_segment_is_renamed(tmp_path: Path) -> None:
     files = FaultyFiles()
     manager = start(tmp_path, files)
     log = expirable(manager)
@@ -80,7 +80,7 @@ def test_a_log_start_is_on_the_disk_before_a_segment_is_renamed(tmp_path: Path) 
 
 @pytest.mark.parametrize("lost", [(1,), (0, 2), (1, 2)])
 @pytest.mark.parametrize("is_torn", [False, True])
-def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
+def test_gaps_below_the_log_start_after_a_power_cut_lose_nothing_above_it(
     tmp_path: Path, lost: tuple[int, ...], is_torn: bool
 ) -> None:
     """The new names of a directory may get to the disk in any order."""
@@ -110,7 +110,7 @@ def test_gaps_that_a_power_cut_leaves_below_the_log_start_take_nothing_above_it(
     manager.directories.unlock()
 
 
-def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
+def test_retention_reads_and_renames_files_only_in_threads(tmp_path: Path) -> None:
     files = NotedFiles()
     manager = start(tmp_path, files)
     log = expirable(manager)
@@ -134,7 +134,7 @@ def test_files_are_read_and_renamed_in_threads_only(tmp_path: Path) -> None:
     manager.directories.unlock()
 
 
-def test_a_log_that_begins_to_move_during_a_pass_keeps_its_segments(tmp_path: Path) -> None:
+def test_log_that_starts_to_move_during_retention_keeps_its_segments(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     manager = LogManager(
         [str(one) for one in directories],
@@ -161,7 +161,7 @@ def test_a_log_that_begins_to_move_during_a_pass_keeps_its_segments(tmp_path: Pa
     assert done(manager.run_retention(NOW_MS)) == 3
 
 
-def test_compacted_logs_go_by_their_log_start_alone(tmp_path: Path) -> None:
+def test_compacted_logs_lose_only_segments_below_their_log_start(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = expirable(manager)
     log.reconfigure(dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"})))
@@ -170,7 +170,7 @@ def test_compacted_logs_go_by_their_log_start_alone(tmp_path: Path) -> None:
     assert done(manager.run_retention(NOW_MS + 10_000)) == 2
 
 
-def test_records_deleted_during_a_pass_wait_for_their_log_start_on_the_disk(tmp_path: Path) -> None:
+def test_records_deleted_during_retention_wait_for_the_sync_of_their_log_start(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = expirable(manager)
     steps = manager.run_retention(NOW_MS + 10_000)
@@ -186,7 +186,7 @@ def test_records_deleted_during_a_pass_wait_for_their_log_start_on_the_disk(tmp_
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])
-def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, offset: int) -> None:
+def test_truncation_during_retention_begins_with_an_empty_file(tmp_path: Path, offset: int) -> None:
     """Segments have left the log, and their files still have their names."""
     manager = start(tmp_path)
     log = expirable(manager)
@@ -201,7 +201,7 @@ def test_a_truncation_during_a_pass_begins_with_an_empty_file(tmp_path: Path, of
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp_path: Path, is_clean: bool) -> None:
+def test_log_start_stays_checkpointed_while_files_below_it_keep_their_names(tmp_path: Path, is_clean: bool) -> None:
     """A stop may cut a pass off in any step, and another checkpoint may be written before the files are renamed."""
     manager = start(tmp_path)
     log = expirable(manager)
@@ -228,7 +228,7 @@ def test_a_log_start_stays_on_the_disk_while_files_below_it_keep_their_names(tmp
     manager.directories.unlock()
 
 
-def test_files_that_a_pass_could_not_rename_are_renamed_by_the_next(
+def test_files_that_could_not_be_renamed_are_renamed_by_the_next_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when nothing more of their log has expired."""

@@ -96,7 +96,7 @@ class Flusher(Worker):
 
 
 @pytest.mark.parametrize("truncates", [False, True])
-def test_readers_and_flushers_beside_one_writer(memory_path: Path, truncates: bool) -> None:
+def test_concurrent_readers_and_flushers_see_a_consistent_log(memory_path: Path, truncates: bool) -> None:
     log = create_log(memory_path, CONFIG, log_options(QuickFiles()))
     random, done = Random(7), threading.Event()
     workers: list[Worker] = [Reader(log, 1, done), Reader(log, 2, done), Flusher(log, 3, done)]
@@ -126,7 +126,7 @@ def test_readers_and_flushers_beside_one_writer(memory_path: Path, truncates: bo
 
 
 @pytest.mark.parametrize(("attribute", "looks_before"), [("end", 0), ("end", 1), ("positions", 0)])
-def test_a_reader_that_a_truncation_interrupts_remembers_nothing_wrong(
+def test_read_during_a_truncation_caches_no_wrong_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, looks_before: int
 ) -> None:
     """Right after it has looked at one part of what the log's reader knows, and before it looks at the next."""

@@ -13,7 +13,7 @@ ID = uuid.UUID("4f1c0f1e-0d0a-4a7b-9c3e-2b1a0f9e8d7c")
 @pytest.mark.parametrize("stage", ["", names.DELETED, names.CLEANED, names.SWAP])
 @pytest.mark.parametrize("suffix", [*names.SEGMENT_SUFFIXES, names.PRODUCER_SNAPSHOT])
 @pytest.mark.parametrize("base_offset", [0, 42, 2**63 - 1])
-def test_segment_files(base_offset: int, suffix: str, stage: str) -> None:
+def test_segment_file_names_are_built_and_parsed(base_offset: int, suffix: str, stage: str) -> None:
     name = names.segment_file(base_offset, suffix) + stage
     assert names.parse_segment_file(name) == SegmentFileName(base_offset, suffix, stage)
 
@@ -28,7 +28,7 @@ def test_segment_files(base_offset: int, suffix: str, stage: str) -> None:
         "-0000000000000000001.log",
     ],
 )
-def test_no_segment_files(name: str) -> None:
+def test_other_names_are_no_segment_files(name: str) -> None:
     assert names.parse_segment_file(name) is None
 
 
@@ -49,12 +49,12 @@ PARTITION_DIRECTORIES = {
 
 
 @pytest.mark.parametrize(("name", "expected"), PARTITION_DIRECTORIES.items())
-def test_partition_directories(name: str, expected: PartitionDirectoryName | None) -> None:
+def test_partition_directory_names_are_parsed(name: str, expected: PartitionDirectoryName | None) -> None:
     assert names.parse_partition_directory(name) == expected
 
 
 @pytest.mark.parametrize("length", [1, 200, 249])
-def test_marked_directories_fit_into_a_file_name(length: int) -> None:
+def test_marked_directory_names_have_at_most_255_characters(length: int) -> None:
     topic = "t" * length
     name = names.marked_partition_directory(topic, 123, DirectoryState.DELETE, ID)
     parsed = names.parse_partition_directory(name)

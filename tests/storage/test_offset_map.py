@@ -9,7 +9,7 @@ from storage.offset_map import ENTRY_SIZE, OffsetMap
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("slots", [64, 1000])
-def test_equals_a_dict(slots: int, seed: int) -> None:
+def test_map_returns_the_same_numbers_as_a_dict(slots: int, seed: int) -> None:
     random = Random(seed)
     offsets, twin = OffsetMap(slots * ENTRY_SIZE, 1.0), dict[bytes, int]()
     superseded: list[int] = []
@@ -26,7 +26,7 @@ def test_equals_a_dict(slots: int, seed: int) -> None:
     assert superseded == expected
 
 
-def test_stops_when_it_is_full_and_says_how_far_it_came() -> None:
+def test_put_into_a_full_map_returns_the_number_of_stored_keys() -> None:
     offsets = OffsetMap(10 * ENTRY_SIZE, 0.5)
     superseded: list[int] = []
     assert offsets.put_all([str(number).encode() for number in range(9)], range(100, 109), superseded) == 5
@@ -38,7 +38,7 @@ def test_stops_when_it_is_full_and_says_how_far_it_came() -> None:
 
 
 @pytest.mark.parametrize("load_factor", [0.0, 0.9, 1.0, 7.0])
-def test_a_full_map_finds_that_a_key_is_not_there_and_counts_its_probes(load_factor: float) -> None:
+def test_lookup_of_a_missing_key_in_a_full_map_ends_and_counts_its_probes(load_factor: float) -> None:
     offsets = OffsetMap(4 * ENTRY_SIZE, load_factor)
     assert (
         offsets.put_all([b"a", b"b", b"c", b"d"], range(4), [])
@@ -53,5 +53,5 @@ def test_a_full_map_finds_that_a_key_is_not_there_and_counts_its_probes(load_fac
 @pytest.mark.parametrize(
     ("memory", "entries"), [(8 << 30, 2**31 // 24), (200_000_000, 8_333_333), (24_000_000, 1_000_000)]
 )
-def test_memory_decides_how_many_keys_fit(memory: int, entries: int) -> None:
+def test_memory_limits_the_number_of_keys(memory: int, entries: int) -> None:
     assert OffsetMap(memory, 1.0).usable == pytest.approx(entries, abs=1)

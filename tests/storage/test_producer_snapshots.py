@@ -20,7 +20,7 @@ def entry() -> ProducerEntry:
     return made
 
 
-def test_bytes_of_a_snapshot() -> None:
+def test_snapshot_has_the_bytes_of_kafkas_format() -> None:
     assert encode([entry()]) == SNAPSHOT
     assert encode([]).hex() == "0001" + "48674bc7" + "00000000"
     (decoded,) = decode(SNAPSHOT, "x")
@@ -29,13 +29,13 @@ def test_bytes_of_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("size", range(len(SNAPSHOT)))
-def test_every_truncation_is_refused(size: int) -> None:
+def test_truncated_snapshot_is_rejected(size: int) -> None:
     with pytest.raises(CorruptSnapshotError, match="the path"):
         decode(SNAPSHOT[:size], "the path")
 
 
 @pytest.mark.parametrize("position", range(len(SNAPSHOT)))
-def test_every_flipped_byte_is_refused(position: int) -> None:
+def test_snapshot_with_a_flipped_byte_is_rejected(position: int) -> None:
     damaged = bytearray(SNAPSHOT)
     damaged[position] ^= 0x40
     with pytest.raises(CorruptSnapshotError):
@@ -50,7 +50,9 @@ def snapshots(tmp_path: Path) -> ProducerSnapshots:
     return made
 
 
-def test_the_newest_usable_is_loaded_and_bad_ones_go(snapshots: ProducerSnapshots, tmp_path: Path) -> None:
+def test_newest_readable_snapshot_is_loaded_and_unreadable_ones_are_deleted(
+    snapshots: ProducerSnapshots, tmp_path: Path
+) -> None:
     (tmp_path / f"{30:020d}.snapshot").write_bytes(b"garbage")
     (tmp_path / f"{20:020d}.snapshot").unlink()
     loaded = snapshots.load_latest(100)
@@ -60,7 +62,7 @@ def test_the_newest_usable_is_loaded_and_bad_ones_go(snapshots: ProducerSnapshot
     assert [path.name for path in tmp_path.iterdir()] == [f"{10:020d}.snapshot"]
 
 
-def test_a_newer_one_than_asked_for_is_left_alone(snapshots: ProducerSnapshots) -> None:
+def test_snapshot_above_the_requested_offset_is_kept(snapshots: ProducerSnapshots) -> None:
     loaded = snapshots.load_latest(29)
     assert loaded is not None
     assert loaded.offset == 20
@@ -76,7 +78,9 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("bounds", "left"), KEPT.items())
-def test_those_outside_a_log_go(snapshots: ProducerSnapshots, bounds: tuple[int, int], left: list[int]) -> None:
+def test_snapshots_outside_a_log_are_deleted(
+    snapshots: ProducerSnapshots, bounds: tuple[int, int], left: list[int]
+) -> None:
     snapshots.delete_outside(*bounds)
     assert snapshots.offsets == left
 
@@ -84,7 +88,7 @@ def test_those_outside_a_log_go(snapshots: ProducerSnapshots, bounds: tuple[int,
 @pytest.mark.parametrize(
     ("base_offsets", "left"), [({0, 10}, [10, 30]), ({0, 20, 40}, [20]), ({0, 10, 20, 30}, [10, 20, 30])]
 )
-def test_strays_go_but_for_the_one_of_a_clean_stop(
+def test_stray_snapshots_are_deleted_except_that_of_a_clean_stop(
     snapshots: ProducerSnapshots, base_offsets: set[int], left: list[int]
 ) -> None:
     snapshots.delete_strays(base_offsets)

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[BatchHeader, ErrorCode | None]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_data_of_a_known_producer(case: str) -> None:
+def test_data_of_a_known_producer_is_accepted_or_rejected_as_in_kafka(case: str) -> None:
     incoming, code = CASES[case]
     producers = state(*KNOWN)
     if code is None:
@@ -58,7 +58,7 @@ def test_data_of_a_known_producer(case: str) -> None:
     assert producers.producers[PRODUCER].last_sequence == 4
 
 
-def test_sequences_wrap() -> None:
+def test_sequence_after_int32_max_is_0() -> None:
     producers = state(header(SEQUENCE_MAX - 1, 2))
     assert producers.producers[PRODUCER].last_sequence == SEQUENCE_MAX
     producers.check_data(header(0), 2)
@@ -68,7 +68,7 @@ def test_sequences_wrap() -> None:
     around.check_data(header(1), 2)
 
 
-def test_duplicates_are_known_for_five_batches() -> None:
+def test_duplicates_of_the_last_five_batches_are_detected() -> None:
     sent = [header(number) for number in range(BATCHES_KEPT + 2)]
     producers = state(*sent)
     found = [producers.duplicate_of(one) for one in sent]
@@ -76,14 +76,14 @@ def test_duplicates_are_known_for_five_batches() -> None:
     assert producers.duplicate_of(header(6, epoch=1)) is None
 
 
-def test_a_new_epoch_forgets_old_batches() -> None:
+def test_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     producers = state(header(0), header(1), header(0, epoch=1))
     assert producers.duplicate_of(header(1)) is None
     with pytest.raises(KafkaError):
         producers.check_data(header(2, epoch=1), 3)
 
 
-def test_plain_batch_within_a_transaction() -> None:
+def test_batch_without_a_transaction_during_one_is_rejected() -> None:
     producers = state(header(0, transactional=True))
     with pytest.raises(KafkaError) as raised:
         producers.check_data(header(1), 1)
@@ -91,7 +91,7 @@ def test_plain_batch_within_a_transaction() -> None:
     producers.check_data(header(1, transactional=True), 1)
 
 
-def test_marker_of_an_older_coordinator() -> None:
+def test_marker_of_an_older_coordinator_is_fenced() -> None:
     producers = state(header(0, transactional=True))
     producers.append_marker(marker_header(), TransactionMarker(ControlType.COMMIT, 5), 1)
     producers.check_marker(marker_header(), TransactionMarker(ControlType.COMMIT, 5), 2)
@@ -100,7 +100,7 @@ def test_marker_of_an_older_coordinator() -> None:
     assert raised.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-def test_the_first_sequence_after_a_marker_of_a_new_epoch_is_0() -> None:
+def test_first_sequence_after_a_marker_of_a_new_epoch_must_be_0() -> None:
     producers = state(header(0, transactional=True))
     producers.append_marker(marker_header(epoch=1), TransactionMarker(ControlType.ABORT, 0), 1)
     with pytest.raises(KafkaError):
@@ -108,7 +108,7 @@ def test_the_first_sequence_after_a_marker_of_a_new_epoch_is_0() -> None:
     producers.check_data(header(0, epoch=1), 2)
 
 
-def test_what_holds_the_last_stable_offset_back() -> None:
+def test_open_and_uncommitted_transactions_limit_the_last_stable_offset() -> None:
     producers = ProducerState("topic-0")
     producers.append_data(header(0, transactional=True, producer=1), 10)
     producers.append_data(header(0, transactional=True, producer=2), 11)
@@ -127,7 +127,7 @@ def test_what_holds_the_last_stable_offset_back() -> None:
     assert not producers.has_open_transaction
 
 
-def test_the_older_of_two_ended_transactions_ended_last() -> None:
+def test_older_transaction_that_ended_last_limits_the_last_stable_offset() -> None:
     producers = ProducerState("topic-0")
     producers.append_data(header(0, transactional=True, producer=1), 0)
     producers.append_data(header(0, transactional=True, producer=2), 1)
@@ -137,14 +137,14 @@ def test_the_older_of_two_ended_transactions_ended_last() -> None:
     assert producers.first_unstable_offset == 0
 
 
-def test_a_marker_without_data_is_no_transaction() -> None:
+def test_marker_without_data_starts_no_transaction() -> None:
     producers = ProducerState("topic-0")
     assert producers.append_marker(marker_header(), TransactionMarker(ControlType.ABORT, 0), 0) is None
     assert producers.first_unstable_offset is None
 
 
 @pytest.mark.parametrize(("now_ms", "left"), [(NOW_MS + 999, {1, 2}), (NOW_MS + 1000, {2})])
-def test_expiry_spares_open_transactions(now_ms: int, left: set[int]) -> None:
+def test_producers_with_open_transactions_do_not_expire(now_ms: int, left: set[int]) -> None:
     producers = state(header(0, producer=1), header(0, producer=2, transactional=True))
     producers.remove_expired(now_ms, 1000)
     assert producers.producers.keys() == left

@@ -32,7 +32,7 @@ def make_batch(random: Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equals_the_protocols_reader(seed: int) -> None:
+def test_reader_returns_the_same_keys_as_that_of_the_protocol(seed: int) -> None:
     content = make_batch(Random(seed))
     header = read_header(content)
     plain = content[HEADER_SIZE:]
@@ -47,7 +47,7 @@ def test_equals_the_protocols_reader(seed: int) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1, -1, 70, 2**41, -(2**41)])
-def test_written_again_for_another_base_timestamp(shift: int) -> None:
+def test_rebased_records_keep_their_content_and_timestamps(shift: int) -> None:
     content = make_batch(Random(1))
     header = read_header(content)
     plain = content[HEADER_SIZE:]
@@ -60,7 +60,7 @@ def test_written_again_for_another_base_timestamp(shift: int) -> None:
 
 
 @pytest.mark.parametrize("read", [read_keys, boundaries])
-def test_every_truncation_and_every_other_count_is_malformed(read: Callable[[bytes, int], object]) -> None:
+def test_truncated_records_and_wrong_counts_are_malformed(read: Callable[[bytes, int], object]) -> None:
     plain = build_batch([RecordData(0, b"key", b"value") for _ in range(3)])[HEADER_SIZE:]
     read(plain, 3)
     for size in range(len(plain)):

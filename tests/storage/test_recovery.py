@@ -58,7 +58,7 @@ def offsets(log: Log) -> list[int]:
     return [offset for offset, _ in read_all(log)]
 
 
-def test_cut_at_every_byte(filled: Log, tmp_path: Path) -> None:
+def test_log_truncated_at_any_byte_keeps_its_whole_batches(filled: Log, tmp_path: Path) -> None:
     path = last_file(filled)
     content = path.read_bytes()
     base_offset = int(path.stem)
@@ -71,7 +71,7 @@ def test_cut_at_every_byte(filled: Log, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, bytes(range(100)), b"x"])
-def test_garbage_after_the_last_batch(filled: Log, tmp_path: Path, garbage: bytes) -> None:
+def test_garbage_after_the_last_batch_is_truncated(filled: Log, tmp_path: Path, garbage: bytes) -> None:
     path = last_file(filled)
     size = path.stat().st_size
     with path.open("ab") as file:
@@ -84,7 +84,7 @@ def test_garbage_after_the_last_batch(filled: Log, tmp_path: Path, garbage: byte
     assert f"cut {len(garbage)} bytes" in damage.texts[0]
 
 
-def test_every_flipped_byte_of_a_batch_ends_the_log_there(filled: Log, tmp_path: Path) -> None:
+def test_flipped_byte_in_a_batch_ends_the_log_before_it(filled: Log, tmp_path: Path) -> None:
     path = last_file(filled)
     content = path.read_bytes()
     base_offset = int(path.stem)
@@ -124,7 +124,7 @@ def test_segments_below_the_recovery_point_are_not_scanned(filled: Log, tmp_path
     assert sum(scanned) == last_file(filled).stat().st_size
 
 
-def test_a_clean_start_scans_nothing(filled: Log, tmp_path: Path) -> None:
+def test_clean_start_scans_no_segment(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
 
     class Refusing(LoadProgress):
@@ -139,7 +139,7 @@ def test_a_clean_start_scans_nothing(filled: Log, tmp_path: Path) -> None:
     assert log.durability.recovery_point == COUNT
 
 
-def test_a_clean_marker_over_a_torn_log_is_not_believed(filled: Log, tmp_path: Path) -> None:
+def test_torn_log_is_repaired_despite_a_clean_marker(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     path = last_file(filled)
     path.write_bytes(path.read_bytes()[:-3])
@@ -164,7 +164,7 @@ def _empty(path: Path) -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("spoil", [_delete, _garble, _empty])
 @pytest.mark.parametrize("pattern", ["*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint"])
-def test_derived_files_are_rebuilt(
+def test_missing_or_damaged_derived_files_are_rebuilt(
     filled: Log, tmp_path: Path, pattern: str, spoil: Callable[[Path], None], is_clean: bool
 ) -> None:
     filled.close(NOW_MS)
@@ -197,7 +197,7 @@ class _CountingFiles(QuickFiles):
         return content
 
 
-def test_every_byte_is_read_once_although_the_epochs_are_lost(filled: Log, tmp_path: Path) -> None:
+def test_rebuild_of_lost_epochs_reads_every_byte_once(filled: Log, tmp_path: Path) -> None:
     (filled.directory / names.LEADER_EPOCH_CHECKPOINT).write_bytes(b"")
     files = _CountingFiles()
     log = load_log(tmp_path, CONFIG, log_options(files))
@@ -205,7 +205,7 @@ def test_every_byte_is_read_once_although_the_epochs_are_lost(filled: Log, tmp_p
     assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
 
 
-def test_a_log_without_epochs_is_read_for_them_by_one_clean_start_only(tmp_path: Path) -> None:
+def test_only_one_clean_start_reads_a_log_for_its_epochs(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
     old = memoryview(bytearray(build_message_set([Record(0, NOW_MS, None, b"x" * 900, [])], magic=1)))
     log.append_as_follower(old, now_ms=NOW_MS)
@@ -218,9 +218,7 @@ def test_a_log_without_epochs_is_read_for_them_by_one_clean_start_only(tmp_path:
     assert read[1] <= read[0] - log.size
 
 
-def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_found(
-    filled: Log, tmp_path: Path
-) -> None:
+def test_lost_epochs_are_found_despite_damage_below_the_recovery_point(filled: Log, tmp_path: Path) -> None:
     first, second, _ = sorted(filled.directory.glob("*.log"))
     content = bytearray(second.read_bytes())
     content[16] = 99  # the magic of its first batch
@@ -233,7 +231,7 @@ def test_damage_below_the_recovery_point_does_not_keep_lost_epochs_from_being_fo
     assert first.exists()
 
 
-def test_damage_below_the_recovery_point_keeps_no_log_from_being_served(tmp_path: Path) -> None:
+def test_log_with_damage_below_the_recovery_point_is_served(tmp_path: Path) -> None:
     """Without snapshots the producers have to be found in segments that nobody has to scan."""
     log = create_log(tmp_path, log_config(segment_bytes=400))
     for number in range(20):
@@ -257,9 +255,7 @@ def test_damage_below_the_recovery_point_keeps_no_log_from_being_served(tmp_path
 
 
 @pytest.mark.parametrize("position", [-5, 1 << 30])
-def test_an_index_that_points_out_of_its_log_costs_neither_records_nor_the_directory(
-    tmp_path: Path, position: int
-) -> None:
+def test_index_that_points_beyond_its_log_loses_no_record(tmp_path: Path, position: int) -> None:
     config = log_config(segment_bytes=2000, index_interval_bytes=100)
     damage = Damage()
     errors: list[OSError] = []
@@ -281,7 +277,7 @@ def test_an_index_that_points_out_of_its_log_costs_neither_records_nor_the_direc
     assert f"{index} sends offset" in damage.texts[0]
 
 
-def test_orphaned_and_left_over_files_go(filled: Log, tmp_path: Path) -> None:
+def test_orphaned_and_unfinished_files_are_removed(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     for name in (
         "00000000000000000099.index",
@@ -298,23 +294,21 @@ def test_orphaned_and_left_over_files_go(filled: Log, tmp_path: Path) -> None:
     assert {path.name for path in filled.directory.iterdir()} == expected
 
 
-def test_a_log_that_ends_below_its_start_begins_anew(filled: Log, tmp_path: Path) -> None:
+def test_log_that_ends_below_its_start_restarts_empty_at_its_start(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     log = load_log(tmp_path, CONFIG, is_clean=True, log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (50, 50, [])
     assert append(log, batch(1)).first_offset == 50
 
 
-def test_a_directory_without_segments_begins_at_its_log_start(tmp_path: Path) -> None:
+def test_directory_without_segments_starts_at_its_log_start(tmp_path: Path) -> None:
     (tmp_path / "topic-0").mkdir()
     log = load_log(tmp_path, CONFIG, log_start_offset=7)
     assert append(log, batch(1)).first_offset == 7
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_missing_segment_ends_the_log_above_the_offset_below_which_gaps_are_expected(
-    filled: Log, tmp_path: Path, policy: str
-) -> None:
+def test_missing_segment_ends_the_log_unless_gaps_are_expected_there(filled: Log, tmp_path: Path, policy: str) -> None:
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}))
     _, second, third = sorted(filled.directory.glob("*.log"))
     second.unlink()
@@ -336,7 +330,7 @@ def test_a_missing_segment_ends_the_log_above_the_offset_below_which_gaps_are_ex
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_gap_in_the_leaders_log_is_no_gap_between_a_followers_segments(tmp_path: Path, policy: str) -> None:
+def test_gap_in_the_leaders_log_does_not_end_the_followers_log(tmp_path: Path, policy: str) -> None:
     """The leader's log was compacted, perhaps before its policy changed."""
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}), segment_bytes=600)
     log = create_log(tmp_path, config)
@@ -351,7 +345,7 @@ def test_a_gap_in_the_leaders_log_is_no_gap_between_a_followers_segments(tmp_pat
     assert (loaded.log_end_offset, damage.texts) == (33, [])
 
 
-def test_a_gap_too_wide_for_a_segment_lies_between_two(tmp_path: Path) -> None:
+def test_gap_too_wide_for_one_segment_is_between_two(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
     for offset in (0, 1, 1 << 33):
         records = batch(1)
@@ -363,7 +357,7 @@ def test_a_gap_too_wide_for_a_segment_lies_between_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_an_older_file_that_lost_whole_batches_ends_the_log(tmp_path: Path, policy: str) -> None:
+def test_older_segment_that_lost_whole_batches_ends_the_log(tmp_path: Path, policy: str) -> None:
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}))
     log = create_log(tmp_path, config)
     for _ in range(COUNT):
@@ -434,7 +428,7 @@ def _everything_derived(log: Log) -> object:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("chunk_size", [300, 1 << 20])
-def test_ordinary_batches_are_taken_as_any_other(
+def test_ordinary_batches_are_recovered_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, chunk_size: int
 ) -> None:
     random = Random(seed)
@@ -473,7 +467,7 @@ def _stage(directory: Path, base_offset: int, stage: str, content: bytes) -> Non
         path.write_bytes(content if suffix == names.LOG else b"")
 
 
-def test_an_unfinished_cleaning_leaves_the_old_segments(filled: Log, tmp_path: Path) -> None:
+def test_unfinished_cleaning_keeps_the_old_segments(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     content = (filled.directory / names.segment_file(0, names.LOG)).read_bytes()
     _stage(filled.directory, 0, names.SWAP, content[:100])
@@ -484,7 +478,7 @@ def test_an_unfinished_cleaning_leaves_the_old_segments(filled: Log, tmp_path: P
     assert not [path for path in filled.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
 
-def test_a_finished_cleaning_replaces_the_segments_it_was_made_from(filled: Log, tmp_path: Path) -> None:
+def test_finished_cleaning_replaces_its_source_segments(filled: Log, tmp_path: Path) -> None:
     filled.close(NOW_MS)
     first, second, third = sorted(filled.directory.glob("*.log"))
     size = len(batch(1, size=20, producer_id=3, sequence=0))
@@ -497,7 +491,7 @@ def test_a_finished_cleaning_replaces_the_segments_it_was_made_from(filled: Log,
 
 
 @pytest.mark.parametrize("cleanup_policy", ["compact", "delete"])
-def test_a_log_that_was_compacted_keeps_its_gaps_after_a_crash(tmp_path: Path, cleanup_policy: str) -> None:
+def test_compacted_log_keeps_its_gaps_after_a_crash(tmp_path: Path, cleanup_policy: str) -> None:
     """Its policy may have changed since; without the recovery points the whole log is scanned."""
     broker = Broker(tmp_path)
     log = broker.log()
@@ -519,7 +513,7 @@ def test_a_log_that_was_compacted_keeps_its_gaps_after_a_crash(tmp_path: Path, c
     again.manager.directories.unlock()
 
 
-def test_a_kill_right_after_a_swap_costs_nothing_behind_the_gaps_that_it_made(tmp_path: Path) -> None:
+def test_kill_after_a_swap_loses_nothing_behind_its_gaps(tmp_path: Path) -> None:
     """Neither the cleaner's checkpoint nor a periodic one of the recovery points has been written since."""
     broker = Broker(tmp_path)
     log = broker.log()
@@ -538,7 +532,7 @@ def test_a_kill_right_after_a_swap_costs_nothing_behind_the_gaps_that_it_made(tm
     assert kept_in(Broker(tmp_path).log()) == before
 
 
-def test_without_recovery_points_gaps_are_accepted_by_this_start_and_the_next(tmp_path: Path) -> None:
+def test_gaps_are_accepted_by_two_starts_without_recovery_points(tmp_path: Path) -> None:
     config = log_config()
     broker = Broker(tmp_path, config)
     log = broker.log()
@@ -554,7 +548,7 @@ def test_without_recovery_points_gaps_are_accepted_by_this_start_and_the_next(tm
         broker.manager.directories.unlock()
 
 
-def test_in_a_new_directory_too_an_older_file_that_lost_batches_ends_the_log(tmp_path: Path) -> None:
+def test_older_segment_that_lost_batches_ends_the_log_in_a_new_directory(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     log = broker.log()
     for number in range(20):

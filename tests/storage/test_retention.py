@@ -36,18 +36,18 @@ CASES: dict[str, tuple[RetentionPolicy, dict[str, int], int]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_count_to_delete(case: str) -> None:
+def test_count_to_delete_applies_time_size_and_log_start(case: str) -> None:
     policy, changes, expected = CASES[case]
     offsets = {"log_start_offset": 0, "high_watermark": 40} | changes
     assert count_to_delete(FOUR, policy, now_ms=5000, **offsets) == expected
 
 
-def test_deleting_stops_at_the_first_that_must_stay() -> None:
+def test_deletion_stops_at_the_first_segment_to_keep() -> None:
     mixed = segments((100, 1000), (100, 9000), (100, 1000))
     assert count_to_delete(mixed, RetentionPolicy(500, -1), now_ms=9000, log_start_offset=0, high_watermark=99) == 1
 
 
-def test_what_one_rule_has_left_the_next_may_take() -> None:
+def test_segment_kept_by_one_rule_may_be_deleted_by_another() -> None:
     first_is_young = segments((100, 9000), (100, 1000), (100, 9000))
     policy = RetentionPolicy(500, 150)
     assert count_to_delete(first_is_young, policy, now_ms=9000, log_start_offset=0, high_watermark=99) == 2
@@ -57,7 +57,7 @@ def test_what_one_rule_has_left_the_next_may_take() -> None:
     ("policy", "log_start_offset"),
     [(RetentionPolicy(3000, NO_LIMIT), 0), (RetentionPolicy(NO_LIMIT, 100), 0), (FOREVER, 20)],
 )
-def test_a_segment_without_records_goes_like_any_other(policy: RetentionPolicy, log_start_offset: int) -> None:
+def test_segment_without_records_is_deleted_like_any_other(policy: RetentionPolicy, log_start_offset: int) -> None:
     facts = segments((100, 1000), (0, 1500), (100, 4000))
     offsets = {"log_start_offset": log_start_offset, "high_watermark": 30}
     assert count_to_delete(facts, policy, now_ms=5000, **offsets) == 2
@@ -76,7 +76,7 @@ def test_seven_days_with_a_daily_roll_keep_seven_to_eight_segments() -> None:
         assert len(kept) == min(day, 8) or len(kept) == min(day, 7)
 
 
-def test_a_segment_that_spans_five_days_keeps_them_all() -> None:
+def test_segment_that_spans_five_days_is_kept_whole() -> None:
     spanning = [SegmentFacts(10, 100, 5 * DAY_MS)]
     policy = RetentionPolicy(DAY_MS, -1)
     assert count_to_delete(spanning, policy, now_ms=6 * DAY_MS, log_start_offset=0, high_watermark=10) == 0

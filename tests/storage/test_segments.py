@@ -25,7 +25,7 @@ def bases(found: object) -> list[int]:
 
 
 @pytest.mark.parametrize("offset", range(40))
-def test_floor_and_what_begins_above(segments: Segments, offset: int) -> None:
+def test_floor_and_slot_above_find_the_neighbours_of_an_offset(segments: Segments, offset: int) -> None:
     expected = max((base_offset for base_offset in BASES if base_offset <= offset), default=None)
     found = segments.floor(offset)
     assert (found and found.base_offset) == expected
@@ -38,11 +38,13 @@ def test_floor_and_what_begins_above(segments: Segments, offset: int) -> None:
     ("start", "end", "expected"),
     [(0, 5, []), (0, 6, [5]), (12, 13, [10]), (12, 31, [10, 30]), (0, 99, [5, 10, 30]), (30, 31, [30]), (10, 10, [])],
 )
-def test_covering(segments: Segments, start: int, end: int, expected: list[int]) -> None:
+def test_covering_returns_the_segments_of_an_offset_range(
+    segments: Segments, start: int, end: int, expected: list[int]
+) -> None:
     assert bases(segments.covering(start, end)) == expected
 
 
-def test_a_reader_keeps_the_set_that_it_took(segments: Segments) -> None:
+def test_set_of_segments_does_not_change_for_its_reader(segments: Segments) -> None:
     taken = segments.all()
     segments.add(segment(50))
     segments.replace([taken[0], taken[1]], [segment(5)])
@@ -51,7 +53,7 @@ def test_a_reader_keeps_the_set_that_it_took(segments: Segments) -> None:
     assert (segments.first.base_offset, segments.active.base_offset, len(segments)) == (5, 50, 3)
 
 
-def test_sizes_add_up(tmp_path: Path) -> None:
+def test_size_is_the_sum_of_the_log_files(tmp_path: Path) -> None:
     made = [segment(0, str(tmp_path)), segment(9, str(tmp_path))]
     for number, one in enumerate(made):
         one.create()

@@ -102,7 +102,7 @@ class ShortFiles(QuickFiles):
         return super().map(file, size)
 
 
-def test_a_failure_names_the_operation_and_the_file(tmp_path: Path) -> None:
+def test_failure_names_the_operation_and_the_file(tmp_path: Path) -> None:
     files = OsFiles()
     file = files.open(str(tmp_path / "x"), create=True)
     read_only = files.open_for_reading(file.path)
@@ -124,18 +124,18 @@ def test_a_failure_names_the_operation_and_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", SHORTAGES)
-def test_a_shortage_is_no_error_of_the_disk_except_at_a_sync(number: int) -> None:
+def test_shortage_is_no_disk_error_except_during_a_sync(number: int) -> None:
     error = OSError(number, os.strerror(number))
     assert isinstance(failure(error, "open", "/x"), ShortageError)
     assert not isinstance(failure(error, "sync", "/x"), ShortageError)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.ENODEV])
-def test_an_error_of_the_disk_is_no_shortage(number: int) -> None:
+def test_disk_error_is_no_shortage(number: int) -> None:
     assert not isinstance(failure(OSError(number, os.strerror(number)), "write", "/x"), ShortageError)
 
 
-def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
+def test_log_stays_online_without_descriptors(tmp_path: Path) -> None:
     failed: list[OSError] = []
     shortages: list[OSError] = []
     log = create_log(tmp_path, options=log_options(on_io_error=failed.append, on_shortage=shortages.append))
@@ -160,9 +160,7 @@ def test_a_log_without_descriptors_stays_in_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-def test_a_batch_that_met_a_shortage_is_appended_when_it_is_sent_again(
-    tmp_path: Path, compression: Compression
-) -> None:
+def test_batch_that_met_a_shortage_is_appended_on_retry(tmp_path: Path, compression: Compression) -> None:
     log = create_log(tmp_path)
     append(log, batch(1, producer_id=7, sequence=0))
     log.release()
@@ -176,7 +174,7 @@ def test_a_batch_that_met_a_shortage_is_appended_when_it_is_sent_again(
     assert [(offset, stored[16:]) for offset, stored in read_all(log)][1:] == [(1, as_sent[16:])]
 
 
-def test_a_failed_sync_for_lack_of_memory_is_never_tried_again(tmp_path: Path) -> None:
+def test_sync_that_failed_for_lack_of_memory_is_not_repeated(tmp_path: Path) -> None:
     files = FaultyFiles()
     failed: list[OSError] = []
     log = create_log(tmp_path, options=log_options(files, on_io_error=failed.append))
@@ -189,7 +187,7 @@ def test_a_failed_sync_for_lack_of_memory_is_never_tried_again(tmp_path: Path) -
     assert log.is_offline
 
 
-def test_no_shortage_costs_a_log_anything(tmp_path: Path) -> None:
+def test_shortage_at_any_call_loses_nothing(tmp_path: Path) -> None:
     """Whatever call of this history fails once or twice, a second try goes on where the first one was."""
     for width in (1, 3):
         for number in range(10_000):
@@ -272,7 +270,7 @@ def made(manager: LogManager, topic: str = "t") -> Log:
     return created(manager, topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
 
 
-def test_a_log_that_could_not_be_made_is_made_at_the_next_try(tmp_path: Path) -> None:
+def test_log_that_could_not_be_created_is_created_on_retry(tmp_path: Path) -> None:
     failed: list[str] = []
     files = ShortFiles()
     manager = opened(tmp_path, files, failed)
@@ -287,7 +285,7 @@ def test_a_log_that_could_not_be_made_is_made_at_the_next_try(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path, is_clean: bool) -> None:
+def test_start_without_descriptors_fails_with_one_error(tmp_path: Path, is_clean: bool) -> None:
     failed: list[str] = []
     manager = opened(tmp_path, QuickFiles(), failed)
     append(made(manager), batch(1))
@@ -322,7 +320,7 @@ def test_a_start_without_descriptors_ends_with_one_error(tmp_path: Path, is_clea
     raise AssertionError("never came to its end")
 
 
-def test_a_stop_without_descriptors_is_not_called_clean(tmp_path: Path) -> None:
+def test_stop_without_descriptors_leaves_no_clean_marker(tmp_path: Path) -> None:
     for number in range(1000):
         files = ShortFiles()
         failed: list[str] = []
@@ -341,7 +339,7 @@ def test_a_stop_without_descriptors_is_not_called_clean(tmp_path: Path) -> None:
     raise AssertionError("never came to its end")
 
 
-def test_checkpoints_and_removals_that_met_a_shortage_are_done_the_next_time(tmp_path: Path) -> None:
+def test_checkpoints_and_removals_that_met_a_shortage_are_repeated(tmp_path: Path) -> None:
     failed: list[str] = []
     files = ShortFiles()
     manager = opened(tmp_path, files, failed)
@@ -360,7 +358,7 @@ def test_checkpoints_and_removals_that_met_a_shortage_are_done_the_next_time(tmp
     assert not failed
 
 
-def test_sealed_segments_that_could_not_be_synced_are_synced_the_next_time(tmp_path: Path) -> None:
+def test_sealed_segments_that_could_not_be_synced_are_synced_later(tmp_path: Path) -> None:
     manager = opened(tmp_path, QuickFiles(), [])
     log = made(manager)
     append(log, batch(1))
@@ -371,7 +369,7 @@ def test_sealed_segments_that_could_not_be_synced_are_synced_the_next_time(tmp_p
     assert log.durability.recovery_point == 1
 
 
-def test_an_idle_segment_is_not_given_back_before_its_write_back_has_ended(
+def test_idle_segment_is_not_released_before_its_writeback_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel tells of a failed write-back only who has the file open."""
@@ -392,7 +390,7 @@ def test_an_idle_segment_is_not_given_back_before_its_write_back_has_ended(
     assert log.segments.active._file is None
 
 
-def test_an_interrupted_truncation_takes_the_log_alone_out_of_service(tmp_path: Path) -> None:
+def test_interrupted_truncation_takes_only_its_log_offline(tmp_path: Path) -> None:
     failed: list[str] = []
     manager = opened(tmp_path, QuickFiles(), failed)
     log, other = made(manager), made(manager, "other")
@@ -411,7 +409,7 @@ def test_an_interrupted_truncation_takes_the_log_alone_out_of_service(tmp_path: 
     assert [offset for offset, _ in read_all(again)] == list(range(again.log_end_offset))
 
 
-def test_lines_about_shortages_are_few_and_name_the_file(caplog: pytest.LogCaptureFixture) -> None:
+def test_shortages_are_logged_rarely_with_their_file(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
     shortages = Shortages(lambda: now_s)
     error = ShortageError(errno.EMFILE, "cannot open: Too many open files", "/d/t-0/0.log")
@@ -426,6 +424,6 @@ def test_lines_about_shortages_are_few_and_name_the_file(caplog: pytest.LogCaptu
     assert "(99 such failures not logged)" in second
 
 
-def test_a_limit_of_lines_lets_one_pass_in_each_interval() -> None:
+def test_line_limit_admits_one_line_an_interval() -> None:
     limit = LineLimit(10)
     assert [limit.admit(now_s) for now_s in (0, 1, 9.9, 10, 11, 100)] == [0, None, None, 2, None, 1]

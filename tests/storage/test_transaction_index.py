@@ -20,7 +20,7 @@ def index(tmp_path: Path) -> TransactionIndex:
     return TransactionIndex(OsFiles(), str(tmp_path / "x.txnindex"))
 
 
-def test_the_file_appears_with_the_first_entry(index: TransactionIndex) -> None:
+def test_file_is_created_with_the_first_entry(index: TransactionIndex) -> None:
     assert index.entries() == ()
     index.truncate_to(0)
     assert not Path(index.path).exists()
@@ -32,7 +32,7 @@ def test_the_file_appears_with_the_first_entry(index: TransactionIndex) -> None:
 
 
 @pytest.mark.parametrize(("offset", "left"), [(61, 2), (60, 1), (44, 0), (45, 1)])
-def test_truncation_goes_by_the_marker(index: TransactionIndex, offset: int, left: int) -> None:
+def test_truncation_removes_entries_by_their_marker(index: TransactionIndex, offset: int, left: int) -> None:
     index.append(FIRST)
     index.append(SECOND)
     index.truncate_to(offset)
@@ -41,7 +41,7 @@ def test_truncation_goes_by_the_marker(index: TransactionIndex, offset: int, lef
     assert index.entries() == (FIRST, SECOND)[:left]
 
 
-def test_markers_must_rise(index: TransactionIndex) -> None:
+def test_markers_must_increase(index: TransactionIndex) -> None:
     index.append(SECOND)
     with pytest.raises(CorruptIndexError):
         index.append(FIRST)
@@ -50,12 +50,12 @@ def test_markers_must_rise(index: TransactionIndex) -> None:
 @pytest.mark.parametrize(
     "content", [BYTES[:-1], BYTES + b"x", BYTES + BYTES, b"\x00\x01" + BYTES[2:], bytes(34)[:-1] + b"\x01" + bytes(33)]
 )
-def test_damage_is_refused_with_the_path(content: bytes) -> None:
+def test_damaged_index_is_rejected_with_its_path(content: bytes) -> None:
     with pytest.raises(CorruptIndexError, match="the path"):
         parse(content, "the path")
 
 
-def test_a_search_finds_what_a_look_at_every_entry_finds(index: TransactionIndex) -> None:
+def test_search_returns_the_same_entries_as_a_scan(index: TransactionIndex) -> None:
     random = Random(3)
     entries: list[AbortedTransaction] = []
     open_offsets = [random.randrange(50) for _ in range(6)]
@@ -78,7 +78,7 @@ def test_a_search_finds_what_a_look_at_every_entry_finds(index: TransactionIndex
     assert index.lowest_first_offset == NO_FIRST_OFFSET
 
 
-def test_the_cost_of_a_search_does_not_grow_with_the_entries(
+def test_cost_of_a_search_does_not_grow_with_the_entries(
     index: TransactionIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while one long transaction holds the last stable offset below all the others."""
@@ -99,7 +99,7 @@ def test_the_cost_of_a_search_does_not_grow_with_the_entries(
     assert visited < 200
 
 
-def test_a_new_index_does_not_trust_a_file_of_its_name(index: TransactionIndex) -> None:
+def test_new_index_ignores_an_existing_file_of_its_name(index: TransactionIndex) -> None:
     Path(index.path).write_bytes(b"garbage" * 20)
     index.begin_empty()
     index.append(FIRST)

@@ -217,7 +217,7 @@ class TestTakenAsTheyAre:
         assert (result.log_append_time_ms, result.records_converted) == (-1, 0)
 
     @each_codec
-    def test_a_codec_that_the_topic_asks_for_is_kept(self, codec: Compression) -> None:
+    def test_batch_with_the_codec_of_the_topic_is_unchanged(self, codec: Compression) -> None:
         sent = build_batch(DATA, compression=codec)
         result, _ = accepted(sent, AppendRules(compression=codec))
         assert result.records[16:] == sent[16:]
@@ -225,7 +225,7 @@ class TestTakenAsTheyAre:
 
     @each_codec
     @pytest.mark.parametrize("rules", [APPEND_TIME, replace(APPEND_TIME, is_compacted=True)])
-    def test_append_time_is_stamped(self, codec: Compression, rules: AppendRules) -> None:
+    def test_log_append_time_is_set_in_place(self, codec: Compression, rules: AppendRules) -> None:
         sent = build_batch(DATA, compression=codec)
         result, opened = accepted(sent, rules)
         assert result.header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -236,31 +236,31 @@ class TestTakenAsTheyAre:
         assert [record[2:] for record in opened] == CONTENT
         assert result.records_converted == 0
 
-    def test_a_part_of_a_second_batch_is_left_out(self) -> None:
+    def test_incomplete_second_batch_is_ignored(self) -> None:
         sent = build_batch(DATA)
         for size in range(len(sent)):
             result, _ = accepted(sent + sent[:size])
             assert len(result.records) == len(sent)
 
     @pytest.mark.parametrize("timestamp", [-1, 0, 2**62])
-    def test_any_time_goes_without_a_window(self, timestamp: int) -> None:
+    def test_any_timestamp_is_accepted_without_a_window(self, timestamp: int) -> None:
         _, opened = accepted(build_batch([RecordData(timestamp, None, b"v")]))
         assert opened[0].timestamp == timestamp
 
-    def test_transactional_batches(self) -> None:
+    def test_transactional_batches_are_accepted(self) -> None:
         result, _ = accepted(
             build_batch(DATA, producer_id=3, producer_epoch=0, base_sequence=2**31 - 1, is_transactional=True)
         )
         assert result.header.is_transactional
         assert result.header.last_sequence == 1
 
-    def test_coordinators_write_markers(self) -> None:
+    def test_coordinators_may_write_markers(self) -> None:
         sent = build_marker(TransactionMarker(ControlType.ABORT, 1), producer_id=3, producer_epoch=0, now_ms=NOW_MS)
         result, _ = accepted(sent, COMPACTED, AppendOrigin.COORDINATOR)
         assert result.header.is_control
 
     @each_codec
-    def test_what_a_coordinator_built_is_opened_only_to_be_converted(
+    def test_coordinator_batch_is_parsed_only_for_a_conversion(
         self, codec: Compression, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sent = build_batch(DATA, compression=codec)
@@ -275,7 +275,7 @@ class TestTakenAsTheyAre:
 
     @pytest.mark.parametrize("count", [1, 64, 65, 300])
     @each_codec
-    def test_many_records(self, count: int, codec: Compression) -> None:
+    def test_batch_with_many_records_is_accepted(self, count: int, codec: Compression) -> None:
         random_ = random.Random(count)
         for _ in range(10):
             rows = [RecordData(5, b"k", random_.randbytes(random_.choice((0, 10, 60, 200)))) for _ in range(count)]
@@ -285,7 +285,9 @@ class TestTakenAsTheyAre:
     @pytest.mark.parametrize(
         "rules", [PLAIN_RULES, COMPACTED, APPEND_TIME, AppendRules(compression=Compression.SNAPPY)]
     )
-    def test_what_clients_really_send(self, origin: AppendOrigin, frame: str, rules: AppendRules) -> None:
+    def test_recorded_requests_of_clients_are_accepted(
+        self, origin: AppendOrigin, frame: str, rules: AppendRules
+    ) -> None:
         _, opened = accepted(bytes.fromhex(frame), rules, origin)
         assert [record.key and record.key[1:] for record in opened] == [b"0", b"2"]
 
@@ -293,7 +295,7 @@ class TestTakenAsTheyAre:
 class TestConverted:
     @pytest.mark.parametrize("source", list(Compression))
     @pytest.mark.parametrize("target", list(Compression))
-    def test_another_codec_than_the_topics(self, source: Compression, target: Compression) -> None:
+    def test_batch_is_recompressed_with_the_codec_of_the_topic(self, source: Compression, target: Compression) -> None:
         sent = build_batch(
             DATA,
             compression=source,
@@ -310,7 +312,7 @@ class TestConverted:
         assert result.header.is_transactional
         assert result.records_converted == (0 if source is target else 3)
 
-    def test_the_level_is_used(self) -> None:
+    def test_compression_level_of_the_topic_is_used(self) -> None:
         rows = [RecordData(0, b"k", random.Random(n).randbytes(30).hex().encode()) for n in range(300)]
         sizes = [
             len(accepted(build_batch(rows), AppendRules(compression=Compression.GZIP, level=level))[0].records)
@@ -318,14 +320,16 @@ class TestConverted:
         ]
         assert sizes[0] > sizes[1]
 
-    def test_another_codec_with_append_time(self) -> None:
+    def test_batch_is_recompressed_with_log_append_time(self) -> None:
         result, opened = accepted(build_batch(DATA), replace(APPEND_TIME, compression=Compression.LZ4))
         assert {record.timestamp for record in opened} == {NOW_MS}
         assert result.log_append_time_ms == NOW_MS
 
     @pytest.mark.parametrize("deltas", [(0, 0, 0), (5, 6, 7), (2, 1, 0), (0, 1, 7)])
     @each_codec
-    def test_offset_deltas_that_do_not_count_up_are_rebuilt(self, codec: Compression, deltas: tuple[int, ...]) -> None:
+    def test_compacted_topic_rebuilds_a_batch_with_wrong_offset_deltas(
+        self, codec: Compression, deltas: tuple[int, ...]
+    ) -> None:
         result, opened = accepted(with_deltas(deltas, codec), COMPACTED)
         assert result.header.compression is codec
         assert [record.value for record in opened] == [b"0", b"1", b"2"]
@@ -333,7 +337,7 @@ class TestConverted:
         assert result.records_converted == 3
 
     @each_codec
-    def test_a_claim_of_append_time_is_undone(self, codec: Compression) -> None:
+    def test_claim_of_log_append_time_is_reverted(self, codec: Compression) -> None:
         sent = bytearray(build_batch(DATA, compression=codec))
         set_timestamps(sent, 0, read_header(sent).attributes | LOG_APPEND_TIME_BIT, 123)
         result, opened = accepted(sent)
@@ -341,7 +345,7 @@ class TestConverted:
         assert [record.timestamp for record in opened] == TIMES
         assert result.records_converted == 0
 
-    def test_a_false_max_timestamp_is_put_right_when_the_records_are_opened(self) -> None:
+    def test_wrong_max_timestamp_is_corrected_when_records_are_parsed(self) -> None:
         sent = patched(build_batch(DATA), ">q", 35, 2**60)
         assert accepted(sent, COMPACTED)[0].header.max_timestamp == max(TIMES)
 
@@ -543,7 +547,7 @@ REFUSED: dict[str, tuple[bytes | bytearray, AppendRules, Sequence[AppendOrigin],
 
 
 @pytest.mark.parametrize(("sent", "rules", "origins", "code", "meter"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused(
+def test_invalid_records_are_rejected_with_the_code_and_meter_of_kafka(
     sent: bytes,
     rules: AppendRules,
     origins: Sequence[AppendOrigin],
@@ -556,7 +560,7 @@ def test_what_is_refused(
         assert getattr(error, "meter", None) is meter
 
 
-def test_what_the_table_refuses_is_taken_without_its_fault() -> None:
+def test_valid_variants_of_the_rejected_records_are_accepted() -> None:
     """So that no row is refused for another reason than the one it names."""
     for rules in PLAIN_RULES, COMPACTED, APPEND_TIME, AppendRules(compression=Compression.GZIP):
         for origin in CLIENTS:
@@ -569,7 +573,7 @@ class TestNamedRecords:
     """Produce 8 and up tells which records are at fault."""
 
     @each_codec
-    def test_without_a_key(self, codec: Compression) -> None:
+    def test_compacted_topic_rejects_records_without_a_key(self, codec: Compression) -> None:
         rows = [RecordData(5, key, b"v") for key in (b"a", None, b"", None)]
         error = refused(build_batch(rows, compression=codec), COMPACTED)
         assert isinstance(error, RecordsRejected)
@@ -577,7 +581,7 @@ class TestNamedRecords:
         assert {text for _, text in error.record_errors} == {"Compacted topic cannot accept message without key."}
 
     @each_codec
-    def test_outside_the_window(self, codec: Compression) -> None:
+    def test_timestamps_outside_the_window_are_rejected(self, codec: Compression) -> None:
         times = [NOW_MS, NOW_MS - 1_000_000, NOW_MS - 1_000_001, NOW_MS + 2_000, NOW_MS + 2_001, -1]
         error = refused(build_batch([RecordData(t, None, b"v") for t in times], compression=codec), WINDOW)
         assert isinstance(error, RecordsRejected)
@@ -588,7 +592,7 @@ class TestNamedRecords:
         ]
         accepted(build_batch([RecordData(t, None, b"v") for t in times if abs(t - NOW_MS) <= 2000 or t == -1]), WINDOW)
 
-    def test_a_bad_time_decides_the_code(self) -> None:
+    def test_invalid_timestamp_takes_precedence_over_a_missing_key(self) -> None:
         rules = replace(WINDOW, is_compacted=True)
         rows = [RecordData(NOW_MS, None, b"v"), RecordData(0, b"k", b"v"), RecordData(0, None, b"v")]
         error = refused(build_batch(rows), rules)
@@ -596,16 +600,16 @@ class TestNamedRecords:
         assert error.code is ErrorCode.INVALID_TIMESTAMP
         assert [index for index, _ in error.record_errors] == [0, 1, 2]
 
-    def test_append_time_has_no_window(self) -> None:
+    def test_log_append_time_has_no_window(self) -> None:
         rules = AppendRules.of(log_config(message_timestamp_type="LogAppendTime", timestamp_before_max_ms=1))
         accepted(build_batch(DATA), rules)
 
-    def test_the_answer_stays_small(self) -> None:
+    def test_number_of_reported_record_errors_is_limited(self) -> None:
         error = refused(build_batch([RecordData(5, None, b"v")] * 1500), COMPACTED)
         assert isinstance(error, RecordsRejected)
         assert len(error.record_errors) == validation.RECORD_ERRORS_MAX
 
-    def test_a_claim_of_append_time_names_all(self) -> None:
+    def test_claim_of_log_append_time_reports_all_records(self) -> None:
         error = refused(build_batch(DATA, timestamp_type=TimestampType.LOG_APPEND_TIME), APPEND_TIME)
         assert isinstance(error, RecordsRejected)
         assert [index for index, _ in error.record_errors] == [0, 1, 2]
@@ -616,7 +620,7 @@ class TestWhatWouldStopAReader:
 
     @each_codec
     @pytest.mark.parametrize("count", [1, 2, 64, 65, 300, 9000])
-    def test_a_wrong_count(self, codec: Compression, count: int) -> None:
+    def test_wrong_records_count_is_rejected(self, codec: Compression, count: int) -> None:
         rows = [RecordData(5, b"k", random.Random(n // 7).randbytes(n % 3)) for n in range(count)]
         sent = build_batch(rows, compression=codec)
         for wrong in {count - 1, count + 1, 100 * count} - {0}:
@@ -624,7 +628,7 @@ class TestWhatWouldStopAReader:
 
     @each_codec
     @pytest.mark.parametrize("deltas", [(0, 0, 0), (5, 6, 7), (2, 1, 0), (0, 1, 7), (*range(200), 199, 201)])
-    def test_offset_deltas_that_do_not_count_up_are_rebuilt(self, codec: Compression, deltas: tuple[int, ...]) -> None:
+    def test_batch_with_wrong_offset_deltas_is_rebuilt(self, codec: Compression, deltas: tuple[int, ...]) -> None:
         result, opened = accepted(with_deltas(deltas, codec))
         assert result.header.compression is codec
         assert [record.value for record in opened] == [b"%d" % number for number in range(len(deltas))]
@@ -644,7 +648,7 @@ class TestWhatWouldStopAReader:
             pytest.param(b"\x01", id="negative length"),
         ],
     )
-    def test_a_record_that_cannot_be_read_is_named(self, record: bytes, bad: int, codec: Compression) -> None:
+    def test_unreadable_record_is_reported_by_index(self, record: bytes, bad: int, codec: Compression) -> None:
         good = [Record(n, 5, b"k", b"v", []) for n in range(200)]
         section = encode_records(good[:bad], 0, 5) + record + encode_records(good[bad + 1 :], 0, 5)
         header = read_header(build_batch([RecordData(5, None, None)] * 200, compression=codec))
@@ -655,13 +659,13 @@ class TestWhatWouldStopAReader:
             assert error.code is ErrorCode.INVALID_RECORD
             assert [index for index, _ in error.record_errors] == [bad]
 
-    def test_a_record_that_is_too_many_is_not_named(self) -> None:
+    def test_record_beyond_the_count_is_not_reported(self) -> None:
         error = refused(counting(build_batch(DATA), 2))
         assert isinstance(error, RecordsRejected)
         assert error.record_errors == []
 
     @pytest.mark.parametrize("timestamp", [2**63 - 1, -(2**63)])
-    def test_a_time_that_is_no_int64(self, timestamp: int) -> None:
+    def test_timestamp_that_is_no_int64_is_rejected(self, timestamp: int) -> None:
         header = read_header(build_batch([RecordData(timestamp, None, None)] * 2))
         step = 1 if timestamp > 0 else -1
         rows = [Record(0, timestamp, None, None, []), Record(1, timestamp + step, None, None, [])]
@@ -672,7 +676,7 @@ class TestWhatWouldStopAReader:
 
 class TestDamagedRecords:
     @each_codec
-    def test_mutations_are_refused_or_leave_a_readable_batch_in_the_log(self, codec: Compression) -> None:
+    def test_mutated_batches_are_rejected_or_readable(self, codec: Compression) -> None:
         sent = build_batch(DATA, compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
         random_ = random.Random(codec)
         every_rule = [PLAIN_RULES, COMPACTED, APPEND_TIME, WINDOW, AppendRules(compression=Compression.LZ4)]
@@ -708,7 +712,9 @@ class TestOldFormats:
     @pytest.mark.parametrize("magic", [0, 1])
     @pytest.mark.parametrize("codec", OLD_CODECS)
     @pytest.mark.parametrize("target", [None, *Compression])
-    def test_all_messages_become_one_batch(self, magic: int, codec: Compression, target: Compression | None) -> None:
+    def test_messages_of_old_formats_become_one_batch(
+        self, magic: int, codec: Compression, target: Compression | None
+    ) -> None:
         rules = AppendRules(compression=target)
         result, opened = accepted(message_set(magic, codec), rules, AppendOrigin.OLD_CLIENT)
         assert [record[2:4] for record in opened] == [(row.key, row.value) for row in DATA]
@@ -720,23 +726,23 @@ class TestOldFormats:
 
     @pytest.mark.parametrize("magic", [0, 1])
     @pytest.mark.parametrize("codec", OLD_CODECS)
-    def test_append_time(self, magic: int, codec: Compression) -> None:
+    def test_messages_of_old_formats_get_log_append_time(self, magic: int, codec: Compression) -> None:
         result, opened = accepted(message_set(magic, codec), APPEND_TIME, AppendOrigin.OLD_CLIENT)
         assert {record.timestamp for record in opened} == {NOW_MS}
         assert result.header.timestamp_type is TimestampType.LOG_APPEND_TIME
         assert result.log_append_time_ms == NOW_MS
 
     @pytest.mark.parametrize("magic", [0, 1])
-    def test_an_incomplete_last_message_is_cut_off(self, magic: int) -> None:
+    def test_incomplete_last_message_is_ignored(self, magic: int) -> None:
         _, opened = accepted(message_set(magic)[:-1], PLAIN_RULES, AppendOrigin.OLD_CLIENT)
         assert len(opened) == 2
 
     @pytest.mark.parametrize("size", [0, 5, 16, 17, 26])
-    def test_nothing_whole_is_nothing_to_append(self, size: int) -> None:
+    def test_set_without_a_complete_message_appends_nothing(self, size: int) -> None:
         for sent in message_set(0), message_set(1), build_batch(DATA):
             assert validate(sent[:size], origin=AppendOrigin.OLD_CLIENT) is None
 
-    def test_an_old_client_may_send_magic_2(self) -> None:
+    def test_old_client_may_send_magic_2(self) -> None:
         sent = build_batch(DATA, compression=Compression.GZIP)
         assert accepted(sent, origin=AppendOrigin.OLD_CLIENT)[0].records_converted == 0
 
@@ -780,7 +786,7 @@ class TestOldFormats:
         ],
     )
     @pytest.mark.parametrize("magic", [0, 1])
-    def test_what_is_refused(
+    def test_invalid_message_sets_are_rejected_with_the_code_of_kafka(
         self, magic: int, make: Callable[[int], bytes], rules: AppendRules, code: ErrorCode
     ) -> None:
         assert refused(make(magic), rules, AppendOrigin.OLD_CLIENT).code is code
@@ -789,13 +795,13 @@ class TestOldFormats:
         ("codec", "code"),
         [(4, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (5, ErrorCode.INVALID_RECORD), (7, ErrorCode.INVALID_RECORD)],
     )
-    def test_codecs_that_old_formats_do_not_have(self, codec: int, code: ErrorCode) -> None:
+    def test_codecs_unknown_to_old_formats_are_rejected(self, codec: int, code: ErrorCode) -> None:
         message = bytearray(build_message_set([Record(0, 5, None, b"v", [])], magic=1))
         message[17] = codec
         struct.pack_into(">I", message, 12, zlib.crc32(message[16:]))
         assert refused(message, origin=AppendOrigin.OLD_CLIENT).code is code
 
-    def test_window_and_names(self) -> None:
+    def test_invalid_messages_are_reported_by_index(self) -> None:
         rows = [Record(n, t, None, b"v", []) for n, t in enumerate((NOW_MS, 0, -1))]
         for codec in OLD_CODECS:
             sent = build_message_set(rows, magic=1, compression=codec)
@@ -805,7 +811,7 @@ class TestOldFormats:
         accepted(build_message_set(rows, magic=0), WINDOW, AppendOrigin.OLD_CLIENT)
 
     @pytest.mark.parametrize("codec", OLD_CODECS)
-    def test_a_claim_of_append_time(self, codec: Compression) -> None:
+    def test_claim_of_log_append_time_in_an_old_format_is_rejected(self, codec: Compression) -> None:
         def claiming(timestamp: int) -> bytes:
             return build_message_set(
                 [Record(0, timestamp, b"k", b"v", [])],
@@ -826,7 +832,7 @@ def log_config(**values: Any) -> LogConfig:
 
 
 class TestRules:
-    def test_defaults_of_a_broker_are_the_hot_path(self) -> None:
+    def test_default_configuration_uses_the_plain_path(self) -> None:
         assert AppendRules.of(log_config()) == AppendRules()
 
     @pytest.mark.parametrize(
@@ -848,7 +854,9 @@ class TestRules:
             ({"max_message_bytes": 10, "segment_bytes": 20}, {"max_message_bytes": 10, "segment_bytes": 20}),
         ],
     )
-    def test_from_a_topics_configuration(self, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    def test_rules_follow_from_the_configuration_of_a_topic(
+        self, values: dict[str, Any], expected: dict[str, Any]
+    ) -> None:
         assert AppendRules.of(log_config(**values)) == AppendRules(**expected)
 
     @pytest.mark.parametrize(
@@ -862,7 +870,7 @@ class TestRules:
             (11, AppendOrigin.CLIENT),
         ],
     )
-    def test_origins(self, version: int, origin: AppendOrigin) -> None:
+    def test_origin_follows_from_the_produce_version(self, version: int, origin: AppendOrigin) -> None:
         assert AppendOrigin.of_produce_version(version) is origin
 
 
@@ -877,7 +885,7 @@ class TestRules:
         (256, Compression.LZ4, False, True),
     ],
 )
-def test_large_records_that_must_be_opened_are_too_costly(
+def test_large_batches_that_must_be_parsed_are_too_costly(
     kilobytes: int, compression: Compression, is_compacted: bool, expected: bool
 ) -> None:
     noise = random.Random(kilobytes).randbytes(kilobytes << 10)
@@ -905,14 +913,16 @@ def batch_of_size(size: int, compression: Compression) -> bytes:
     ],
     ids=["compacted", "window", "another codec", "compressed"],
 )
-def test_the_size_that_is_too_costly(rules: AppendRules, compression: Compression, limit: int) -> None:
+def test_batches_are_too_costly_from_their_size_limit_on(
+    rules: AppendRules, compression: Compression, limit: int
+) -> None:
     if rules is WINDOW:
         rules = AppendRules(timestamp_window=TimestampWindow(1 << 40, 1 << 40))
     assert not is_too_costly(batch_of_size(limit - 1, compression), rules)
     assert is_too_costly(batch_of_size(limit, compression), rules)
 
 
-def test_an_old_message_set_of_costly_size_is_too_costly() -> None:
+def test_large_message_set_of_an_old_format_is_too_costly() -> None:
     for magic in (0, 1):
         around = len(build_message_set([Record(0, NOW_MS, b"k", b"", [])], magic=magic))
         for size, expected in ((COSTLY_SIZE - 1, False), (COSTLY_SIZE, True)):
@@ -926,7 +936,7 @@ RULES_FOR_MANY = {"as sent": PLAIN_RULES, "append time": APPEND_TIME, "coordinat
 
 @pytest.mark.parametrize(("count", "expected"), [(4095, False), (4096, True)])
 @pytest.mark.parametrize("name", RULES_FOR_MANY)
-def test_very_many_records_are_too_costly(count: int, expected: bool, name: str) -> None:
+def test_batch_with_very_many_records_is_too_costly(count: int, expected: bool, name: str) -> None:
     """On the path of plain batches and on the other, whether they come from a client or a coordinator."""
     assert count - COSTLY_RECORDS_COUNT == expected - 1
     origin = COORDINATOR if name == "coordinator" else AppendOrigin.CLIENT
@@ -955,7 +965,7 @@ def test_bytes_that_are_no_batch_are_rejected_whether_it_may_take_long_or_not(or
             assert isinstance(outcomes[0], tuple) or origin is AppendOrigin.OLD_CLIENT
 
 
-def test_prepared_records_are_the_same_as_those_decided_at_their_place() -> None:
+def test_prepared_records_equal_those_validated_at_their_offset() -> None:
     records = [RecordData(NOW_MS + n, b"k%d" % n, bytes(50)) for n in range(500)]
     for rules in (AppendRules(), AppendRules(compression=Compression.ZSTD), AppendRules(is_log_append_time=True)):
         at_once = validate_and_assign_offsets(
@@ -1018,7 +1028,7 @@ def is_plain(sent: bytes, rules: AppendRules, origin: AppendOrigin) -> bool:
 
 
 @pytest.mark.parametrize("rules", RULES_OF_BOTH_PATHS.values(), ids=RULES_OF_BOTH_PATHS)
-def test_plain_path_accepts_only_what_the_careful_path_leaves_as_it_is(rules: AppendRules) -> None:
+def test_plain_path_accepts_only_batches_that_the_full_path_leaves_unchanged(rules: AppendRules) -> None:
     """Every byte of the header and of the first record changed in turn, with and without a checksum that fits."""
     changes = (0x00, 0x01, 0x02, 0x10, 0x20, 0x30, 0x7F, 0x80, 0xFF)
     batches = [
@@ -1041,7 +1051,7 @@ def test_plain_path_accepts_only_what_the_careful_path_leaves_as_it_is(rules: Ap
 
 @pytest.mark.parametrize("count", [-5, -1, 0, 2, 2**31 - 1])
 @pytest.mark.parametrize("origin", list(AppendOrigin))
-def test_plain_path_rejects_a_count_that_its_records_do_not_have(count: int, origin: AppendOrigin) -> None:
+def test_plain_path_does_not_accept_a_wrong_records_count(count: int, origin: AppendOrigin) -> None:
     batch = bytearray(build_batch([RecordData(NOW_MS, b"k", bytes(40))]))
     batch[23:27] = (count - 1).to_bytes(4, "big", signed=True)
     batch[57:61] = count.to_bytes(4, "big", signed=True)
@@ -1058,7 +1068,7 @@ def test_plain_path_rejects_a_count_that_its_records_do_not_have(count: int, ori
 
 
 @pytest.mark.parametrize("rules", [COMPACTED, WINDOW, APPEND_TIME, AppendRules(compression=Compression.GZIP)])
-def test_plain_path_rejects_all_where_every_batch_is_changed_or_opened(rules: AppendRules) -> None:
+def test_plain_path_accepts_nothing_if_every_batch_is_changed_or_parsed(rules: AppendRules) -> None:
     batch = build_batch([RecordData(NOW_MS, b"k", bytes(40))])
     assert is_plain(batch, PLAIN_RULES, AppendOrigin.CLIENT)
     assert not is_plain(batch, rules, AppendOrigin.CLIENT)
@@ -1082,7 +1092,7 @@ def compressed(value: bytes, codec: Compression, *, count: int = 1) -> memoryvie
     ],
     ids=["any", "append time", "compacted", "another codec"],
 )
-def test_compressed_records_are_too_costly_if_they_open_to_much(
+def test_compressed_records_are_too_costly_above_a_decompressed_size(
     codec: Compression, rules: AppendRules, size_max: int
 ) -> None:
     around = 20  # bytes of the record that are not its value
@@ -1101,7 +1111,7 @@ def test_compressed_records_are_too_costly_if_they_open_to_much(
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
 @pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED], ids=["any", "compacted"])
-def test_little_of_a_bomb_is_opened_before_it_is_too_costly(codec: Compression, rules: AppendRules) -> None:
+def test_little_of_a_decompression_bomb_is_read_before_it_is_too_costly(codec: Compression, rules: AppendRules) -> None:
     batch = compressed(bytes(50 << 20), codec)
     before = bytes(batch)
     assert len(batch) < 64 << 10
@@ -1116,7 +1126,7 @@ def test_little_of_a_bomb_is_opened_before_it_is_too_costly(codec: Compression, 
     assert batch == before
 
 
-def test_few_bytes_of_many_records_are_too_costly() -> None:
+def test_small_compressed_batch_with_many_records_is_too_costly() -> None:
     for count, expected in ((4095, False), (4096, True)):
         batch = compressed(b"v", Compression.ZSTD, count=count)
         assert len(batch) < 64 << 10
@@ -1125,7 +1135,7 @@ def test_few_bytes_of_many_records_are_too_costly() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize(("size", "expected"), [(CONVERTED_SIZE_MAX - 100, False), (CONVERTED_SIZE_MAX, True)])
-def test_a_wrapper_is_too_costly_if_it_opens_to_much(magic: int, size: int, expected: bool) -> None:
+def test_wrapper_message_is_too_costly_above_a_decompressed_size(magic: int, size: int, expected: bool) -> None:
     message_set = build_message_set(
         [Record(0, NOW_MS, b"k", bytes(size), [])], magic=magic, compression=Compression.GZIP
     )
@@ -1155,7 +1165,7 @@ def with_headers(count: int, codec: Compression, *, records_count: int = 1) -> b
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("records_count", [1, 100])
 @pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED], ids=["any", "compacted"])
-def test_very_many_headers_are_too_costly(codec: Compression, records_count: int, rules: AppendRules) -> None:
+def test_batch_with_very_many_headers_is_too_costly(codec: Compression, records_count: int, rules: AppendRules) -> None:
     for count, expected in ((HEADERS_MAX, False), (HEADERS_MAX + 1, True)):
         batch = with_headers(count, codec, records_count=records_count)
         assert len(batch) < COSTLY_SIZE
@@ -1172,7 +1182,7 @@ def test_very_many_headers_after_an_irregular_record_are_too_costly() -> None:
 
 @pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
 @pytest.mark.parametrize("name", RULES_FOR_MANY)
-def test_batches_that_are_too_large_are_rejected_before_they_are_too_costly(limit: str, name: str) -> None:
+def test_too_large_batches_are_rejected_before_they_are_too_costly(limit: str, name: str) -> None:
     """Their caller does not copy them for a thread."""
     origin = COORDINATOR if name == "coordinator" else AppendOrigin.CLIENT
     batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
@@ -1186,7 +1196,7 @@ def test_batches_that_are_too_large_are_rejected_before_they_are_too_costly(limi
     assert errors[0][0] in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
-def test_a_batch_that_is_cut_off_is_not_prepared() -> None:
+def test_first_batch_excludes_an_incomplete_second_batch() -> None:
     batch = build_batch([RecordData(NOW_MS, b"k", b"v")] * COSTLY_RECORDS_COUNT)
     cut_off = batch + bytes(8) + (1 << 30).to_bytes(4, "big") + bytes(100_000)
     assert is_too_costly(cut_off)

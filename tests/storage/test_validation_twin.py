@@ -159,7 +159,9 @@ def whole(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_batches_in_random_pieces(seed: int, opening: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_does_not_depend_on_the_size_of_pieces(
+    seed: int, opening: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
 
     def cut(data: bytes) -> Iterator[bytes]:
@@ -190,7 +192,9 @@ def test_batches_in_random_pieces(seed: int, opening: Callable[..., None], monke
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("rules", RULES[:10])
-def test_a_batch_cut_at_every_boundary(codec: Compression, rules: AppendRules, opening: Callable[..., None]) -> None:
+def test_batch_split_at_any_boundary_has_the_same_outcome(
+    codec: Compression, rules: AppendRules, opening: Callable[..., None]
+) -> None:
     rows: list[NumberedRecord] = [
         (0, NOW_MS, b"k", b"v" * 70, []),
         (1, NOW_MS + 200, b"", None, [("h", b"1"), ("", None)]),
@@ -263,7 +267,7 @@ OPENED: list[tuple[str, Callable[[Compression], bytes], list[Compression]]] = [
 @pytest.mark.parametrize(
     ("name", "make", "codec"), [(name, make, codec) for name, make, codecs in OPENED for codec in codecs]
 )
-def test_validation_costs_a_few_pieces_whatever_a_batch_opens_to(
+def test_validation_memory_is_a_few_pieces_for_any_decompressed_size(
     name: str, make: Callable[[Compression], bytes], codec: Compression
 ) -> None:
     sent = make(codec)
