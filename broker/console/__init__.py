@@ -1,1 +1,1 @@
-"""What people look at while a broker runs."""
+"""What people see while a broker runs."""

@@ -1,9 +1,9 @@
-"""What a person sees while the logs are loaded: how far it is and how long it will take.
+"""Shows the progress of loading the logs, with an estimate of the time left.
 
-Owns: the wording, the estimate and how often it is told. Must not know: how logs are loaded.
+Owns: the text, the estimate and how often it is shown. Must not know: how logs are loaded.
 
-On a terminal it is a bar that goes away in the end. Anywhere else it is a line in the log each `LINE_INTERVAL_MS`, the
-first one when loading has taken that long: a start of a second says nothing.
+On a terminal it is a bar, which is removed at the end. Otherwise it is a line in the log every `LINE_INTERVAL_MS`, the
+first one after that time, so that a short start logs none.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MEGABYTE = 1_000_000
 
 
 def share_done(status: LoadStatus) -> float:
-    """From 0 to 1. Bytes tell it where there is something to scan, partitions otherwise."""
+    """Return the share that is done, from 0 to 1: of the bytes to scan, or of the partitions if nothing is scanned."""
     if status.bytes_total:
         return min(1.0, status.bytes_done / status.bytes_total)
     return status.logs_done / status.logs_total if status.logs_total else 1.0
 
 
 def seconds_left(status: LoadStatus, elapsed_ms: int) -> float | None:
-    """What the rest takes at the pace so far; None while nothing is done."""
+    """Return the estimated seconds that are left; None while nothing is done."""
     share = share_done(status)
     return elapsed_ms / 1000 * (1 - share) / share if share else None
 
 
 def progress_text(status: LoadStatus, elapsed_ms: int) -> str:
-    """One line: partitions, bytes to scan if there are any, time left."""
+    """Return one line: partitions, bytes if some are scanned, time left."""
     parts = [f"{status.logs_done:,} of {status.logs_total:,} partitions"]
     if status.bytes_total:
         parts.append(f"{status.bytes_done // MEGABYTE:,} of {status.bytes_total // MEGABYTE:,} MB scanned")

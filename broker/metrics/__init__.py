@@ -1,4 +1,4 @@
-"""What a broker tells about itself in numbers: which metrics there are, and how they leave it.
+"""The metrics of a broker, and their HTTP endpoint.
 
-Owns names and formats. Must not know how a figure comes about: its owner keeps it. The page is docs/metrics.md.
+Owns names and formats. Must not know how a value is computed: its owner keeps it. docs/metrics.md lists the metrics.
 """

@@ -1,9 +1,9 @@
-"""What a metric is: names, and a view on a fact that its owner keeps.
+"""A metric: its names, and a function that reads its value from the owner of the value.
 
-Owns: the kinds of metrics and the rule by which a Prometheus name follows from an object name. Must not know: any
+Owns: the kinds of metrics, and the rule that derives a Prometheus name from an object name. Must not know: any
 particular metric, or how metrics are shown.
 
-Nothing is counted here. A metric is read when somebody asks, so that a broker that nobody asks does no work for it.
+Nothing is counted here. A metric is read on request, so a broker without requests for metrics does no work for them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import TypeVar
 
 
 class Kind(Enum):
-    """What the values of a metric are."""
+    """The kind of a metric's values."""
 
     GAUGE = "gauge"
     """A number that goes up and down."""
     METER = "counter"
-    """How often something has happened, which only rises."""
+    """A count of events, which only rises."""
     HISTOGRAM = "summary"
-    """How some measure is distributed, as a `Distribution`."""
+    """A `Distribution` of measured values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of all that was measured: how many and their sum. `quantiles`: values by their share as
-    Kafka's dashboards spell it ("0.50"), none where not kept."""
+    """The number and the sum of all measured values, and some quantiles.
+
+    The keys of `quantiles` are spelled as in Kafka's dashboards ("0.50"). It is empty if no quantiles are kept.
+    """
 
     count: int
     total: float
@@ -45,13 +47,13 @@ Samples = Iterable[Sample | None]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of any number of subjects, which its `tags` tell apart.
+    """One metric of any number of subjects, which its `tags` distinguish.
 
-    `bean` is its object name without tags ("kafka.server:type=ReplicaManager,name=LeaderCount"), `attribute` what is
-    read of a bean that has several ("offset-commit-count"). `read()` yields the values of the tags and the value, for
-    every subject there is now; no tag values stand for the sum over all subjects. It runs on the event loop and may be
-    left in the middle for others to have their turn. A None among the samples says that enough was computed for one
-    turn.
+    `bean` is its object name without tags ("kafka.server:type=ReplicaManager,name=LeaderCount"), `attribute` the
+    attribute of a bean that has several ("offset-commit-count"). `read()` yields the values of the tags and the
+    value of each present subject; a sample without tag values is the sum over all subjects. It runs on the event
+    loop, which may serve other work between two samples. A None among the samples means that enough was computed for
+    one turn.
     """
 
     kind: Kind

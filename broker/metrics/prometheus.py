@@ -1,8 +1,8 @@
-"""Metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0.
+"""Writes metrics in the text format 0.0.4 of Prometheus, and in OpenMetrics 1.0.
 
-Owns the two formats. Must not know any particular metric. Pure; what comes out is in pieces of limited length, so that
-who writes them can leave others their turn in between. A broker has a hundred thousand series, which is why this writes
-text and builds no objects of a library.
+Owns the two formats. Must not know any particular metric. Pure. The text comes in pieces of limited length, so that the
+event loop can do other work in between. A broker may have a hundred thousand series, so this writes text directly
+instead of building objects of a library.
 """
 
 from __future__ import annotations

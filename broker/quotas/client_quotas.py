@@ -1,7 +1,7 @@
-"""Client quotas as they stand in the metadata store: who has one, and changing them (KIP-546, KIP-599, KIP-612).
+"""Describes and changes the client quotas in the metadata store (KIP-546, KIP-599, KIP-612).
 
-Owns: which entities and keys there are, the filter rules, how values are written. Must not know: response layouts, or
-how quotas are enforced. A user's node holds his SCRAM credentials as well; they are neither shown nor touched here.
+Owns: the valid entities and keys, the rules of filters, the text of values. Must not know: response layouts, or how
+quotas are enforced. The node of a user also holds SCRAM credentials, which this module neither shows nor changes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ USER = "user"
 CLIENT_ID = "client-id"
 IP = "ip"
 
-# Entity types of requests, in the order of the store's paths, with the names of theirs.
+# The entity types of requests, in the order of the store's paths, and their names in the store.
 STORED_TYPES = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
 ENTITY_TYPES = {stored: asked for asked, stored in STORED_TYPES.items()}
 
-# In the order in which Kafka describes them, whatever the order was in which they were set.
+# In the order in which Kafka describes them, which is independent of the order in which they were set.
 CLIENT_KEYS: Mapping[str, ConfigType] = {
     "request_percentage": ConfigType.DOUBLE,
     "producer_byte_rate": ConfigType.LONG,
@@ -41,14 +41,14 @@ KEYS = {**CLIENT_KEYS, **IP_KEYS}
 MISPRINTS = {"producer_bytes_rate": "producer_byte_rate", "consumer_bytes_rate": "consumer_byte_rate"}
 
 LARGEST = {ConfigType.LONG: (1 << 63) - 1, ConfigType.INT: (1 << 31) - 1}
-# Clients send whole numbers as floating point ones that were computed.
+# Clients send whole numbers as floating-point results of a computation.
 EPSILON = 1e-6
 
 Quotas = dict[str, float]
 
 
 class MatchType(IntEnum):
-    """What a component of a filter asks of a name; numbered as in requests."""
+    """How a component of a filter selects names; numbered as in requests."""
 
     EXACT = 0
     DEFAULT = 1
@@ -60,14 +60,14 @@ MATCH_TYPES = frozenset(MatchType)
 
 @dataclass(frozen=True, slots=True)
 class FilterComponent:
-    """What one type of name has to be like. `match_type` may be any number."""
+    """The condition for names of one type. `match_type` may be any number."""
 
     entity_type: str
     match_type: int
     name: str | None
 
     def matches(self, name: str | None) -> bool:
-        """`name` None is the default of the type."""
+        """Return whether `name` fulfils the condition; None is the default entity of the type."""
         if self.match_type == MatchType.ANY:
             return True
         return name == (self.name if self.match_type == MatchType.EXACT else None)
@@ -82,7 +82,7 @@ class QuotaChange:
 
 
 class ClientQuotas:
-    """The admin path of quotas of one broker."""
+    """The client quotas as one broker describes and changes them."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -90,9 +90,10 @@ class ClientQuotas:
     async def describe(
         self, components: Sequence[FilterComponent], *, is_strict: bool
     ) -> list[tuple[ConfigEntity, Quotas]]:
-        """Entities with quotas that fit every component; `is_strict` leaves out those with other types of names.
+        """Return the entities with quotas that match every component; with `is_strict`, only those without other types.
 
-        Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION.
+        Raises:
+            KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION.
         """
         check_filter(components)
         found = []
@@ -106,9 +107,10 @@ class ClientQuotas:
     async def alter(
         self, names: Sequence[tuple[str, str | None]], changes: Iterable[QuotaChange], *, validate_only: bool
     ) -> None:
-        """Change the quotas of the entity with these (type, name) pairs, name None for the default.
+        """Change the quotas of the entity with these (type, name) pairs; the name None is the default entity.
 
-        Raises KafkaError(INVALID_REQUEST), and changes nothing then.
+        Raises:
+            KafkaError: INVALID_REQUEST; nothing is changed.
         """
         entity = entity_of(names)
         if entity.parts[0][0] == STORED_TYPES[IP]:
@@ -124,7 +126,7 @@ class ClientQuotas:
 
 
 def entity_of(names: Sequence[tuple[str, str | None]]) -> ConfigEntity:
-    """The entity that a request names in any order. Raises KafkaError(INVALID_REQUEST)."""
+    """Return the entity of a request, which names its parts in any order. Raises KafkaError(INVALID_REQUEST)."""
     if not names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
     for entity_type, name in names:
@@ -144,7 +146,7 @@ def entity_of(names: Sequence[tuple[str, str | None]]) -> ConfigEntity:
 
 
 def check_filter(components: Sequence[FilterComponent]) -> None:
-    """Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """Check the components of a filter. Raises KafkaError: INVALID_REQUEST, UNSUPPORTED_VERSION."""
     seen: set[str] = set()
     for component in components:
         entity_type = component.entity_type
@@ -166,7 +168,7 @@ def check_filter(components: Sequence[FilterComponent]) -> None:
 
 
 def matches(components: Iterable[FilterComponent], entity: ConfigEntity, *, is_strict: bool) -> bool:
-    """Whether the entity has a fitting name for every component, and if strict no other names."""
+    """Return whether the entity has a matching name for every component and, with `is_strict`, no other names."""
     names = {ENTITY_TYPES[stored]: name for stored, name in entity.parts}
     asked = {component.entity_type: component for component in components}
     fits = all(entity_type in names and one.matches(names[entity_type]) for entity_type, one in asked.items())
@@ -174,7 +176,7 @@ def matches(components: Iterable[FilterComponent], entity: ConfigEntity, *, is_s
 
 
 def _quotas(overrides: Mapping[str, str]) -> Quotas:
-    """The quotas among the settings of an entity. A text that is no number, written by hand, is passed over."""
+    """Return the quotas among the settings of an entity, without texts that are no numbers."""
     quotas = {}
     for key in KEYS:
         if key in overrides:
@@ -186,7 +188,7 @@ def _quotas(overrides: Mapping[str, str]) -> Quotas:
 
 
 def _text(entity: ConfigEntity, change: QuotaChange) -> str | None:
-    """The value as it is stored: rates of bytes and connections as whole numbers, others with a fraction."""
+    """Return the stored text of a value: rates of bytes and connections are integers, others have a fraction."""
     key, value = change.key, change.value
     keys = IP_KEYS if entity.parts[0][0] == STORED_TYPES[IP] else CLIENT_KEYS
     if value is None:
@@ -205,7 +207,7 @@ def _text(entity: ConfigEntity, change: QuotaChange) -> str | None:
 
 
 async def _check_address(name: str | None) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for what is no address and no name of a host; None is the default."""
+    """Check that `name` is an address, a host name, or None for the default. Raises KafkaError(INVALID_REQUEST)."""
     if name is None:
         return
     try:

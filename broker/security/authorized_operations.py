@@ -1,8 +1,8 @@
-"""Bit fields of the operations a principal may do, as Metadata and the Describe requests report them (KIP-430).
+"""Bit fields of the operations that a principal may perform, for Metadata and the Describe requests (KIP-430).
 
-Without an authorizer everybody may do everything that a resource type knows.
+Without an authorizer every principal may perform all operations of a resource type.
 
-Owns which operations there are on which kind of resource. Must not know principals or handlers.
+Owns the operations of each resource type. Must not know principals or handlers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Passwords in stored settings: encrypted with the secret that all brokers share, in Kafka's text form.
+"""Encrypts passwords in stored settings with the secret that all brokers share, in Kafka's text form.
 
-Owns that form, `name:value` pairs with commas between, which says itself how it was made, so that the cipher's settings
-may change later. Must not know which settings are passwords.
+Owns that form: `name:value` pairs, separated by commas, which include the parameters of the encryption, so that the
+settings of the cipher may change later. Must not know which settings are passwords.
 
-The cipher comes from a library that takes time and memory to load, and most brokers have no password to keep: it is
-imported where the first one is.
+The library of the cipher takes time and memory to load, and most brokers store no password. So it is imported on first
+use.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SALT_SIZE = 256
 BLOCK_BITS = 128
 
 
-class CannotEncode(ValueError):  # noqa: N818 - it says what is the matter
-    """There is no secret, or the settings ask for a cipher that is not there."""
+class CannotEncode(ValueError):  # noqa: N818 - the name states the condition
+    """No secret is configured, or the configured cipher is not available."""
 
 
 class CannotDecode(ValueError):  # noqa: N818
@@ -62,7 +62,7 @@ class PasswordEncoder:
         self._key_bits = config[rows.PASSWORD_ENCODER_KEY_LENGTH]
 
     def encode(self, password: str) -> str:
-        """The text to store. Raises CannotEncode."""
+        """Return the text to store. Raises CannotEncode."""
         if self._secret is None:
             raise CannotEncode("Password encoder secret not configured")
         if self._cipher != CIPHER or self._algorithm not in DIGESTS:
@@ -85,7 +85,7 @@ class PasswordEncoder:
         return ",".join(f"{name}:{value}" for name, value in members.items())
 
     def decode(self, text: str) -> str:
-        """The password behind a stored text. Raises CannotDecode."""
+        """Return the password of a stored text. Raises CannotDecode."""
         for secret in self._secrets:
             try:
                 return _decoded(text, secret)
@@ -95,7 +95,7 @@ class PasswordEncoder:
 
 
 def _cipher(key: bytes, vector: bytes) -> tuple[Cipher[CBC], PKCS7]:
-    """CIPHER, and its padding."""
+    """Return `CIPHER` and its padding."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.ciphers.modes import CBC

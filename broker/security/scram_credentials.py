@@ -1,7 +1,8 @@
-"""SCRAM credentials as they stand in the metadata store: what is kept of a password, and changing it (KIP-554).
+"""Describes and changes the SCRAM credentials in the metadata store (KIP-554).
 
 Owns: the mechanisms, their bounds, the stored text. Must not know: response layouts, or how a client proves that it
-knows a password. The salted password itself is never stored; a user's quotas live in the same node and stay.
+knows a password. The salted password itself is never stored. The node of a user also holds quotas, which
+stay unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Iterations = dict[Mechanism, int]
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A credential to take away. `mechanism` may be any number."""
+    """A credential to delete. `mechanism` may be any number."""
 
     user: str
     mechanism: int
@@ -68,14 +69,14 @@ class Upsertion:
 
 
 class ScramCredentials:
-    """The admin path of SCRAM credentials of one broker."""
+    """The SCRAM credentials as one broker describes and changes them."""
 
     def __init__(self, store: StateStore, sliced_work: SlicedWork) -> None:
         self._store = store
         self._sliced_work = sliced_work
 
     async def describe(self, users: Sequence[str]) -> dict[str, Iterations | KafkaError]:
-        """The credentials of `users`, or of all that have one when none is named; one result a user."""
+        """Return one result per user of `users`; if it is empty, the credentials of all users that have one."""
         stored = {
             user: credentials
             for user, overrides in (await self._overrides()).items()
@@ -88,9 +89,9 @@ class ScramCredentials:
     async def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
     ) -> dict[str, KafkaError | None]:
-        """Change credentials; one result a user, None for success, the refused first, as Kafka tells them.
+        """Change credentials; return one result per user, None for success. As in Kafka, failed users come first.
 
-        All of a user's are changed or none.
+        Either all changes of a user are made, or none.
         """
         by_user: dict[str, list[Deletion | Upsertion]] = {}
         changes: list[Deletion | Upsertion] = [*upsertions, *deletions]
