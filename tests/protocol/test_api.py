@@ -25,7 +25,7 @@ def test_keys_versions_and_flags_are_those_of_kafka() -> None:
     assert [(api.key, api.name, api.versions, api.flexible, api.cluster_action) for api in APIS.values()] == expected
 
 
-def test_the_registry_is_read_only() -> None:
+def test_registry_is_read_only() -> None:
     with pytest.raises(TypeError):
         APIS[0] = APIS[1]  # type: ignore[index]
 

@@ -89,7 +89,7 @@ def test_every_captured_frame_is_read_as_kafka_reads_it_and_written_again(sender
         _check(exchange)
 
 
-def test_the_capture_holds_every_client_and_version_that_was_recorded() -> None:
+def test_capture_contains_every_recorded_client_and_version() -> None:
     versions = {(each["api_name"], each["api_version"]) for exchanges in EXCHANGES.values() for each in exchanges}
     senders = sorted(EXCHANGES)
     assert (len(senders), sum(map(len, EXCHANGES.values())), len(versions)) == (42, 886, 153)

@@ -68,7 +68,7 @@ def test_every_truncation_is_malformed(cls: type) -> None:
 
 
 @every_message
-def test_mutations_give_what_the_interpreter_gives_or_malformed(cls: type) -> None:
+def test_mutated_messages_are_malformed_or_decoded_like_the_interpreter(cls: type) -> None:
     random = Random(cls.__name__)
     for version in versions_of(cls):
         data = b"".join(encode(random_message(cls, version, random, list_size_max=2), version))
@@ -85,7 +85,7 @@ def test_mutations_give_what_the_interpreter_gives_or_malformed(cls: type) -> No
 
 
 @every_message
-def test_bytes_after_the_end_are_ignored_in_requests_and_refused_in_responses(cls: type) -> None:
+def test_bytes_after_the_end_are_ignored_in_requests_and_rejected_in_responses(cls: type) -> None:
     for version in versions_of(cls):
         message = random_message(cls, version, Random(1))
         data = b"".join(encode(message, version)) + b"\0\0\0"
@@ -120,7 +120,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("cls", "version", "data", "text"), MALFORMED)
-def test_malformed_messages_name_the_damage(cls: type, version: int, data: str, text: str) -> None:
+def test_malformed_error_names_the_damage(cls: type, version: int, data: str, text: str) -> None:
     with pytest.raises(Malformed, match=text):
         decode(cls, version, bytes.fromhex(data))
 
@@ -164,7 +164,7 @@ def _fetch_response(*records: bytes) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
 
 
-def test_large_records_go_out_by_reference_between_joined_pieces() -> None:
+def test_large_records_are_encoded_by_reference() -> None:
     large = bytes(5000)
     buffers = encode(_fetch_response(large), 12)
     assert len(buffers) == 3
@@ -180,14 +180,14 @@ def test_an_empty_message_is_one_empty_buffer() -> None:
     assert encode(ListGroupsRequest(), 0) == [b""]
 
 
-def test_encoders_append_to_what_is_there() -> None:
+def test_encoders_append_to_existing_pieces() -> None:
     out: list[bytes | bytearray | memoryview] = [b"header"]
     encoder(ListGroupsRequest, 0)(ListGroupsRequest(), out)
     encoder(SaslHandshakeRequest, 1)(SaslHandshakeRequest(mechanism="PLAIN"), out)
     assert b"".join(out) == b"header\0\x05PLAIN"
 
 
-def test_a_request_field_that_the_version_would_lose_is_refused() -> None:
+def test_request_field_unknown_to_the_version_is_rejected() -> None:
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=1,
@@ -214,7 +214,7 @@ def test_encoding_a_too_long_string_raises_value_error() -> None:
         encode(HeartbeatRequest(group_id="x" * 40_000, generation_id=0, member_id=""), 4)
 
 
-def test_versions_and_classes_that_are_not_declared_are_refused() -> None:
+def test_undeclared_versions_and_classes_are_rejected() -> None:
     with pytest.raises(ValueError, match="HeartbeatRequest has no version 5, only 0 to 4"):
         decoder(HeartbeatRequest, 5)
     with pytest.raises(TypeError, match="PartitionData is not a message"):
@@ -228,7 +228,7 @@ def test_functions_are_compiled_once() -> None:
     assert encoder(HeartbeatRequest, 3) is encoder(HeartbeatRequest, 3)
 
 
-def test_source_can_be_shown() -> None:
+def test_source_of_a_codec_is_available() -> None:
     reader, writer = source_text(HeartbeatRequest, 4)
     assert "o0.group_instance_id" in reader
     assert "o0.group_instance_id" in writer

@@ -5,7 +5,7 @@ import pytest
 from protocol.compiler import compile_function
 
 
-def test_the_function_sees_the_names_and_no_others() -> None:
+def test_function_sees_only_the_given_names() -> None:
     text = "def double(value):\n    return factor * value\n"
     double = compile_function("double", text, "a test", {"factor": 2})
     assert double(21) == 42
@@ -13,7 +13,7 @@ def test_the_function_sees_the_names_and_no_others() -> None:
         compile_function("double", text, "a test", {})(21)
 
 
-def test_the_names_are_not_changed() -> None:
+def test_given_names_are_not_changed() -> None:
     names: dict[str, object] = {}
     compile_function("nothing", "def nothing():\n    pass\n", "a test", names)
     assert names == {}

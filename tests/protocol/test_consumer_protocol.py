@@ -22,7 +22,7 @@ def subscription(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_subscriptions(version: int) -> None:
+def test_subscriptions_of_clients_are_decoded(version: int) -> None:
     read_version, read = read_subscription(subscription(version))
     assert read_version == version
     assert (read.topics, read.user_data) == (["t", "u"], b"xy")
@@ -32,7 +32,7 @@ def test_subscriptions(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_assignments(version: int) -> None:
+def test_assignments_of_clients_are_decoded(version: int) -> None:
     read_version, read = read_assignment(struct.pack(">h", version) + ASSIGNMENT)
     assert read_version == version
     assert read.assigned_partitions == [TopicPartitions(topic="t", partitions=[0, 1])]
@@ -47,7 +47,7 @@ def test_malformed_assignments_are_rejected(data: bytes) -> None:
         read_assignment(data)
 
 
-def test_cut_anywhere() -> None:
+def test_truncated_metadata_is_malformed() -> None:
     whole = subscription(3)
     for end in range(len(whole)):
         with pytest.raises(Malformed):

@@ -215,7 +215,7 @@ def test_fields_are_those_of_kio(api: Any, kind: str) -> None:
         assert declared(cls, version) == in_kio(getattr(module, cls.__name__), version), version
 
 
-def test_the_two_sources_know_most_of_the_versions() -> None:
+def test_both_sources_declare_most_of_the_versions() -> None:
     """Guards the tests above against comparing nothing. The rest is older than what either source still has."""
     served = {(api.key, version) for api in APIS.values() for version in api.versions}
     kio = {(key, version) for key in APIS for version in _kio_versions(key)}

@@ -41,7 +41,7 @@ def test_a_code_that_refreshes_metadata_is_retriable() -> None:
         (KafkaError(ErrorCode.INVALID_CONFIG, ""), "", "INVALID_CONFIG: "),
     ],
 )
-def test_an_error_carries_its_text_or_the_default(error: KafkaError, message: str, text: str) -> None:
+def test_error_has_its_message_or_the_default(error: KafkaError, message: str, text: str) -> None:
     assert error.message == message
     assert str(error) == text
 
@@ -52,7 +52,7 @@ class _RefusedError(KafkaError):
         self.indexes = indexes
 
 
-def test_a_copy_without_frames_says_the_same() -> None:
+def test_copy_without_frames_has_the_same_message() -> None:
     def refuse() -> None:
         try:
             raise ValueError("cause")
@@ -69,6 +69,6 @@ def test_a_copy_without_frames_says_the_same() -> None:
     assert (copy.__traceback__, copy.__cause__, copy.__context__) == (None, None, None)
 
 
-def test_a_copy_without_frames_of_an_error_of_the_system() -> None:
+def test_copy_without_frames_of_an_os_error_keeps_its_fields() -> None:
     copy = without_frames(OSError(28, "No space left on device", "/data"))
     assert (copy.errno, copy.filename) == (28, "/data")

@@ -33,7 +33,7 @@ def feed(reader: FrameReader, data: bytes, chunk_size: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, 4, 5, 7, 64, 1000])
-def test_frames_are_cut_however_they_arrive(chunk_size: int) -> None:
+def test_frames_are_split_however_they_arrive(chunk_size: int) -> None:
     payloads = [b"", b"a", b"bc", bytes(range(256)) * 3, b"tail"]
     reader = FrameReader(memoryview(bytearray(512)), SIZE_MAX)
     assert feed(reader, framed(*payloads), chunk_size) == payloads
@@ -85,7 +85,7 @@ def test_a_frame_that_arrives_whole_is_a_view_of_the_scratch_buffer() -> None:
     ],
     ids=["one", "empty", "cut off", "length cut off", "two", "too large", "negative", "nothing"],
 )
-def test_sole_frame_keeps_no_bytes(received: bytes, payload: bytes | None) -> None:
+def test_sole_frame_leaves_no_bytes_in_the_buffer(received: bytes, payload: bytes | None) -> None:
     reader = FrameReader(memoryview(bytearray(64)), 40)
     room = reader.writable()
     count = min(len(received), len(room))
@@ -104,7 +104,7 @@ def test_rest_of_an_incomplete_frame_is_not_a_sole_frame() -> None:
     assert reader.sole_frame(len(rest)) is None
 
 
-def test_frames_that_wait_are_kept_in_order() -> None:
+def test_pending_frames_are_kept_in_order() -> None:
     """A connection that stops cutting (its answer is awaited) finds the rest later, and may go on receiving."""
     reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
     data = framed(b"one", b"two", b"three")
@@ -128,7 +128,7 @@ def test_invalid_frame_length_is_rejected(size: int) -> None:
         reader.next_frame()
 
 
-def test_memory_follows_the_bytes_and_not_the_announcement() -> None:
+def test_memory_grows_with_received_bytes_not_with_the_announced_length() -> None:
     announced, little = 64 << 20, 8 << 20
     reader = FrameReader(memoryview(bytearray(64)), announced)
     reader.writable()[:4] = struct.pack(">i", announced)
@@ -159,7 +159,7 @@ def test_buffer_grows_with_the_bytes_of_a_frame_that_trickles(announced: int) ->
     assert frames == [payload]
 
 
-def test_buffer_of_a_frame_begun_with_a_quarter_of_it_has_room_for_all() -> None:
+def test_buffer_is_full_size_once_a_quarter_of_the_frame_arrived() -> None:
     reader = FrameReader(memoryview(bytearray(SCRATCH_SIZE)), SIZE_MAX)
     frame = framed(bytes(1 << 20))
     reader.writable()[:] = frame[:SCRATCH_SIZE]

@@ -36,7 +36,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("header", "data"), REQUESTS)
-def test_request_headers(header: RequestHeader, data: str) -> None:
+def test_request_headers_are_decoded(header: RequestHeader, data: str) -> None:
     frame = bytes.fromhex(data)
     assert request_header(*header) == frame
     assert read_request_header(frame + b"body") == (header, len(frame))
@@ -44,7 +44,7 @@ def test_request_headers(header: RequestHeader, data: str) -> None:
 
 
 @pytest.mark.parametrize(("header", "data"), REQUESTS)
-def test_a_cut_request_header_is_malformed(header: RequestHeader, data: str) -> None:
+def test_truncated_request_header_is_malformed(header: RequestHeader, data: str) -> None:
     frame = bytes.fromhex(data)
     for size in range(len(frame)):
         with pytest.raises(Malformed):
@@ -62,7 +62,7 @@ def test_a_cut_request_header_is_malformed(header: RequestHeader, data: str) -> 
         ("0000 0009 00000007 0000 02 05 00 05 00", "tag 5 after tag 5"),
     ],
 )
-def test_a_wrong_request_header_is_malformed(data: str, text: str) -> None:
+def test_invalid_request_header_is_malformed(data: str, text: str) -> None:
     with pytest.raises(Malformed, match=text):
         read_request_header(bytes.fromhex(data))
 
@@ -108,7 +108,7 @@ def test_unsupported_api_names_client_and_version(data: str, api_name: str | Non
         (7, 3, "00000007 00"),
     ],
 )
-def test_response_headers(key: int, version: int, data: str) -> None:
+def test_response_headers_are_encoded(key: int, version: int, data: str) -> None:
     frame = bytes.fromhex(data)
     assert response_header(key, version, 7) == frame
     assert read_response_header(key, version, frame + b"body") == (7, len(frame))
@@ -136,7 +136,7 @@ def _kio_payload(key: int, version: int, kind: EntityType) -> Any:
 EVERY_PAIR = [(api.key, version) for api in APIS.values() for version in api.versions]
 
 
-def test_request_headers_are_those_of_kio_for_every_version() -> None:
+def test_request_headers_equal_those_of_kio_for_every_version() -> None:
     compared = 0
     for key, version in EVERY_PAIR:
         payload = _kio_payload(key, version, EntityType.request)
@@ -158,7 +158,7 @@ def test_request_headers_are_those_of_kio_for_every_version() -> None:
     assert compared > 200
 
 
-def test_response_headers_are_those_of_kio_for_every_version() -> None:
+def test_response_headers_equal_those_of_kio_for_every_version() -> None:
     compared = 0
     for key, version in EVERY_PAIR:
         payload = _kio_payload(key, version, EntityType.response)

@@ -40,7 +40,7 @@ def _theirs(message: Struct, data_class: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize("cls", IN_BOTH, ids=lambda cls: cls.__name__)
-def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type) -> None:
+def test_kafka_python_writes_the_same_bytes_and_reads_milenas(cls: type) -> None:
     theirs = THEIRS[cls.__name__]
     for version in versions_of(cls):
         for seed in range(6):
@@ -51,6 +51,6 @@ def test_kafka_python_writes_the_same_bytes_and_reads_ours(cls: type) -> None:
             assert decode(cls, version, data) == message, (version, seed)
 
 
-def test_kafka_python_knows_most_messages() -> None:
+def test_kafka_python_declares_most_messages() -> None:
     """Guards the test above against comparing nothing."""
     assert len(IN_BOTH) == 93

@@ -21,7 +21,7 @@ from protocol.reader import (
 )
 
 
-def test_a_uuid_is_as_the_library_makes_it() -> None:
+def test_uuid_equals_that_of_the_standard_library() -> None:
     for made in (uuid4(), UUID(int=0), UUID(int=(1 << 128) - 1)):
         read = read_uuid(b"." + made.bytes + b".", 1)
         assert (read, hash(read), str(read), read.is_safe) == (made, hash(made), str(made), made.is_safe)
@@ -30,7 +30,7 @@ def test_a_uuid_is_as_the_library_makes_it() -> None:
 @pytest.mark.parametrize(
     ("data", "value"), [("00", 0), ("7f", 127), ("8001", 128), ("ac02", 300), ("ffffffff07", 2**31 - 1), ("8000", 0)]
 )
-def test_unsigned_varints(data: str, value: int) -> None:
+def test_unsigned_varints_are_read(data: str, value: int) -> None:
     encoded = bytes.fromhex(data)
     assert read_uvarint(b"." + encoded + b"\xff", 1) == (value, 1 + len(encoded))
 
@@ -38,17 +38,17 @@ def test_unsigned_varints(data: str, value: int) -> None:
 @pytest.mark.parametrize(
     ("data", "text"), [("ffffffff08", "above the largest length"), ("808080808001", "more than 5 bytes")]
 )
-def test_varints_that_no_length_can_have(data: str, text: str) -> None:
+def test_varints_of_more_than_five_bytes_are_malformed(data: str, text: str) -> None:
     with pytest.raises(Malformed, match=text):
         read_uvarint(bytes.fromhex(data), 0)
 
 
-def test_a_varint_that_is_cut_off() -> None:
+def test_truncated_varint_is_malformed() -> None:
     with pytest.raises(IndexError):
         read_uvarint(b"\x80", 0)
 
 
-def test_a_tag_and_where_its_value_is() -> None:
+def test_tag_is_read_with_the_position_of_its_value() -> None:
     assert read_tag(bytes.fromhex("0302aabb"), 0, 2) == (3, 2, 4)
     with pytest.raises(Malformed, match="tag 3 after tag 3"):
         read_tag(bytes.fromhex("0302aabb"), 0, 3)
@@ -56,7 +56,7 @@ def test_a_tag_and_where_its_value_is() -> None:
         read_tag(bytes.fromhex("0303aabb"), 0, -1)
 
 
-def test_unknown_tags_are_stepped_over() -> None:
+def test_unknown_tags_are_skipped() -> None:
     assert skip_tags(b"", 0, 0) == 0
     assert skip_tags(bytes.fromhex("02 00 01 aa 05 00"), 1, 2) == 6
     many = bytes.fromhex("8101") + b"".join(bytes((tag % 128 | 0x80, tag // 128, 0)) for tag in range(129))

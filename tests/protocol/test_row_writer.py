@@ -93,7 +93,7 @@ def assert_written_as_encoded(cls: type, version: int, build: Any, groups: Group
 
 
 @every_version
-def test_each_size_of_a_name_and_each_count_of_elements(
+def test_rows_with_any_size_of_name_and_count_of_elements_are_written(
     cls: type, version: int, build: Any, bits: Sequence[int]
 ) -> None:
     random = Random(version)
@@ -103,7 +103,7 @@ def test_each_size_of_a_name_and_each_count_of_elements(
 
 
 @every_version
-def test_several_groups(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
+def test_several_groups_are_written(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
     random = Random(version)
     for group_count in (0, 1, 2, 5, 126, 127, 128, 200):
         groups = [
@@ -154,7 +154,7 @@ def test_a_written_response_is_decoded_to_the_rows(cls: type, version: int, buil
 
 
 @every_version
-def test_a_name_too_long_for_the_protocol_is_refused(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
+def test_too_long_name_is_rejected(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
     numbers = elements_of(1, bits, Random(version))
     with pytest.raises((ValueError, struct.error)):
         encode(build([("x" * 0x8000, numbers)]), version)
@@ -163,7 +163,7 @@ def test_a_name_too_long_for_the_protocol_is_refused(cls: type, version: int, bu
 
 
 @every_version
-def test_a_number_out_of_range_is_refused(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
+def test_number_out_of_range_is_rejected(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
     too_large = tuple(1 << size - 1 for size in bits)
     with pytest.raises(struct.error):
         encode(build([("n", [too_large])]), version)
@@ -190,7 +190,7 @@ def test_a_version_that_is_not_declared_is_rejected() -> None:
             row_writer(cls, version)
 
 
-def test_writers_are_made_once() -> None:
+def test_writers_are_compiled_once() -> None:
     assert row_writer(ProduceResponse, 9) is row_writer(ProduceResponse, 9)
     assert fetch_writer(12) is fetch_writer(12)
 
@@ -251,7 +251,7 @@ def fetched_topics(random: Random, name_sizes: Sequence[int], counts: Sequence[i
 
 @pytest.mark.parametrize("is_committed", [False, True])
 @pytest.mark.parametrize("version", versions_of(FetchResponse))
-def test_a_fetch_response_is_written_as_encoded(version: int, is_committed: bool) -> None:
+def test_written_fetch_response_equals_the_encoded_one(version: int, is_committed: bool) -> None:
     random = Random(version)
     cases: list[tuple[Sequence[int], Sequence[int]]] = [
         ((), ()),
@@ -269,7 +269,7 @@ def test_a_fetch_response_is_written_as_encoded(version: int, is_committed: bool
 
 
 @pytest.mark.parametrize("version", versions_of(FetchResponse))
-def test_large_records_go_out_by_reference(version: int) -> None:
+def test_large_records_are_written_by_reference(version: int) -> None:
     topics = fetched_topics(Random(1), NAME_SIZES, (5,) * len(NAME_SIZES))
     buffers = fetch_writer(version).write(0, topics, is_committed=True)
     large = [row[4] for _, _, rows in topics for row in rows if len(row[4]) >= BY_REFERENCE_SIZE_MIN]

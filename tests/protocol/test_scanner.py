@@ -112,7 +112,7 @@ def test_every_scanned_tuple_is_tested() -> None:
 
 
 @every_scanned
-def test_a_scanner_returns_what_the_reader_returns_flattened(cls: type, scanned: type) -> None:
+def test_scanner_returns_the_flattened_result_of_the_reader(cls: type, scanned: type) -> None:
     for version in versions_of(cls):
         for seed in range(40):
             data = encoded(cls, version, Random(seed))
@@ -145,7 +145,7 @@ def test_every_truncation_is_rejected_as_by_the_reader(cls: type, scanned: type)
 
 
 @every_scanned
-def test_every_changed_byte_is_decided_on_as_by_the_reader(cls: type, scanned: type) -> None:
+def test_changed_byte_has_the_same_result_as_with_the_reader(cls: type, scanned: type) -> None:
     random = Random(cls.__name__)
     for version in versions_of(cls):
         data = encoded(cls, version, random, list_size_max=2)[:400]
@@ -157,7 +157,7 @@ def test_every_changed_byte_is_decided_on_as_by_the_reader(cls: type, scanned: t
 
 
 @every_scanned
-def test_mutations_are_decided_on_as_by_the_reader(cls: type, scanned: type) -> None:
+def test_mutations_have_the_same_result_as_with_the_reader(cls: type, scanned: type) -> None:
     random = Random(cls.__name__)
     accepted_count = 0
     for version in versions_of(cls):
@@ -223,7 +223,7 @@ def test_a_hostile_count_allocates_nothing(cls: type, scanned: type, count: int)
                 assert peak < 20_000, (version, position)
 
 
-def test_rows_need_no_more_memory_than_objects() -> None:
+def test_rows_take_no_more_memory_than_objects() -> None:
     request = ProduceRequest(
         acks=1,
         timeout_ms=1000,

@@ -62,7 +62,7 @@ FIELDS: dict[str, Any] = {field.name: field for field in SampleRequest.__fields_
         ("body", "01234", "01234", None, None),
     ],
 )
-def test_fields_remember_their_history(
+def test_fields_differ_by_version(
     name: str, versions: str, nullable_versions: str, tag: int | None, default: object
 ) -> None:
     field = FIELDS[name]
@@ -72,7 +72,7 @@ def test_fields_remember_their_history(
     assert (field.tag, field.default) == (tag, default)
 
 
-def test_a_message_knows_its_versions() -> None:
+def test_message_has_its_versions() -> None:
     info = message_info(SampleRequest)
     assert (info.api_key, info.versions, info.flexible, info.is_request) == (99, range(0, 5), 4, True)
     assert [info.is_flexible_in(v) for v in info.versions] == [False] * 4 + [True]
@@ -86,7 +86,7 @@ class SampleValue:
     note: string = since(2, default="")
 
 
-def test_what_is_stored_is_declared_and_coded_like_a_message() -> None:
+def test_stored_value_is_declared_and_encoded_like_a_message() -> None:
     info = message_info(SampleValue)
     assert (info.api_key, info.is_request) == (NO_API, False)
     value = SampleValue(name="a", note="b")

@@ -17,13 +17,13 @@ def names(fields: list[Any]) -> list[str]:
     return [field.name for field in fields]
 
 
-def test_a_plan_sorts_fields_by_how_a_version_sees_them() -> None:
+def test_plan_groups_fields_by_their_use_in_a_version() -> None:
     old, new = plan(Sample, 1), plan(Sample, 3)
     assert (names(old.untagged), names(old.tagged), names(old.absent)) == (["always", "gone"], [], ["second", "first"])
     assert (names(new.untagged), names(new.tagged), names(new.absent)) == (["always"], ["first", "second"], ["gone"])
 
 
-def test_literals_mean_the_value_they_stand_for() -> None:
+def test_literals_evaluate_to_their_value() -> None:
     for value in (0, -1, "", "it's", None, [], True, ZERO_UUID):
         assert eval(literal(value), {"ZERO_UUID": ZERO_UUID}) == value
 

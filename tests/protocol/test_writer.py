@@ -14,11 +14,11 @@ from protocol.writer import SHORT_LENGTHS, long_string_length, refuse_loss, uvar
     ("value", "data"),
     [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (16383, "ff7f"), (2**32 - 1, "ffffffff0f")],
 )
-def test_unsigned_varints(value: int, data: str) -> None:
+def test_unsigned_varints_are_written(value: int, data: str) -> None:
     assert uvarint(value).hex() == data
 
 
-def test_short_lengths_are_a_table_of_them() -> None:
+def test_encoded_short_lengths_are_precomputed() -> None:
     assert list(SHORT_LENGTHS) == [uvarint(value) for value in range(128)]
 
 

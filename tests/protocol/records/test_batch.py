@@ -59,7 +59,7 @@ def recomputed(batch: bytearray) -> bytearray:
 
 
 class TestHeader:
-    def test_the_two_known_batches(self) -> None:
+    def test_two_known_batches_are_read(self) -> None:
         assert len(TWO_BATCHES) == 153
         (first_position, first), (second_position, second) = batches(TWO_BATCHES)
         assert (first_position, first.size, second_position, second.size) == (0, 69, 69, 84)
@@ -96,7 +96,7 @@ class TestHeader:
             ({"batch_length": 49}, {"size": 61}),
         ],
     )
-    def test_derived_values(self, changes: dict[str, int], expected: dict[str, object]) -> None:
+    def test_derived_values_follow_from_the_header(self, changes: dict[str, int], expected: dict[str, object]) -> None:
         header = read_header(TWO_BATCHES)._replace(**changes)
         assert {name: getattr(header, name) for name in expected} == expected
 
@@ -185,7 +185,7 @@ class TestPatches:
         assert header.magic == 2
         assert header[5:] == read_header(a_batch())[5:]
 
-    def test_append_time_counts_for_every_record(self) -> None:
+    def test_log_append_time_applies_to_every_record(self) -> None:
         batch = a_batch(compression=Compression.GZIP)
         before = [record[2:] for record in records(batch, size_max=SIZE_MAX)]
         set_timestamps(batch, 0, read_header(batch).attributes | LOG_APPEND_TIME_BIT, 1_800_000_000_000)
@@ -207,14 +207,14 @@ class TestPatches:
 
 
 class TestRecords:
-    def test_records_are_opened_lazily(self) -> None:
+    def test_records_are_parsed_lazily(self) -> None:
         batch = a_batch()
         opened = records(batch[:-1], size_max=SIZE_MAX)
         with pytest.raises(Malformed, match="cut off"):
             next(opened)
 
     @pytest.mark.parametrize("codec", list(Compression))
-    def test_the_plain_size_is_limited(self, codec: Compression) -> None:
+    def test_decompressed_size_is_limited(self, codec: Compression) -> None:
         batch = a_batch(compression=codec)
         plain_size = len(plain_records(batch, 0, read_header(batch), size_max=SIZE_MAX))
         assert len(list(records(batch, size_max=plain_size))) == 3
@@ -222,7 +222,7 @@ class TestRecords:
             list(records(batch, size_max=plain_size - 1))
 
     @pytest.mark.parametrize("count", [-1, 0, 2, 4, 2**31 - 1])
-    def test_another_count_than_there_are_is_malformed(self, count: int) -> None:
+    def test_wrong_records_count_is_malformed(self, count: int) -> None:
         for codec in Compression:
             batch = a_batch(compression=codec)
             struct.pack_into(">i", batch, 57, count)
@@ -257,7 +257,7 @@ class TestRecords:
             pytest.param(b"\x18\x00" + b"\xff" * 9 + b"\x03" + b"\x00\x01\x01\x00", id="varlong too large"),
         ],
     )
-    def test_damage_inside_is_malformed(self, section: bytes) -> None:
+    def test_damaged_record_is_malformed(self, section: bytes) -> None:
         header = read_header(a_batch())._replace(records_count=1)
         with pytest.raises(Malformed):
             list(records(assemble(header, section), size_max=SIZE_MAX))
@@ -265,7 +265,7 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("base", "other"), [(2**63 - 1, -(2**63)), (2**63 - 1, 0), (-(2**63), -(2**63) + 1), (-1, -1), (0, 2**62)]
     )
-    def test_any_two_times_of_int64_that_a_delta_can_bridge(self, base: int, other: int) -> None:
+    def test_timestamps_at_the_limits_of_int64_are_read(self, base: int, other: int) -> None:
         rows = [RecordData(base, None, None), RecordData(other, None, None)]
         if abs(other - base) < 2**63:
             assert [record.timestamp for record in records(build_batch(rows), size_max=SIZE_MAX)] == [base, other]
@@ -321,7 +321,7 @@ def test_mutations_of_the_plain_records_give_malformed_or_records(codec: Compres
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_varints_against_the_definition(offset_delta: int, timestamp_delta: int) -> None:
+def test_varints_are_read_by_their_definition(offset_delta: int, timestamp_delta: int) -> None:
     def varint(value: int, bits: int) -> bytes:
         zigzag = (value << 1 ^ value >> (bits - 1)) & (1 << bits) - 1
         groups = [zigzag >> shift & 0x7F for shift in range(0, max(zigzag.bit_length(), 1), 7)]

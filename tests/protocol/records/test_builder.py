@@ -41,7 +41,7 @@ rows = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(rows, min_size=1, max_size=20), st.sampled_from(Compression), st.integers(0, 2**60))
-def test_what_is_built_is_read(data: list[RecordData], codec: Compression, base_offset: int) -> None:
+def test_built_batch_is_read_back(data: list[RecordData], codec: Compression, base_offset: int) -> None:
     batch = build_batch(data, base_offset=base_offset, compression=codec)
     header = read_header(batch)
     assert crc_is_valid(batch, 0, header)
@@ -54,7 +54,7 @@ def test_what_is_built_is_read(data: list[RecordData], codec: Compression, base_
     ]
 
 
-def test_every_option_stands_in_the_header() -> None:
+def test_every_option_is_in_the_header() -> None:
     header = read_header(
         build_batch(
             ROWS,
@@ -77,7 +77,7 @@ def test_every_option_stands_in_the_header() -> None:
     assert (header.partition_leader_epoch, header.magic) == (3, 2)
 
 
-def test_without_options_it_is_what_a_plain_producer_sends() -> None:
+def test_batch_without_options_equals_that_of_a_plain_producer() -> None:
     header = read_header(build_batch(ROWS))
     assert header[:1] + header[2:4] == (0, -1, 2)
     assert header[5:7] == (0, 5)
@@ -100,7 +100,7 @@ class TestRebuild:
     def kept(self, *offsets: int) -> list[Record]:
         return [record for record in records(self.SOURCE, size_max=SIZE_MAX) if record.offset in offsets]
 
-    def test_offsets_times_and_producer_stay(self) -> None:
+    def test_rebuilt_batch_keeps_offsets_timestamps_and_producer(self) -> None:
         source = read_header(self.SOURCE)
         batch = rebuild_batch(source, self.kept(51, 54))
         header = read_header(batch)
@@ -123,7 +123,7 @@ class TestRebuild:
         again = rebuild_batch(header, self.kept(55))
         assert read_header(again).delete_horizon_ms is None
 
-    def test_append_time_stays(self) -> None:
+    def test_rebuilt_batch_keeps_log_append_time(self) -> None:
         source = read_header(build_batch(ROWS, timestamp_type=TimestampType.LOG_APPEND_TIME))
         source = source._replace(max_timestamp=5_000)
         kept = [Record(3, 5_000, b"k", b"v", [])]
@@ -131,7 +131,7 @@ class TestRebuild:
         assert list(records(batch, size_max=SIZE_MAX)) == kept
         assert read_header(batch).max_timestamp == 5_000
 
-    def test_empty_batch_keeps_last_offset_and_sequence(self) -> None:
+    def test_emptied_batch_keeps_last_offset_and_sequence(self) -> None:
         batch = rebuild_batch(read_header(self.SOURCE), [])
         header = read_header(batch)
         assert len(batch) == HEADER_SIZE

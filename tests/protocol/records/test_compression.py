@@ -40,7 +40,7 @@ PLAIN = {
 @pytest.mark.parametrize("plain", PLAIN.values(), ids=PLAIN.keys())
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(b"." + data))[1:]])
-def test_round_trip(codec: Compression, plain: bytes, kind: type) -> None:
+def test_compressed_data_is_decompressed_unchanged(codec: Compression, plain: bytes, kind: type) -> None:
     packed = compress(codec, kind(plain))
     assert isinstance(packed, bytes)
     opened = decompress(codec, kind(packed), size_max=len(plain))
@@ -56,14 +56,14 @@ def test_round_trip(codec: Compression, plain: bytes, kind: type) -> None:
         (Compression.ZSTD, [-131072, -1, 1, 3, 19, 22]),
     ],
 )
-def test_every_configurable_level_is_taken(codec: Compression, levels: list[int]) -> None:
+def test_every_configurable_level_is_accepted(codec: Compression, levels: list[int]) -> None:
     plain = PLAIN["text"]
     for level in levels:
         assert decompress(codec, compress(codec, plain, level), size_max=len(plain)) == plain
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_plain_size_is_limited(codec: Compression) -> None:
+def test_decompressed_size_is_limited(codec: Compression) -> None:
     plain = PLAIN["text"]
     packed = compress(codec, plain)
     assert decompress(codec, packed, size_max=len(plain)) == plain
@@ -86,7 +86,7 @@ def test_every_truncation_is_malformed_or_shorter(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_mutations_are_malformed_or_some_bytes(codec: Compression) -> None:
+def test_mutated_data_is_malformed_or_decompresses_to_bytes(codec: Compression) -> None:
     random_ = random.Random(codec)
     packed = compress(codec, random_.randbytes(40) + PLAIN["text"][:400])
     for _ in range(3000):
@@ -98,7 +98,7 @@ def test_mutations_are_malformed_or_some_bytes(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_noise_is_malformed_or_some_bytes(codec: Compression) -> None:
+def test_random_data_is_malformed_or_decompresses_to_bytes(codec: Compression) -> None:
     random_ = random.Random(codec)
     for size in range(300):
         with contextlib.suppress(Malformed):
@@ -106,7 +106,7 @@ def test_noise_is_malformed_or_some_bytes(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_opens_to_less_than_a_piece_is_one(codec: Compression) -> None:
+def test_small_data_is_decompressed_to_one_piece(codec: Compression) -> None:
     plain = PLAIN["noise"] + PLAIN["text"]
     assert list(open_pieces(codec, compress(codec, plain), size_max=len(plain))) == [plain]
     assert list(open_pieces(codec, compress(codec, b""), size_max=0)) == []
@@ -116,7 +116,7 @@ LARGE = b"".join(random.Random(3).randbytes(50) + bytes(random.Random(n).randran
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_much_is_opened_in_pieces(codec: Compression) -> None:
+def test_large_data_is_decompressed_in_pieces(codec: Compression) -> None:
     packed = compress(codec, LARGE)
     pieces = list(open_pieces(codec, packed, size_max=len(LARGE)))
     assert b"".join(pieces) == LARGE
@@ -127,7 +127,7 @@ def test_much_is_opened_in_pieces(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_damage_is_found_at_its_piece(codec: Compression) -> None:
+def test_damage_raises_at_its_piece(codec: Compression) -> None:
     packed = compress(codec, LARGE)
     pieces = open_pieces(codec, packed[: len(packed) * 3 // 4], size_max=len(LARGE))
     assert LARGE.startswith(next(pieces))
@@ -137,7 +137,7 @@ def test_damage_is_found_at_its_piece(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [1000, 70_000, 2 << 20])
-def test_pieces_are_compressed_to_what_the_whole_is(codec: Compression, size: int) -> None:
+def test_compressed_pieces_equal_the_compressed_whole(codec: Compression, size: int) -> None:
     compression_ = BoundedCompression(codec, None, sys.maxsize)
     for start in range(0, len(LARGE), size):
         compression_.write(LARGE[start : start + size])
@@ -165,7 +165,7 @@ def test_single_piece_is_compressed_in_one_call() -> None:
         assert compression_.finish() == compress(codec, PLAIN["text"])
 
 
-def test_thousands_of_zstd_blocks_are_opened_in_pieces() -> None:
+def test_thousands_of_zstd_blocks_are_decompressed_in_pieces() -> None:
     stream = zstandard.ZstdCompressor().compressobj()
     packed = b"".join(
         stream.compress(bytes(n % 3000)) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for n in range(5000)
@@ -175,13 +175,13 @@ def test_thousands_of_zstd_blocks_are_opened_in_pieces() -> None:
     assert sum(map(len, open_pieces(Compression.ZSTD, packed, size_max=size))) == size
 
 
-def test_a_zstd_frame_that_announces_too_much_is_not_opened() -> None:
+def test_zstd_frame_with_too_large_a_content_size_is_rejected() -> None:
     frame = zstandard.ZstdCompressor(level=22).compress(bytes(2 << 20))
     with pytest.raises(OpensTooFar):
         decompress(Compression.ZSTD, frame[:20], size_max=1 << 20)
 
 
-def test_a_snappy_block_that_announces_what_it_cannot_hold_is_not_opened() -> None:
+def test_snappy_block_with_an_impossible_length_is_rejected() -> None:
     block = snappy.compress(bytes(1 << 20))
     assert decompress(Compression.SNAPPY, block, size_max=1 << 20) == bytes(1 << 20)
     with pytest.raises(CannotOpen, match="more than they can open to"):
@@ -208,12 +208,12 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("size", "window_log"), [(16 * MIB, 27), (17 * MIB, 23), (40 * MIB, 21)])
-def test_a_zstd_frame_with_a_large_window_may_open_to_16_mib(size: int, window_log: int) -> None:
+def test_zstd_frame_with_a_large_window_may_decompress_to_16_mib(size: int, window_log: int) -> None:
     assert sum(map(len, open_pieces(Compression.ZSTD, zstd_frame(size, window_log), size_max=64 * MIB))) == size
 
 
 @pytest.mark.parametrize("window_log", [24, 27])
-def test_a_zstd_frame_with_a_large_window_may_not_open_to_more(window_log: int) -> None:
+def test_zstd_frame_with_a_large_window_may_not_decompress_to_more(window_log: int) -> None:
     opening = open_pieces(Compression.ZSTD, zstd_frame(17 * MIB, window_log), size_max=64 * MIB)
     with pytest.raises(OpensTooFar, match="more than 16777216 bytes"):
         sum(map(len, opening))
@@ -281,7 +281,7 @@ def test_compression_bomb_takes_bounded_memory(codec: Compression, make: object)
     ],
     ids=["gzip", "lz4", "zstd"],  # the bytes of gzip name the time, which is another one in each worker
 )
-def test_frames_one_after_the_other(codec: Compression, frame: bytes) -> None:
+def test_concatenated_frames_are_decompressed(codec: Compression, frame: bytes) -> None:
     many = compression.FRAMES_MAX
     assert decompress(codec, frame * many, size_max=100) == b"ab" * many
     with pytest.raises(Malformed, match="frames"):
@@ -313,7 +313,7 @@ def test_lz4_is_written_as_kafka_clients_expect() -> None:
     assert frame[6] == 0x82  # second byte of xxh32 of those two bytes
 
 
-def test_snappy_is_written_in_the_java_librarys_stream_form() -> None:
+def test_snappy_is_written_in_the_stream_format_of_snappy_java() -> None:
     plain = PLAIN["noise"]
     packed = compress(Compression.SNAPPY, plain)
     assert packed[:16] == bytes.fromhex("82534e4150505900 00000001 00000001")
@@ -331,7 +331,7 @@ def test_a_raw_snappy_block_is_read() -> None:
     assert decompress(Compression.SNAPPY, snappy.compress(plain), size_max=len(plain)) == plain
 
 
-def test_the_plain_sizes_of_xerial_blocks_add_up() -> None:
+def test_decompressed_sizes_of_xerial_blocks_add_up() -> None:
     packed = compress(Compression.SNAPPY, bytes(200_000))
     with pytest.raises(Malformed, match="more than"):
         decompress(Compression.SNAPPY, packed, size_max=150_000)

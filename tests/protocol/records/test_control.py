@@ -31,7 +31,9 @@ def test_a_marker_is_a_control_batch_of_one_record(control_type: ControlType) ->
         (b"\0\0\xff\xff", b"", None),
     ],
 )
-def test_later_versions_and_unknown_types(key: bytes, value: bytes | None, expected: TransactionMarker | None) -> None:
+def test_later_versions_are_read_and_unknown_types_are_none(
+    key: bytes, value: bytes | None, expected: TransactionMarker | None
+) -> None:
     assert read_marker(Record(0, 0, key, value, [])) == expected
 
 
@@ -46,7 +48,7 @@ def test_later_versions_and_unknown_types(key: bytes, value: bytes | None, expec
         (b"\0\0\0\1", b"\xff\xff\0\0\0\1"),
     ],
 )
-def test_what_is_too_short_or_has_a_negative_version_is_malformed(key: bytes | None, value: bytes | None) -> None:
+def test_short_key_or_negative_version_is_malformed(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(Malformed):
         read_marker(Record(0, 0, key, value, []))
 

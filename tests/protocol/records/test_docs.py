@@ -16,10 +16,10 @@ def example(page: str) -> bytes:
     return bytes.fromhex("".join(re.split(r" {3,}", line.strip())[0] for line in block.splitlines()))
 
 
-def test_record_batch() -> None:
+def test_documented_record_batch_is_read_and_written() -> None:
     rows = [RecordData(1_700_000_000_000, b"k", b"java", [("h", None)]), RecordData(1_700_000_000_070, None, None)]
     assert example("record-batch.md") == build_batch(rows, base_offset=1, leader_epoch=18)
 
 
-def test_message_set() -> None:
+def test_documented_message_set_is_read_and_written() -> None:
     assert example("message-set.md") == build_message_set([Record(7, 1_700_000_000_000, b"k", b"v", [])], magic=1)

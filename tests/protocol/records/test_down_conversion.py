@@ -53,7 +53,7 @@ def test_down_conversion_keeps_offset_key_and_value(magic: int, codec: Compressi
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_from_1_to_0_and_up_and_down_again(codec: Compression) -> None:
+def test_conversion_from_magic_1_to_0_and_back_keeps_the_records(codec: Compression) -> None:
     rows = [Record(n, 50 + n, b"k", b"%d" % n, []) for n in range(4)]
     without_time = [row._replace(timestamp=-1) for row in rows]
     magic1 = build_message_set(rows, magic=1, compression=codec)
@@ -78,7 +78,7 @@ def test_up_and_down_again_gives_the_same_bytes(magic: int, codec: Compression) 
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_time_stays_append_time(codec: Compression) -> None:
+def test_log_append_time_is_kept(codec: Compression) -> None:
     batch = bytearray(build_batch(DATA, compression=codec))
     set_timestamps(batch, 0, read_header(batch).attributes | LOG_APPEND_TIME_BIT, 7777)
     converted = convert(batch, 1).records
@@ -87,7 +87,7 @@ def test_append_time_stays_append_time(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_gaps_left_by_compaction_stay(codec: Compression) -> None:
+def test_gaps_left_by_compaction_are_kept(codec: Compression) -> None:
     batch = build_batch([RecordData(5, b"%d" % n, b"v") for n in range(6)], base_offset=100, compression=codec)
     (entry,) = entries(batch)
     kept = [record for record in entry_records(batch, entry.position, size_max=SIZE_MAX) if record.offset in (101, 104)]
@@ -97,7 +97,7 @@ def test_gaps_left_by_compaction_stay(codec: Compression) -> None:
         assert converted.next_offset == 106
 
 
-def test_entries_that_are_old_enough_stay_byte_for_byte() -> None:
+def test_entries_of_an_old_enough_format_are_unchanged() -> None:
     magic0 = build_message_set([Record(0, -1, b"k", b"v", [])], magic=0)
     magic1 = build_message_set([Record(1, 9, b"k", b"v", [])], magic=1, compression=Compression.LZ4)
     batch = build_batch(DATA, base_offset=2)
@@ -107,7 +107,7 @@ def test_entries_that_are_old_enough_stay_byte_for_byte() -> None:
     assert [entry.header.magic for entry in entries(convert(magic0 + magic1 + batch, 0).records)] == [0] * 5
 
 
-def test_records_below_the_fetch_offset_are_left_out_unless_compressed() -> None:
+def test_records_below_the_fetch_offset_are_omitted_unless_compressed() -> None:
     for codec, offsets in (Compression.NONE, [41, 42]), (Compression.GZIP, [40, 41, 42]):
         converted = convert(build_batch(DATA, base_offset=40, compression=codec), 1, fetch_offset=41)
         assert [record.offset for record in records_of(converted.records)] == offsets
@@ -121,7 +121,7 @@ def test_markers_are_dropped_and_next_offset_advances() -> None:
     assert convert(marker(8) + marker(9), 1) == DownConverted(b"", 0, 10)
 
 
-def test_a_partial_last_batch_is_left_out() -> None:
+def test_partial_last_batch_is_omitted() -> None:
     batch = build_batch(DATA)
     assert convert(batch + batch[:-1], 1).next_offset == 3
     assert convert(batch[:-1], 1) == DownConverted(b"", 0, None)
@@ -153,7 +153,7 @@ def test_unconvertible_batch_is_an_error_only_as_the_first(bad: bytes, code: Err
     assert raised.value.code is code
 
 
-def test_the_plain_size_is_limited() -> None:
+def test_decompressed_size_is_limited() -> None:
     batch = build_batch([RecordData(0, None, bytes(10_000))], compression=Compression.GZIP)
     with pytest.raises(KafkaError) as raised:
         down_convert(batch, magic=1, fetch_offset=0, size_max=9_999)

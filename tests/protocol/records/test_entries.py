@@ -29,7 +29,7 @@ MIXED = (
 )
 
 
-def test_formats_may_be_mixed() -> None:
+def test_mixed_formats_are_read() -> None:
     read = list(entries(MIXED))
     assert [(entry.header.magic, entry.header.last_offset) for entry in read] == [
         (0, 0),
@@ -77,7 +77,7 @@ def test_wrong_crc_is_detected_in_every_format() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 16, 17, 20, 60])
-def test_records_of_what_is_cut_off_are_malformed(size: int) -> None:
+def test_records_of_an_incomplete_entry_are_malformed(size: int) -> None:
     for data in old(0, 0), old(1, 0), build_batch([RecordData(10, None, b"7")]):
         with pytest.raises(Malformed):
             list(entry_records(data[: min(size, len(data) - 1)], size_max=SIZE_MAX))

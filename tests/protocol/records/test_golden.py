@@ -21,12 +21,12 @@ each_log = pytest.mark.parametrize("log", LOGS, ids=[log.name for log in LOGS])
 each_old_log = pytest.mark.parametrize("log", OLD_LOGS, ids=[log.name for log in OLD_LOGS])
 
 
-def test_the_set_covers_every_codec() -> None:
+def test_recordings_cover_every_codec() -> None:
     assert {batch["compression"] for log in LOGS for batch in log.batches} == {c.name.lower() for c in Compression}
 
 
 @each_log
-def test_headers(log: GoldenLog) -> None:
+def test_headers_are_read_as_kafka_reads_them(log: GoldenLog) -> None:
     read = list(batches(log.data))
     assert len(read) == len(log.batches)
     for (position, header), expected in zip(read, log.batches, strict=True):
@@ -54,14 +54,14 @@ def test_headers(log: GoldenLog) -> None:
 
 
 @each_log
-def test_records(log: GoldenLog) -> None:
+def test_records_are_read_as_kafka_reads_them(log: GoldenLog) -> None:
     for expected in log.batches:
         read = list(records(log.data, expected["position"], size_max=SIZE_MAX))
         assert read == expected_records(expected)
 
 
 @each_log
-def test_markers(log: GoldenLog) -> None:
+def test_markers_are_read_as_kafka_reads_them(log: GoldenLog) -> None:
     for batch in log.batches:
         if not batch["isControl"]:
             continue
@@ -83,7 +83,7 @@ def test_encoding_the_records_again_gives_the_same_bytes(log: GoldenLog) -> None
         assert rebuild_batch(header, read, delete_horizon_ms=header.delete_horizon_ms) == stored
 
 
-def test_the_set_covers_the_old_formats() -> None:
+def test_recordings_cover_the_old_formats() -> None:
     kinds = {(log.magic, batch["compression"], batch["timestampType"]) for log in OLD_LOGS for batch in log.batches}
     codecs = {"none", "gzip", "snappy", "lz4"}
     assert kinds == {
@@ -94,7 +94,7 @@ def test_the_set_covers_the_old_formats() -> None:
 
 
 @each_old_log
-def test_old_messages(log: GoldenLog) -> None:
+def test_old_messages_are_read_as_kafka_reads_them(log: GoldenLog) -> None:
     timestamp_types = {0: ["NoTimestampType"] * 2, 1: ["CreateTime", "LogAppendTime"]}[log.magic]
     read = list(entries(log.data))
     assert len(read) == len(log.batches)

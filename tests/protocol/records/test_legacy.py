@@ -62,19 +62,19 @@ def read_all(data: bytes) -> list[Record]:
 
 
 @each_magic
-def test_the_layout(magic: int) -> None:
+def test_message_has_the_documented_layout(magic: int) -> None:
     record = Record(5, 77 if magic else -1, b"key", b"value", [])
     assert build_message_set([record], magic=magic) == one(magic, 0, b"value", offset=5, key=b"key")
 
 
 @each_magic
-def test_sizes_of_the_smallest_message(magic: int) -> None:
+def test_smallest_message_has_the_minimum_size(magic: int) -> None:
     entry = build_message_set([Record(0, -1, None, None, [])], magic=magic)
     assert len(entry) == {0: 26, 1: 34}[magic]
     assert read_message_header(entry).message_size == legacy.MESSAGE_SIZE_MIN[magic]
 
 
-def test_known_file_positions_of_magic_0() -> None:
+def test_messages_of_magic_0_are_at_known_positions() -> None:
     data = build_message_set([Record(n, -1, None, bytes(size), []) for n, size in enumerate((661, 895, 665))], magic=0)
     assert [position for position, _ in messages(data)] == [0, 687, 1608]
     assert len(data) == 2299
@@ -114,7 +114,7 @@ def test_a_broker_moves_a_wrapper_of_magic_1_by_its_own_offset() -> None:
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_time_holds_for_every_inner_message(codec: Compression) -> None:
+def test_log_append_time_applies_to_every_inner_message(codec: Compression) -> None:
     stamped = [record._replace(timestamp=5000) for record in rows(1, 3, 4)]
     data = build_message_set(stamped, magic=1, compression=codec, timestamp_type=TimestampType.LOG_APPEND_TIME)
     assert {header.timestamp_type for _, header in messages(data)} == {TimestampType.LOG_APPEND_TIME}
@@ -180,7 +180,7 @@ def test_crc_covers_everything_from_the_magic_on(magic: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(34))
-def test_a_header_that_is_cut_off_is_malformed(size: int) -> None:
+def test_incomplete_header_is_malformed(size: int) -> None:
     entry = one(1, 0, None)
     if size < 26:
         with pytest.raises(Malformed):
@@ -239,7 +239,7 @@ def test_malformed_wrappers_are_rejected(magic: int, codec: Compression, make: o
 
 @each_magic
 @pytest.mark.parametrize(("codec", "error"), [(4, ZstdMessage), (5, ForbiddenMessage), (7, ForbiddenMessage)])
-def test_codecs_that_old_formats_do_not_have(magic: int, codec: int, error: type[Exception]) -> None:
+def test_codecs_unknown_to_old_formats_are_malformed(magic: int, codec: int, error: type[Exception]) -> None:
     with pytest.raises(Malformed) as raised:
         message_records(one(magic, codec, b"value"), size_max=SIZE_MAX)
     assert type(raised.value) is error
@@ -254,7 +254,7 @@ def test_offsets_outside_int64_are_malformed() -> None:
 class TestMessageSet:
     @each_magic
     @each_codec
-    def test_what_a_producer_sends(self, magic: int, codec: Compression) -> None:
+    def test_message_set_of_a_producer_is_read(self, magic: int, codec: Compression) -> None:
         data = build_message_set(rows(magic, 0, 1, 2), magic=magic, compression=codec)
         entry_size_max = max(header.size for _, header in messages(data))
         sent, opened = read_set(data)
@@ -263,7 +263,7 @@ class TestMessageSet:
         assert (sent.entry_size_max, sent.count) == (entry_size_max, 3)
 
     @each_magic
-    def test_the_whole_entries_before_an_incomplete_one(self, magic: int) -> None:
+    def test_entries_before_an_incomplete_one_are_read(self, magic: int) -> None:
         data = build_message_set(rows(magic, 0, 1, 2), magic=magic)
         assert read_set(data[:-1])[1] == rows(magic, 0, 1)
         assert read_set(data[:20])[1] == []
@@ -280,7 +280,7 @@ class TestMessageSet:
             (one(0, 0, b"v")[:-1] + b"w" + one(0, 0, b"v"), Malformed),
         ],
     )
-    def test_what_is_refused(self, data: bytes, error: type[Exception]) -> None:
+    def test_invalid_message_sets_are_rejected(self, data: bytes, error: type[Exception]) -> None:
         with pytest.raises(Malformed) as raised:
             read_set(data)
         assert type(raised.value) is error
@@ -318,14 +318,14 @@ def test_mutations_give_malformed_or_records(magic: int, codec: Compression) -> 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
-def test_the_messages_of_a_wrapper_as_they_were_written(magic: int, codec: Compression) -> None:
+def test_inner_messages_of_a_wrapper_are_returned_unchanged(magic: int, codec: Compression) -> None:
     data = build_message_set(rows(magic, 5, 7), magic=magic, compression=codec)
     plain = wrapped_messages(b"ahead" + data, 5, size_max=SIZE_MAX)
     assert [header.offset for _, header in messages(plain)] == ([0, 2] if magic else [5, 7])
     assert all(message_crc_is_valid(plain, position, header) for position, header in messages(plain))
 
 
-def test_a_message_that_is_no_wrapper_holds_itself() -> None:
+def test_uncompressed_message_is_its_own_inner_message() -> None:
     data = build_message_set(rows(1, 5, 7), magic=1)
     second = len(data) // 2
     assert wrapped_messages(data, second, size_max=SIZE_MAX) == data[second:]

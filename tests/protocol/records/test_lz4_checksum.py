@@ -15,7 +15,7 @@ VALUE_POSITION_OF_MAGIC_0 = 26  # of a wrapper, whose key is null
 @pytest.mark.parametrize("store_size", [False, True])
 @pytest.mark.parametrize("block_linked", [False, True])
 @pytest.mark.parametrize("block_size", [4, 5, 6, 7])
-def test_the_true_checksum_is_the_librarys(*, store_size: bool, block_linked: bool, block_size: int) -> None:
+def test_true_checksum_equals_that_of_the_library(*, store_size: bool, block_linked: bool, block_size: int) -> None:
     frame = lz4.frame.compress(PLAIN, store_size=store_size, block_linked=block_linked, block_size=block_size)
     position = 14 if store_size else 6
     for wrong in 0, 0x55, 0xFF:
@@ -24,7 +24,7 @@ def test_the_true_checksum_is_the_librarys(*, store_size: bool, block_linked: bo
         assert with_true_checksum(spoiled) == frame
 
 
-def test_the_historic_checksum_is_the_one_that_kafka_wrote_for_magic_0() -> None:
+def test_historic_checksum_equals_that_of_kafka_for_magic_0() -> None:
     frames = [
         log.data[entry.position + VALUE_POSITION_OF_MAGIC_0 : entry.end]
         for log in golden_logs()
@@ -43,7 +43,7 @@ def test_the_historic_checksum_is_the_one_that_kafka_wrote_for_magic_0() -> None
 
 
 @pytest.mark.parametrize("size", range(15))
-def test_a_header_that_is_cut_off_is_malformed(size: int) -> None:
+def test_incomplete_header_is_malformed(size: int) -> None:
     frame = lz4.frame.compress(PLAIN, store_size=True)
     with pytest.raises(Malformed):
         with_true_checksum(frame[:size])

@@ -22,7 +22,7 @@ def cut(data: bytes, rng: random.Random) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_reads_what_a_joined_buffer_has(seed: int) -> None:
+def test_reader_returns_the_bytes_of_the_joined_pieces(seed: int) -> None:
     rng = random.Random(seed)
     data = rng.randbytes(500)
     reader = PieceReader(cut(data, rng))
@@ -54,7 +54,7 @@ def test_reads_what_a_joined_buffer_has(seed: int) -> None:
     assert reader.is_at_end()
 
 
-def test_the_end_is_an_index_error() -> None:
+def test_read_beyond_the_end_raises_index_error() -> None:
     for read in (lambda r: r.take(4), lambda r: r.skip(4), lambda r: r.varint()):
         with pytest.raises(IndexError):
             read(PieceReader([b"\x80", b"", b"\x80\x80"]))
@@ -62,7 +62,7 @@ def test_the_end_is_an_index_error() -> None:
     assert PieceReader([]).is_at_end()
 
 
-def test_damaged_stream_is_not_taken_for_its_end() -> None:
+def test_damaged_stream_raises_another_error_than_its_end() -> None:
     def pieces() -> Iterator[bytes]:
         yield b"\x80"
         raise CannotOpen("damaged")

@@ -76,7 +76,7 @@ def test_records_of_any_form_are_regular(seed: int) -> None:
 
 
 @pytest.mark.parametrize("count", [8190, 8193, 20_000])
-def test_deltas_of_three_bytes(count: int) -> None:
+def test_offset_deltas_of_three_bytes_are_regular(count: int) -> None:
     rows = same_size(count, None, 3, 0)
     rows[9000:9001] = [row._replace(value=b"another size") for row in rows[9000:9001]]
     data = encoded(rows)
@@ -87,7 +87,7 @@ def test_deltas_of_three_bytes(count: int) -> None:
         assert not are_regular(encoded(swapped), count)
 
 
-def test_offset_deltas_that_do_not_count_up_are_found_wherever_they_are() -> None:
+def test_wrong_offset_delta_is_irregular_at_any_position() -> None:
     rows = same_size(150, b"key", 20)
     for wrong in range(150):
         for delta in {0, wrong - 1, wrong + 1, 63, 64, 150, -1} - {wrong}:
@@ -97,7 +97,7 @@ def test_offset_deltas_that_do_not_count_up_are_found_wherever_they_are() -> Non
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_regular_records_are_those_that_parsing_accepts(seed: int) -> None:
+def test_regular_records_are_accepted_by_the_parser(seed: int) -> None:
     """Every byte of the structure changed in turn: the proof never says more than parsing, and nothing less."""
     rng = Random(seed)
     rows = same_size(70 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(12, seed)
@@ -116,7 +116,7 @@ def test_regular_records_are_those_that_parsing_accepts(seed: int) -> None:
 
 @pytest.mark.parametrize("value", [None, b"", bytes(40), bytes(61), bytes(64), bytes(100), bytes(8180), bytes(8200)])
 @pytest.mark.parametrize("key", [None, b"", b"key", bytes(63), bytes(64)])
-def test_one_record_alone(key: bytes | None, value: bytes | None) -> None:
+def test_single_record_is_checked_like_several(key: bytes | None, value: bytes | None) -> None:
     data = encoded([Record(0, TIME, key, value, [])])
     assert are_regular(data, 1)
     structure = [*range(min(len(data), 80)), len(data) - 1]
@@ -150,7 +150,7 @@ def test_malformed_records_are_not_regular(data: bytes) -> None:
     assert not are_regular(data * 2, 2)
 
 
-def test_a_length_of_more_bytes_than_the_quick_step_knows_cannot_pass_as_another() -> None:
+def test_length_of_three_bytes_is_not_read_as_a_shorter_one() -> None:
     """A third byte of the length read as attributes would let the rest be read one byte off."""
     content = b"\x00\x00\x01\x80\x00"  # as seen from one byte too far: time 0, delta 0, no key, value ...
     inner = b"\x00" + content + bytes(8192)
@@ -167,13 +167,13 @@ def test_timestamps_far_from_their_base_are_not_regular() -> None:
     assert not are_regular(encode_records(rows, 0, -(2**62)), 2)
 
 
-def test_a_batch_of_the_builder() -> None:
+def test_batch_of_the_builder_is_regular() -> None:
     batch = build_batch([RecordData(TIME, b"k", b"v", [("h", None)])] * 100)
     assert are_regular(memoryview(batch)[HEADER_SIZE:], 100)
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_pieces_are_checked_like_the_whole(seed: int) -> None:
+def test_pieces_are_checked_like_joined_records(seed: int) -> None:
     """Cut at every boundary, and then with damage."""
     rng = Random(seed)
     rows = same_size(30 + seed, rng.choice((None, b"key")), rng.choice((5, 30, 70))) if seed % 2 else any_size(9, seed)
@@ -194,7 +194,7 @@ def test_pieces_are_checked_like_the_whole(seed: int) -> None:
         assert are_regular_pieces(pieces, count) == are_regular(bytes(mutated), count)
 
 
-def test_pieces_around_every_change_in_the_size_of_an_offset_delta() -> None:
+def test_pieces_are_regular_where_the_size_of_offset_deltas_changes() -> None:
     for count in (*COUNTS, 8190, 8193, 20_000):
         data = encoded(same_size(count, b"k", 3))
         pieces = [data[at : at + 1000] for at in range(0, len(data), 1000)]
@@ -236,7 +236,7 @@ def test_record_larger_than_a_piece_is_skipped() -> None:
 
 @pytest.mark.parametrize("count", [1, 63, 64, 200, 9000])
 @pytest.mark.parametrize("size", [0, 100])
-def test_no_more_headers_are_read_than_the_budget_allows(count: int, size: int) -> None:
+def test_headers_beyond_the_budget_are_not_read(count: int, size: int) -> None:
     """By the proof and by parsing, in one piece and across pieces."""
     rows = [Record(n, TIME, b"k", b"v" * n, [("h" * size, None)] * count) for n in range(2)]
     data = encoded(rows)
