@@ -16,7 +16,7 @@ from config.addresses import HostAndPort, host_and_port_problem
         ("[::1]:80", "::1", 80),
     ],
 )
-def test_addresses(text: str, host: str, port: int) -> None:
+def test_valid_addresses_are_parsed(text: str, host: str, port: int) -> None:
     assert HostAndPort.parse(text) == (host, port)
     assert host_and_port_problem(text) is None
 

@@ -16,7 +16,7 @@ from config.old_names import RENAMED
 SAMPLES = Path(__file__).parents[2] / "config"
 
 
-def test_defaults() -> None:
+def test_defaults_are_those_of_kafka() -> None:
     config = BrokerConfig.from_properties({})
     assert config[rows.BROKER_ID] == -1
     assert config[rows.LOG_RETENTION_HOURS] == 168
@@ -122,7 +122,7 @@ def test_listener_settings_are_checked_as_well() -> None:
         ("nothing", None),
     ],
 )
-def test_base_row(key: str, name: str | None) -> None:
+def test_base_row_accepts_its_values(key: str, name: str | None) -> None:
     row = base_row(key)
     assert (row.name if row else None) == name
 
@@ -242,7 +242,7 @@ class TestDynamicLayers:
         assert config[rows.MESSAGE_MAX_BYTES] == 2000
         assert config.dynamic_default == {"message.max.bytes": "2000"}
 
-    def test_listeners_change(self) -> None:
+    def test_dynamic_listeners_replace_the_configured_ones(self) -> None:
         config = BrokerConfig.from_properties({})
         config.apply_dynamic(default={}, broker={"listeners": "PLAINTEXT://:7"})
         assert [listener.port for listener in config.listeners] == [7]

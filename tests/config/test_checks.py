@@ -70,7 +70,7 @@ def test_limits_are_included(settings: dict[str, str]) -> None:
     BrokerConfig.from_properties(settings)
 
 
-def test_every_rule_is_broken_above() -> None:
+def test_every_rule_has_a_case_that_breaks_it() -> None:
     assert {rule.row.name for rule in RULES} == {key for key, _ in BROKEN}
 
 

@@ -103,7 +103,7 @@ def test_values_print_as_java_prints_them(value: object, text: str | None) -> No
     assert text_of(value) == text
 
 
-def test_passwords_do_not_show() -> None:
+def test_passwords_are_not_printed() -> None:
     secret = Password("hunter2")
     assert f"{secret} {secret!r} {secret}" == "[hidden] [hidden] [hidden]"
     assert secret == Password("hunter2")
@@ -111,7 +111,7 @@ def test_passwords_do_not_show() -> None:
     assert hash(secret) == hash(Password("hunter2"))
 
 
-def test_secrets_do_not_show_in_errors() -> None:
+def test_secrets_are_not_in_error_messages() -> None:
     secret = Property(
         "a.password", ConfigType.PASSWORD, None, UpdateMode.READ_ONLY, Importance.LOW, "A secret.", _RefuseAll()
     )

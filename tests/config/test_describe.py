@@ -38,19 +38,19 @@ def test_every_setting_of_kafka_is_described() -> None:
     assert list(rows) == sorted(rows)
 
 
-def test_default_value() -> None:
+def test_default_value_is_described() -> None:
     row = broker_row(BrokerConfig.from_properties({}), "log.segment.bytes")
     assert (row.value, row.source) == ("1073741824", Source.DEFAULT_CONFIG)
     assert synonyms(row) == ["DEFAULT_CONFIG:log.segment.bytes=1073741824"]
     assert row.documentation
 
 
-def test_no_value() -> None:
+def test_setting_without_a_value_is_described_as_null() -> None:
     row = broker_row(BrokerConfig.from_properties({}), "broker.rack")
     assert (row.value, row.source, row.synonyms) == (None, Source.DEFAULT_CONFIG, ())
 
 
-def test_layers_in_order() -> None:
+def test_synonyms_are_in_the_order_of_precedence() -> None:
     config = BrokerConfig.from_properties({"log.cleaner.threads": "2"})
     config.apply_dynamic(default={"log.cleaner.threads": "3"}, broker={"log.cleaner.threads": "4"})
     row = broker_row(config, "log.cleaner.threads")
@@ -63,14 +63,14 @@ def test_layers_in_order() -> None:
     ]
 
 
-def test_secrets_have_no_value() -> None:
+def test_secrets_are_described_without_a_value() -> None:
     row = broker_row(BrokerConfig.from_properties({"ssl.key.password": "hunter2"}), "ssl.key.password")
     assert (row.value, row.is_sensitive, row.type) == (None, True, ConfigType.PASSWORD)
     assert synonyms(row) == ["STATIC_BROKER_CONFIG:ssl.key.password=None"]
 
 
 @pytest.mark.parametrize("name", ["super.users", "allow.everyone.if.no.acl.found", "my.plug.in.key"])
-def test_keys_without_definition(name: str) -> None:
+def test_undefined_keys_are_described_as_sensitive(name: str) -> None:
     row = broker_row(BrokerConfig.from_properties({name: "true"}), name)
     assert row == ConfigRow(name, None, True, Source.STATIC_BROKER_CONFIG, True, row.synonyms, ConfigType.UNKNOWN, "")
     assert synonyms(row) == [f"STATIC_BROKER_CONFIG:{name}=None"]
@@ -121,7 +121,7 @@ def test_cluster_default_shows_its_layer_only() -> None:
     assert synonyms(rows[1]) == ["DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000"]
 
 
-def test_topic_override() -> None:
+def test_topic_override_precedes_the_broker_settings() -> None:
     config = BrokerConfig.from_properties({})
     config.apply_dynamic(default={"message.max.bytes": "1500000"}, broker={})
     overrides = {"max.message.bytes": "2000000", "retention.ms": "7200000"}

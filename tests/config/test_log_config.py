@@ -13,7 +13,7 @@ def log_config(broker: dict[str, str] | None = None, topic: dict[str, str] | Non
     return LogConfig.from_overrides(BrokerConfig.from_properties(broker or {}), topic or {})
 
 
-def test_defaults() -> None:
+def test_defaults_are_those_of_the_broker() -> None:
     config = log_config()
     assert config.cleanup_policy == frozenset({"delete"})
     assert config.segment_bytes == 1 << 30
@@ -51,13 +51,13 @@ def test_defaults() -> None:
         ({}, {"message.timestamp.difference.max.ms": "7"}, "timestamp_before_max_ms", 7),
     ],
 )
-def test_topic_over_broker_in_any_unit(
+def test_topic_setting_overrides_the_broker_setting_in_any_unit(
     broker: dict[str, str], topic: dict[str, str], field: str, value: object
 ) -> None:
     assert getattr(log_config(broker, topic), field) == value
 
 
-def test_dynamic_default_shows_at_once() -> None:
+def test_dynamic_default_takes_effect_at_once() -> None:
     broker = BrokerConfig.from_properties({})
     broker.apply_dynamic(default={"log.retention.ms": "11", "log.segment.bytes": "1000"}, broker={})
     config = LogConfig.from_overrides(broker, {"segment.bytes": "2000"})
@@ -91,7 +91,7 @@ def test_invalid_overrides_are_rejected(overrides: dict[str, str], text: str) ->
     assert str(failure.value).startswith(text)
 
 
-def test_unknown_name_is_an_error_of_its_own() -> None:
+def test_unknown_name_raises_its_own_error() -> None:
     with pytest.raises(UnknownTopicConfigError) as failure:
         validate_topic_overrides({"log.segment.bytes": "100"})
     assert failure.value.key == "log.segment.bytes"

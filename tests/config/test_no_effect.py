@@ -52,7 +52,7 @@ def test_overrides_are_named_like_the_file() -> None:
         ("rlmm.config.topic", NoEffect.TIERED_STORAGE),
     ],
 )
-def test_keys_with_prefixes(key: str, reason: NoEffect) -> None:
+def test_keys_with_prefixes_are_named(key: str, reason: NoEffect) -> None:
     assert BrokerConfig.from_properties({key: "7"}).warnings == [f"{key} has no effect: {reason.value}"]
 
 
@@ -69,7 +69,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
     assert {key for key in settings if any(key in line for line in lines)} == settings.keys()
 
 
-def test_values_do_not_appear() -> None:
+def test_values_are_not_logged() -> None:
     lines = warnings(super_users="User:hidden", ssl_key_password="hidden", sasl_jaas_config="hidden")
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)

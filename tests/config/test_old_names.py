@@ -9,7 +9,7 @@ from config.old_names import DEPRECATED, IGNORED, REMOVED, RENAMED
 
 
 @pytest.mark.parametrize("new", RENAMED.values())
-def test_new_names_exist(new: str) -> None:
+def test_new_names_are_defined(new: str) -> None:
     assert new in BROKER_PROPERTIES
 
 
@@ -24,7 +24,7 @@ def test_renamed_setting_takes_effect_with_a_warning() -> None:
     assert config.warnings == ["log.delete.delay.ms is deprecated; use log.segment.delete.delay.ms"]
 
 
-def test_new_name_wins() -> None:
+def test_new_name_overrides_the_old_one() -> None:
     config = BrokerConfig.from_properties({"min.isr": "3", "min.insync.replicas": "2"})
     assert config[rows.MIN_INSYNC_REPLICAS] == 2
     assert config.warnings == ["min.isr is deprecated and ignored, because min.insync.replicas is set"]
@@ -41,7 +41,7 @@ def test_new_name_wins() -> None:
         ({"listeners": "PLAINTEXT://:5", "port": "9093"}, "PLAINTEXT://:5", "PLAINTEXT://:5"),
     ],
 )
-def test_old_addresses(settings: dict[str, str], listeners: str, advertised: str) -> None:
+def test_old_address_settings_become_listeners(settings: dict[str, str], listeners: str, advertised: str) -> None:
     config = BrokerConfig.from_properties(settings)
     assert [str(listener) for listener in config.listeners] == [listeners]
     assert [str(listener) for listener in config.advertised_listeners] == [advertised]
@@ -49,7 +49,7 @@ def test_old_addresses(settings: dict[str, str], listeners: str, advertised: str
 
 
 @pytest.mark.parametrize("key", [*DEPRECATED, *IGNORED, *REMOVED, "topic.metadata.refresh.interval.ms"])
-def test_one_warning_each(key: str) -> None:
+def test_each_old_name_is_warned_about_once(key: str) -> None:
     value = "-1" if key == "offsets.commit.required.acks" else "1"
     warning, *others = BrokerConfig.from_properties({key: value}).warnings
     assert warning.startswith(key)

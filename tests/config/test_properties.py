@@ -32,24 +32,24 @@ def test_odd_file_reads_as_java_reads_it() -> None:
         ('key="quoted"', {"key": '"quoted"'}),
     ],
 )
-def test_small_texts(text: str, expected: dict[str, str]) -> None:
+def test_properties_are_parsed_as_in_java(text: str, expected: dict[str, str]) -> None:
     assert properties.parse(text) == expected
 
 
 @pytest.mark.parametrize("escape", ["\\u12", "\\u12g4", "\\u", "\\u-123", "\\u 123"])
-def test_broken_escapes_are_refused(escape: str) -> None:
+def test_malformed_escapes_are_rejected(escape: str) -> None:
     with pytest.raises(ValueError, match="four hexadecimal digits"):
         properties.parse(f"key=a{escape}")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
+def test_files_in_utf8_and_latin1_are_read(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "a.properties"
     path.write_bytes("key=café\n".encode(encoding))
     assert properties.load(path) == {"key": "café"}
 
 
-def test_missing_file_says_so(tmp_path: Path) -> None:
+def test_missing_file_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         properties.load(tmp_path / "none")
 

@@ -50,11 +50,11 @@ def test_default_of_the_broker_is_the_default_of_the_topic(name: Property[object
 
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1,1:2", "10:1001"])
-def test_throttled_replicas(text: str) -> None:
+def test_valid_throttled_replicas_are_accepted(text: str) -> None:
     LEADER_REPLICATION_THROTTLED_REPLICAS.parse(text)
 
 
 @pytest.mark.parametrize("text", ["0", "0:", ":1", "0:1,*", "a:b", "0:1,", "0:1:2"])
-def test_wrong_throttled_replicas(text: str) -> None:
+def test_invalid_throttled_replicas_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         LEADER_REPLICATION_THROTTLED_REPLICAS.parse(text)

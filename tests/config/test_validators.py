@@ -42,7 +42,7 @@ LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and
         (Check(lambda value: None if value == 1 else "one"), 2, "one"),
     ],
 )
-def test_problem(validator: Validator, value: object, problem: str | None) -> None:
+def test_invalid_value_is_rejected_with_its_problem(validator: Validator, value: object, problem: str | None) -> None:
     assert validator.problem(value) == problem
 
 
@@ -58,5 +58,5 @@ def test_problem(validator: Validator, value: object, problem: str | None) -> No
         (Check(lambda value: None, "anything"), "anything"),
     ],
 )
-def test_describe(validator: Validator, description: str) -> None:
+def test_validator_describes_its_valid_values(validator: Validator, description: str) -> None:
     assert validator.describe() == description

@@ -8,7 +8,7 @@ import pytest
 from controller.assignment import assign_replicas, interleaved_by_rack
 
 
-def test_ten_partitions_on_five_brokers() -> None:
+def test_ten_partitions_are_assigned_round_robin_to_five_brokers() -> None:
     """The example that Kafka's documentation of the placement gives, with start and shift 0."""
     assert assign_replicas(dict.fromkeys(range(5)), 10, 3, start=0, shift=0) == {
         0: (0, 1, 2),
@@ -24,7 +24,7 @@ def test_ten_partitions_on_five_brokers() -> None:
     }
 
 
-def test_interleaving_racks() -> None:
+def test_racks_are_interleaved() -> None:
     racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
     assert interleaved_by_rack(racks) == [0, 3, 1, 5, 4, 2]
     assert interleaved_by_rack({0: "a", 1: "a", 2: "a", 3: "b"}) == [0, 3, 1, 2]

@@ -58,7 +58,7 @@ async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
     return controller, channels, epoch
 
 
-async def test_over_sqlite_from_first_start_to_restart(tmp_path: Path) -> None:
+async def test_topics_in_sqlite_survive_a_restart(tmp_path: Path) -> None:
     store = SqliteStore([tmp_path / "metadata.sqlite"], ManualClock())
     await store.open()
     controller, channels, epoch = await start_alone(store)
@@ -110,7 +110,7 @@ async def test_calls_fail_with_not_controller_outside_a_term(store: MemoryStore)
 @pytest.mark.parametrize(
     ("broker_id", "epoch", "code"), [(9, 0, ErrorCode.BROKER_ID_NOT_REGISTERED), (1, 0, ErrorCode.STALE_BROKER_EPOCH)]
 )
-async def test_producer_ids_are_for_registered_brokers(
+async def test_producer_ids_are_allocated_to_registered_brokers_only(
     store: MemoryStore, broker_id: int, epoch: int, code: ErrorCode
 ) -> None:
     controller, _, _ = await start_alone(store)

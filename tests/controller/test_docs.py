@@ -34,7 +34,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_state_diagrams_match_the_tables(name: str) -> None:
+def test_documented_state_diagrams_match_the_tables(name: str) -> None:
     page = PAGE.read_text()
     begin = page.index("\n", page.index(f"<!-- picture of {name}:"))
     end = page.index("<!-- end -->", begin)

@@ -31,7 +31,7 @@ def _cases() -> Iterator[tuple[Subset, Subset, Subset]]:
                     yield assignment, isr, live
 
 
-def test_offline_takes_the_most_preferred_of_the_qualified() -> None:
+def test_offline_election_elects_the_first_qualified_replica() -> None:
     for assignment, isr, live in _cases():
         clean = [it for it in assignment if it in isr and it in live]
         unclean = [it for it in assignment if it in live]
@@ -44,7 +44,7 @@ def test_offline_takes_the_most_preferred_of_the_qualified() -> None:
             assert any_live == (Choice(unclean[0], is_unclean=True) if unclean else None)
 
 
-def test_reassigned_takes_the_first_qualified_target() -> None:
+def test_reassignment_elects_the_first_qualified_target() -> None:
     for target, isr, live in _cases():
         qualified = [it for it in target if it in isr and it in live]
         assert leader_when_reassigned(target, isr, live) == (qualified[0] if qualified else None)
@@ -74,7 +74,7 @@ def test_controlled_shutdown_skips_brokers_that_shut_down() -> None:
         ((), (2,), (2,), True, None),
     ],
 )
-def test_offline_by_example(
+def test_offline_election_matches_the_examples(
     assignment: Subset, isr: Subset, live: Subset, unclean_allowed: bool, expected: Choice | None
 ) -> None:
     assert leader_when_offline(assignment, isr, live, unclean_allowed=unclean_allowed) == expected

@@ -12,7 +12,7 @@ from tests.support.memory_store import MemoryStore, MemoryTree
 CLOCK = ManualClock()
 
 
-async def test_one_of_many_wins(tree: MemoryTree, store: MemoryStore) -> None:
+async def test_one_of_many_candidates_wins(tree: MemoryTree, store: MemoryStore) -> None:
     stores = [MemoryStore(tree) for _ in range(5)]
     for it in stores:
         await it.open()
@@ -70,7 +70,7 @@ class ForgetfulStore(MemoryStore):
         return await super().multi(operations)
 
 
-async def test_lost_response_to_a_winning_write_is_recognised(tree: MemoryTree, store: MemoryStore) -> None:
+async def test_election_is_won_although_the_response_was_lost(tree: MemoryTree, store: MemoryStore) -> None:
     await store.create(paths.CONTROLLER_EPOCH, b"7")
     forgetful = ForgetfulStore(tree)
     await forgetful.open()

@@ -80,7 +80,9 @@ async def test_nothing_changes_without_a_controller(store: MemoryStore, tree: Me
     assert tree.children("/config/topics") == []
 
 
-async def test_two_writers_lose_nothing(controlled: MemoryStore, other_store: MemoryStore) -> None:
+async def test_changes_of_two_concurrent_writers_are_both_kept(
+    controlled: MemoryStore, other_store: MemoryStore
+) -> None:
     await asyncio.gather(
         *(_change(controlled, TOPIC, **{f"a{it}": "1"}) for it in range(3)),
         *(_change(other_store, TOPIC, **{f"b{it}": "1"}) for it in range(3)),

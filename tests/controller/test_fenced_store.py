@@ -61,7 +61,7 @@ async def test_many_changes_are_split(fenced: FencedStore) -> None:
     assert len(_sizes(fenced)) == 1 + 3
 
 
-async def test_one_conflict_does_not_stop_the_others(fenced: FencedStore, store: MemoryStore) -> None:
+async def test_conflict_of_one_change_does_not_stop_the_others(fenced: FencedStore, store: MemoryStore) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await fenced.change_leadership(_creations("t", 5))
     await store.set(paths.partition_state_path(TopicPartition("t", 2)), b"somebody else")
@@ -116,7 +116,7 @@ async def test_leftover_overrides_are_replaced(fenced: FencedStore, store: Memor
     assert await fenced.read_topic_overrides(["t"]) == {"t": {"a": "2"}}
 
 
-async def test_removing_a_topic_leaves_nothing(fenced: FencedStore, tree: MemoryTree) -> None:
+async def test_removing_a_topic_removes_all_its_nodes(fenced: FencedStore, tree: MemoryTree) -> None:
     before = tree.dump()
     await fenced.create_topic("t", TOPIC, {})
     await fenced.change_leadership(_creations("t", 3))
@@ -127,9 +127,7 @@ async def test_removing_a_topic_leaves_nothing(fenced: FencedStore, tree: Memory
     await fenced.remove_topic("t")
 
 
-async def test_removing_a_topic_that_was_half_created(
-    fenced: FencedStore, store: MemoryStore, tree: MemoryTree
-) -> None:
+async def test_partly_created_topic_is_removed(fenced: FencedStore, store: MemoryStore, tree: MemoryTree) -> None:
     before = tree.dump()
     await store.create(paths.topic_path("t"), paths.encode_topic(TOPIC))
     await fenced.remove_topic("t")
@@ -144,7 +142,7 @@ async def test_foreign_nodes_below_a_topic_are_not_deleted(fenced: FencedStore, 
     assert (await store.get("/brokers/topics/t/notes")).data == b"mine"
 
 
-async def test_nodes_that_cannot_be_decoded_are_left_out(
+async def test_undecodable_nodes_are_omitted(
     fenced: FencedStore, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.create(paths.topic_path("bad"), b"nonsense")

@@ -72,7 +72,7 @@ def test_old_leaders_do_not_know_ineligible_replicas() -> None:
     assert caught.value.code == ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_unknown_partition() -> None:
+def test_report_for_an_unknown_partition_is_rejected() -> None:
     with pytest.raises(KafkaError) as caught:
         plan_isr_change(_context(), 1, TopicPartition("t", 1), _reported((1,)), version=3)
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -94,6 +94,6 @@ def test_isr_in_the_field_of_older_versions_is_accepted() -> None:
     assert change == ChangeLeadership(PARTITION, LeaderAndIsr(1, 7, (1,)), expected_version=5)
 
 
-def test_leader_reports_recovered() -> None:
+def test_leader_reports_that_it_recovered() -> None:
     change = plan_isr_change(_context(RECOVERING), 1, PARTITION, _reported((1, 2)), version=3)
     assert change == ChangeLeadership(PARTITION, LeaderAndIsr(1, 7, (1, 2)), expected_version=5)

@@ -46,7 +46,9 @@ def _now(
     ("replicas", "live", "isr"),
     [((1, 2, 3), (1, 2, 3), (1, 2, 3)), ((3, 1, 2), (1, 2), (1, 2)), ((3,), (3,), (3,))],
 )
-def test_first_leaders(replicas: tuple[int, ...], live: tuple[int, ...], isr: tuple[int, ...]) -> None:
+def test_first_leader_is_the_first_live_replica(
+    replicas: tuple[int, ...], live: tuple[int, ...], isr: tuple[int, ...]
+) -> None:
     plan = plan_first_leaders(_context(ReplicaAssignment(replicas), live), [PARTITION])
     assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(isr[0], 0, isr), None, new_recipients=isr)]
 
@@ -75,7 +77,7 @@ ELECTIONS = [
 @pytest.mark.parametrize(
     ("reason", "replicas", "leader", "isr", "live", "shutting_down", "elected", "isr_after", "told"), ELECTIONS
 )
-def test_elections(
+def test_elections_choose_the_expected_leader_and_isr(
     reason: ElectionReason,
     replicas: tuple[int, ...],
     leader: int,
@@ -121,7 +123,7 @@ REMOVALS: list[tuple[int, int, tuple[int, ...], tuple[int, tuple[int, ...]] | No
 
 
 @pytest.mark.parametrize(("broker_id", "leader", "isr", "after"), REMOVALS)
-def test_removal_from_isr(
+def test_removal_from_the_isr_keeps_the_last_replica(
     broker_id: int, leader: int, isr: tuple[int, ...], after: tuple[int, tuple[int, ...]] | None
 ) -> None:
     plan = plan_removal_from_isr(_context(ReplicaAssignment((1, 2, 3))), _now(leader, isr), broker_id)

@@ -22,14 +22,14 @@ CASES: list[tuple[str, FoundDirectory, int | None, str | None]] = [
 
 
 @pytest.mark.parametrize(("found", "since", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_which_directories_are_refused(found: FoundDirectory, since: int | None, reason: str | None) -> None:
+def test_lost_or_foreign_directories_are_rejected(found: FoundDirectory, since: int | None, reason: str | None) -> None:
     in_use_since = {"/other": 3} | ({} if since is None else {"/d": since})
     reasons = log_dir_record.why_refused([found, FoundDirectory("/other", True, 50)], in_use_since)
     assert list(reasons) == ([] if reason is None else ["/d"])
     assert reason is None or reasons["/d"].startswith(reason)
 
 
-async def test_what_is_recorded() -> None:
+async def test_record_contains_the_directories_of_the_broker() -> None:
     tree = MemoryTree()
     store = MemoryStore(tree)
     await store.open()

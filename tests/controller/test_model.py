@@ -18,11 +18,13 @@ from controller.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
         (ReplicaAssignment((2, 3, 1), (3,), (1,)), (2, 4), ReplicaAssignment((2, 4, 1), (4,), (1,))),
     ],
 )
-def test_reassigned_to(current: ReplicaAssignment, target: tuple[int, ...], expected: ReplicaAssignment) -> None:
+def test_reassignment_adds_targets_and_removes_the_others(
+    current: ReplicaAssignment, target: tuple[int, ...], expected: ReplicaAssignment
+) -> None:
     assert current.reassigned_to(target) == expected
 
 
-def test_every_move_leads_from_the_original_to_the_target() -> None:
+def test_reassignment_ends_with_the_target_replicas() -> None:
     lists = [it for size in (1, 2, 3) for it in permutations((1, 2, 3), size)]
     for original in lists:
         for target in lists:

@@ -23,7 +23,9 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("before", "target"), list(product(PartitionState, PartitionState)))
-def test_every_transition(before: PartitionState, target: PartitionState) -> None:
+def test_every_transition_is_accepted_or_rejected_as_in_the_table(
+    before: PartitionState, target: PartitionState
+) -> None:
     context = ControllerContext(1)
     if before is not PartitionState.NON_EXISTENT:
         context.partition_states[PARTITION] = before

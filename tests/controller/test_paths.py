@@ -121,7 +121,7 @@ DECODED: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("decoded", "value"), DECODED)
-def test_read(decoded: object, value: object) -> None:
+def test_nodes_written_by_kafka_are_decoded(decoded: object, value: object) -> None:
     assert decoded == value
 
 
@@ -147,13 +147,13 @@ def _endpoint(listener: str, host: str, port: int, protocol: str = "PLAINTEXT") 
         ({"version": 5, "endpoints": ["PLAINTEXT://:9092"], "features": {}}, (_endpoint("PLAINTEXT", "", 9092),), None),
     ],
 )
-def test_registrations_of_every_version(
+def test_registrations_of_every_version_are_decoded(
     node: dict[str, object], endpoints: tuple[Endpoint, ...], rack: str | None
 ) -> None:
     assert paths.decode_broker(7, json.dumps(node).encode(), 3) == Broker(7, endpoints, rack, 3)
 
 
-def test_a_registration_without_a_plaintext_listener() -> None:
+def test_registration_without_a_plaintext_listener_is_decoded() -> None:
     broker = Broker(1, (Endpoint("SECURE", "::1", 9093, "SSL"),))
     members = json.loads(paths.encode_broker(broker, jmx_port=-1, timestamp_ms=0))
     assert (members["host"], members["port"], members["endpoints"]) == (None, -1, ["SECURE://[::1]:9093"])
@@ -198,7 +198,7 @@ ENTITIES: list[tuple[ConfigEntity, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("entity", "path", "parents"), ENTITIES)
-def test_config_entities(entity: ConfigEntity, path: str, parents: list[str]) -> None:
+def test_config_entities_are_decoded(entity: ConfigEntity, path: str, parents: list[str]) -> None:
     assert paths.config_entity_path(entity) == path
     assert paths.parse_config_entity_path(path) == entity
     assert paths.config_path(entity) == f"/config/{path}"
@@ -206,7 +206,7 @@ def test_config_entities(entity: ConfigEntity, path: str, parents: list[str]) ->
     assert paths.decode_config_change(paths.encode_config_change(entity)) == entity
 
 
-def test_config_changes_of_version_1() -> None:
+def test_config_changes_of_version_1_are_decoded() -> None:
     node = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     assert paths.decode_config_change(node) == paths.topic_entity("t")
 
@@ -218,7 +218,7 @@ def test_paths_that_name_no_entity_are_undecodable(path: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "sequence"), [("config_change_0000000017", 17), ("isr_change_0000000000", 0)])
-def test_sequences(name: str, sequence: int) -> None:
+def test_sequence_numbers_are_decoded(name: str, sequence: int) -> None:
     assert paths.sequence_of(name) == sequence
 
 

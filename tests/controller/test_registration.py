@@ -21,7 +21,7 @@ from tests.support.memory_store import MemoryStore, MemoryTree
 REGISTRATION = BrokerRegistration(Broker(1, (Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),)), timestamp_ms=5)
 
 
-async def test_the_tree_of_a_first_start_is_kafkas(tree: MemoryTree) -> None:
+async def test_first_start_creates_the_tree_of_kafka(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()
     await ensure_cluster_id(store, Random(1))
@@ -53,7 +53,7 @@ async def test_no_cluster_id_is_generated_for_data_of_another_cluster(tree: Memo
     assert await ensure_cluster_id(store, Random(1), stored="one") == made_up
 
 
-async def test_missing_roots_are_created_beside_existing_ones(tree: MemoryTree) -> None:
+async def test_missing_roots_are_created_next_to_existing_ones(tree: MemoryTree) -> None:
     store = MemoryStore(tree)
     await store.open()
     await store.create("/brokers")
@@ -73,7 +73,7 @@ async def test_missing_roots_are_created_beside_existing_ones(tree: MemoryTree) 
         (-1, None, True, 1001),
     ],
 )
-async def test_broker_ids(
+async def test_broker_id_is_configured_stored_or_generated(
     store: MemoryStore, configured: int, stored: int | None, generation_enabled: bool, chosen: int
 ) -> None:
     assert (
@@ -117,14 +117,14 @@ async def test_contradicting_broker_ids_are_rejected(
         )
 
 
-def test_data_of_another_cluster_are_rejected() -> None:
+def test_data_of_another_cluster_is_rejected() -> None:
     check_cluster_id(stored=None, cluster_id="a")
     check_cluster_id(stored="a", cluster_id="a")
     with pytest.raises(IdentityError, match="belong to cluster b"):
         check_cluster_id(stored="b", cluster_id="a")
 
 
-async def test_the_epoch_is_the_nodes_czxid_and_rises(store: MemoryStore, tree: MemoryTree) -> None:
+async def test_broker_epoch_is_the_czxid_of_the_node_and_increases(store: MemoryStore, tree: MemoryTree) -> None:
     epoch = await register_broker(store, REGISTRATION)
     entry = tree.entries["/brokers/ids/1"]
     assert (entry.czxid, entry.version, entry.owner) == (epoch, 1, store.session_id)

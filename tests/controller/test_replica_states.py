@@ -22,7 +22,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("before", "target"), list(product(ReplicaState, ReplicaState)))
-def test_every_transition(before: ReplicaState, target: ReplicaState) -> None:
+def test_every_transition_is_accepted_or_rejected_as_in_the_table(before: ReplicaState, target: ReplicaState) -> None:
     context = ControllerContext(1)
     if before is not ReplicaState.NON_EXISTENT:
         context.replica_states[REPLICA] = before

@@ -81,7 +81,7 @@ def _batch(context: ControllerContext) -> RequestBatch:
     return RequestBatch(context, controller_id=1, inter_broker_listener="INTERNAL")
 
 
-def test_creation_sends_what_kafka_sends() -> None:
+def test_topic_creation_sends_the_requests_of_kafka() -> None:
     batch = _batch(_context())
     for partition in (P0, P1):
         batch.add(SendLeaderAndIsr((1, 2, 3), partition, is_new=True))
@@ -102,7 +102,7 @@ def test_creation_sends_what_kafka_sends() -> None:
     assert result_of(batch.drain()) == []
 
 
-def test_deletion_sends_what_kafka_sends() -> None:
+def test_topic_deletion_sends_the_requests_of_kafka() -> None:
     context = _context()
     context.put_topic("ibt", Topic(context.topic_ids["ibt"], dict.fromkeys(range(3), ReplicaAssignment((1, 2, 3)))))
     context.topics_to_delete.add("ibt")
@@ -143,7 +143,7 @@ def test_a_broker_gets_one_request_of_a_kind() -> None:
     assert (state.delete_partition, state.leader_epoch) == (True, 0)
 
 
-def test_dead_brokers_get_no_request_and_are_offline_in_those_of_others() -> None:
+def test_dead_brokers_get_no_request_and_are_offline_replicas_in_others() -> None:
     context = _context()
     del context.live_brokers[2]
     batch = _batch(context)
@@ -158,7 +158,7 @@ def test_dead_brokers_get_no_request_and_are_offline_in_those_of_others() -> Non
     assert [it.id for it in metadata.live_brokers] == [1, 3]
 
 
-def test_a_replica_that_was_never_led_is_stopped_without_an_epoch() -> None:
+def test_replica_without_a_leader_epoch_is_stopped_without_one() -> None:
     context = _context()
     context.leaderships.clear()
     batch = _batch(context)

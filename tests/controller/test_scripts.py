@@ -31,7 +31,7 @@ async def _play(script: str) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_script(path: Path) -> None:
+def test_scripted_events_lead_to_the_expected_state_and_requests(path: Path) -> None:
     script = path.read_text()
     seen = asyncio.run(_play(script))
     if os.environ.get("REWRITE"):

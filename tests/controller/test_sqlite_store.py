@@ -31,7 +31,7 @@ asyncio.run(main())
 """
 
 
-async def test_kill_9_keeps_what_was_acknowledged_and_drops_ephemerals(tmp_path: Path) -> None:
+async def test_sigkill_keeps_acknowledged_writes_and_removes_ephemeral_nodes(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     process = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", _WRITER, str(path)], check=False)
     assert process.returncode == -9
@@ -45,7 +45,7 @@ async def test_kill_9_keeps_what_was_acknowledged_and_drops_ephemerals(tmp_path:
     await store.close()
 
 
-async def test_a_second_store_on_the_file_is_refused(tmp_path: Path) -> None:
+async def test_second_store_on_the_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     first = SqliteStore([path], ManualClock())
     await first.open()
@@ -59,14 +59,14 @@ async def test_a_second_store_on_the_file_is_refused(tmp_path: Path) -> None:
     await second.close()
 
 
-async def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_no_store_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     path.write_bytes(b"not a database at all " * 100)
     with pytest.raises(StoreUnavailable, match="not a database"):
         await SqliteStore([path], ManualClock()).open()
 
 
-async def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
+async def test_store_of_another_schema_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
@@ -75,7 +75,7 @@ async def test_a_store_of_another_schema_is_refused(tmp_path: Path) -> None:
         await SqliteStore([path], ManualClock()).open()
 
 
-async def test_a_missing_folder_is_an_error_not_a_new_folder(tmp_path: Path) -> None:
+async def test_missing_folder_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="unable to open"):
         await SqliteStore([tmp_path / "nowhere" / "metadata.sqlite"], ManualClock()).open()
 

@@ -46,7 +46,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize(("path", "parent"), [("/a", "/"), ("/a/b", "/a"), ("/a/b/c", "/a/b")])
-def test_parent_path(path: str, parent: str) -> None:
+def test_parent_path_is_the_path_without_its_last_name(path: str, parent: str) -> None:
     assert parent_path(path) == parent
 
 
@@ -62,7 +62,7 @@ async def test_a_node_is_read_as_it_was_written(store: StateStore) -> None:
     assert await store.get_many(["/b", "/a"]) == [None, await store.get("/a")]
 
 
-async def test_no_data_is_not_empty_data(store: StateStore) -> None:
+async def test_null_data_differs_from_empty_data(store: StateStore) -> None:
     await store.create("/none")
     await store.create("/empty", b"")
     assert (await store.get("/none")).data is None

@@ -93,7 +93,7 @@ def subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
 # What is found
 
 
-def test_every_copy_holds_everything(disks: Disks) -> None:
+def test_every_copy_has_all_data(disks: Disks) -> None:
     store = disks.new_cluster()
     store.apply([Create("/kept", b"data")])
     store.apply([SetData("/kept", b"more")])
@@ -105,7 +105,7 @@ def test_every_copy_holds_everything(disks: Disks) -> None:
 
 @pytest.mark.parametrize("left", subsets(NAMES))
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_any_of_the_copies_is_enough(disks: Disks, left: tuple[str, ...], is_clean: bool) -> None:
+def test_one_copy_suffices_for_a_start(disks: Disks, left: tuple[str, ...], is_clean: bool) -> None:
     store = disks.new_cluster()
     store.apply([Create("/acknowledged")])
     store.apply([Create("/gone", ephemeral=True)])
@@ -129,7 +129,7 @@ def test_any_of_the_copies_is_enough(disks: Disks, left: tuple[str, ...], is_cle
     assert disks.failed == []
 
 
-def test_an_older_copy_is_brought_up_to_date(disks: Disks) -> None:
+def test_older_copy_is_updated(disks: Disks) -> None:
     disks.new_cluster().close()
     for round_number, left in enumerate([("b", "c"), ("c", "a"), ("a", "b"), NAMES]):
         store = disks.open(left)
@@ -140,14 +140,14 @@ def test_an_older_copy_is_brought_up_to_date(disks: Disks) -> None:
     assert not list(disks.folder.glob("*/metadata.sqlite.*"))
 
 
-def test_a_copy_that_is_up_to_date_is_not_written_again(disks: Disks) -> None:
+def test_current_copy_is_not_rewritten(disks: Disks) -> None:
     disks.new_cluster().close()
     before = [disks.path(name).stat().st_ino for name in NAMES]
     disks.open().close()
     assert [disks.path(name).stat().st_ino for name in NAMES] == before
 
 
-def test_session_ids_rise_whichever_copies_exist(disks: Disks) -> None:
+def test_session_ids_increase_whichever_copies_exist(disks: Disks) -> None:
     seen = []
     disks.new_cluster().close()
     for left in subsets(NAMES):
@@ -157,7 +157,7 @@ def test_session_ids_rise_whichever_copies_exist(disks: Disks) -> None:
     assert seen == sorted(set(seen))
 
 
-def test_the_copy_of_another_cluster_is_refused(disks: Disks) -> None:
+def test_copy_of_another_cluster_is_rejected(disks: Disks) -> None:
     disks.new_cluster(["a"]).close()
     disks.new_cluster(["b"], OTHER_CLUSTER).close()
     before = [disks.path(name).read_bytes() for name in ("a", "b")]
@@ -247,7 +247,7 @@ def test_a_damaged_copy_is_replaced_and_kept(disks: Disks, spoil: Callable[[Path
     assert disks.path("a").with_name("metadata.sqlite.2").exists()
 
 
-def test_an_empty_file_is_filled(disks: Disks) -> None:
+def test_empty_file_becomes_a_copy(disks: Disks) -> None:
     disks.new_cluster().close()
     empty(disks.path("a"))
     disks.open().close()
@@ -263,7 +263,7 @@ def test_damaged_copy_without_a_valid_one_is_left_unchanged(disks: Disks) -> Non
     assert disks.path("a").read_bytes().startswith(b"no database")
 
 
-def test_the_log_of_a_replaced_file_is_not_applied_to_the_new_one(disks: Disks) -> None:
+def test_wal_of_a_replaced_file_is_not_applied_to_the_new_one(disks: Disks) -> None:
     store = disks.new_cluster()
     store.apply([Create("/kept")])
     shutil.copy(f"{disks.path('b')}-wal", disks.folder / "wal")
@@ -295,7 +295,7 @@ def test_store_of_schema_version_1_is_upgraded(disks: Disks) -> None:
     assert "/kept" in disks.tree_of("c")
 
 
-def test_examining_writes_nothing(disks: Disks) -> None:
+def test_examination_writes_nothing(disks: Disks) -> None:
     store = disks.new_cluster(["a", "b"])
     store.apply([Create("/kept")])
     store.close()
@@ -313,7 +313,7 @@ def test_examining_writes_nothing(disks: Disks) -> None:
     assert not disks.path("c").exists()
 
 
-def test_copy_left_out_is_not_changed(disks: Disks) -> None:
+def test_excluded_copy_is_not_changed(disks: Disks) -> None:
     disks.new_cluster(["a", "b"]).close()
     older = disks.tree_of("b")
     store = disks.store()
@@ -465,7 +465,7 @@ def test_copy_that_differs_for_any_reason_is_dropped(disks: Disks, faults: Fault
     assert {"/kept", "/more"} <= disks.tree_of("c").keys()
 
 
-def test_newest_copy_can_be_left_out_once_the_others_equal_it(disks: Disks) -> None:
+def test_newest_copy_can_be_excluded_once_the_others_equal_it(disks: Disks) -> None:
     """Its directory has failed after it was examined."""
     disks.new_cluster(["a"]).close()
     store = disks.store()
@@ -478,7 +478,7 @@ def test_newest_copy_can_be_left_out_once_the_others_equal_it(disks: Disks) -> N
     assert "/kept" not in disks.tree_of("a")
 
 
-def test_copy_in_a_failed_directory_is_left_unless_it_is_the_last(disks: Disks) -> None:
+def test_copy_in_a_failed_directory_is_dropped_unless_it_is_the_last(disks: Disks) -> None:
     store = disks.new_cluster()
     store.leave(disks.path("a"))
     store.leave(disks.path("b"))
@@ -494,7 +494,7 @@ def test_copy_in_a_failed_directory_is_left_unless_it_is_the_last(disks: Disks) 
 @pytest.mark.parametrize("is_done_first", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("left", subsets(NAMES))
-def test_a_kill_between_the_copies_loses_nothing_acknowledged(
+def test_kill_between_the_writes_of_two_copies_loses_no_acknowledged_write(
     tmp_path: Path, faults: Faults, name: str, is_done_first: bool, left: tuple[str, ...]
 ) -> None:
     """Then the start of any of the copies, then of all: one tree everywhere, with all that was acknowledged."""
@@ -565,7 +565,7 @@ def test_a_kill_while_a_copy_is_replaced_leaves_the_old_one_or_the_new_one(
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_a_directory_that_cannot_be_written_at_the_start_is_left_out(
+def test_directory_that_is_not_writable_at_the_start_is_excluded(
     disks: Disks, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds no copy yet, and the disk is full."""
@@ -603,7 +603,7 @@ def no_descriptors_left() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("names", [NAMES, NAMES[:1]])
-def test_shortage_of_descriptors_refuses_the_start_and_fails_no_disk(disks: Disks, names: Sequence[str]) -> None:
+def test_shortage_of_descriptors_stops_the_start_and_fails_no_directory(disks: Disks, names: Sequence[str]) -> None:
     disks.new_cluster(names).close()
     store = disks.store(names)
     expected = f"^{disks.path('a')}: out of file descriptors or memory \\(not a disk failure\\): "
@@ -628,7 +628,9 @@ def test_copy_is_opened_once_a_shortage_of_descriptors_is_over(disks: Disks) -> 
     store.close()
 
 
-def test_shortage_of_memory_refuses_the_start_and_fails_no_disk(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shortage_of_memory_stops_the_start_and_fails_no_directory(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disks.new_cluster().close()
     opened = SqliteFile
 
@@ -644,7 +646,7 @@ def test_shortage_of_memory_refuses_the_start_and_fails_no_disk(disks: Disks, mo
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_shortage_while_a_copy_is_made_refuses_the_start(
+def test_shortage_while_a_copy_is_written_stops_the_start(
     disks: Disks, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disks.new_cluster(["c"]).close()
@@ -669,7 +671,7 @@ def test_shortage_while_a_copy_is_made_refuses_the_start(
     assert disks.tree_of("a") == disks.tree_of("b") == disks.tree_of("c")
 
 
-def test_file_that_cannot_be_opened_for_another_reason_fails_its_disk(disks: Disks) -> None:
+def test_file_that_cannot_be_opened_for_another_reason_fails_its_directory(disks: Disks) -> None:
     disks.new_cluster(["a", "c"]).close()
     disks.path("b").mkdir()
     store = disks.open()

@@ -35,19 +35,19 @@ EXISTING = TopicNames({"events", "a.b", "c_d"})
         ("Straße", "'Straße' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
     ],
 )
-def test_names(name: str, problem: str | None) -> None:
+def test_topic_names_are_checked_as_in_kafka(name: str, problem: str | None) -> None:
     assert topic_name_problem(name) == problem
 
 
 @pytest.mark.parametrize(
     ("name", "colliding"), [("a_b", ["a.b"]), ("a.b", []), ("c.d", ["c_d"]), ("events", []), ("a-b", [])]
 )
-def test_collisions(name: str, colliding: list[str]) -> None:
+def test_colliding_topic_names_are_rejected(name: str, colliding: list[str]) -> None:
     assert EXISTING.colliding_with(name) == colliding
     assert ("a.b" in EXISTING, "a_b" in EXISTING) == (True, False)
 
 
-def test_repeated() -> None:
+def test_repeated_topics_are_rejected() -> None:
     assert result_of(repeated(["a", "b", "a", "c", "a"])) == {"a"}
 
 

@@ -27,7 +27,7 @@ def _context(*states: ReplicaState) -> ControllerContext:
 
 
 @pytest.mark.parametrize("states", list(product(ReplicaState, ReplicaState)))
-def test_next_step(states: tuple[ReplicaState, ReplicaState]) -> None:
+def test_next_step_of_a_deletion_follows_from_its_replicas(states: tuple[ReplicaState, ReplicaState]) -> None:
     context = _context(*states)
     if set(states) == {DONE}:
         assert next_step(context) == DeletionStep(finished=("t",), startable=())
