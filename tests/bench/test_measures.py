@@ -50,7 +50,7 @@ def test_advantage_is_above_1_if_milena_is_better(
         (Measure("rate", "requests/s", HIGHER), ""),
     ],
 )
-def test_target_text(measure: Measure, text: str) -> None:
+def test_target_is_printed_with_its_comparison(measure: Measure, text: str) -> None:
     assert measure.target_text() == text
 
 
@@ -60,7 +60,7 @@ def test_each_measure_has_the_median_of_its_own_sections() -> None:
     assert medians(sections[:1]) == sections[0]
 
 
-def test_percentiles() -> None:
+def test_percentiles_are_those_of_the_sorted_values() -> None:
     ordered = list(range(1000))
     assert [percentile(ordered, share) for share in (0.5, 0.99, 0.999, 1.0)] == [500, 990, 999, 999]
     assert percentile([7], 0.5) == 7

@@ -13,7 +13,7 @@ ROWS = [
 ]
 
 
-def test_plain_table() -> None:
+def test_plain_table_aligns_its_columns() -> None:
     assert report.plain_table(ROWS).splitlines() == [
         "case           measure           Milena               Kafka  ratio   target",
         "first case     rate, requests/s  2,000 [1,900-2,100]  1,000  2.00 x  ≥ 2 x    met",
@@ -22,7 +22,7 @@ def test_plain_table() -> None:
     ]
 
 
-def test_markdown_table() -> None:
+def test_markdown_table_has_a_row_for_each_measure() -> None:
     lines = report.markdown_table(ROWS).splitlines()
     assert lines[:3] == [
         "| case | measure | Milena | Kafka | ratio | target |  |",
@@ -42,6 +42,6 @@ def test_json_keeps_every_round(tmp_path: Path) -> None:
     ]
 
 
-def test_the_picture_is_a_png(tmp_path: Path) -> None:
+def test_picture_is_a_png(tmp_path: Path) -> None:
     plot.draw(ROWS, tmp_path / "results.png")
     assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")

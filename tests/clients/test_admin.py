@@ -96,7 +96,7 @@ def _described(admin: AdminClient, resource: ConfigResource, key: str) -> tuple[
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-def test_topic_settings_change_one_by_one(admin: AdminClient, created: str) -> None:
+def test_topic_settings_are_changed_incrementally(admin: AdminClient, created: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, created)
     _change(admin, resource, ("retention.ms", SET, "7200000"), ("cleanup.policy", APPEND, "compact"))
     assert _described(admin, resource, "retention.ms") == ("7200000", DYNAMIC_TOPIC)
@@ -134,7 +134,7 @@ def test_a_changed_setting_takes_effect_at_once(broker: BrokerProcess, admin: Ad
     assert send() is None
 
 
-def test_broker_settings(admin: AdminClient, created: str) -> None:
+def test_broker_settings_are_changed_and_described(admin: AdminClient, created: str) -> None:
     here, everywhere = ConfigResource(ResourceType.BROKER, "0"), ConfigResource(ResourceType.TOPIC, created)
     _change(admin, here, ("log.index.interval.bytes", SET, "8192"))
     assert _described(admin, here, "log.index.interval.bytes") == ("8192", DYNAMIC_BROKER)
@@ -197,7 +197,7 @@ def test_invalid_settings_are_rejected(
     assert text in error.str()
 
 
-def test_settings_by_kafka_python(python_admin: KafkaAdminClient, created: str) -> None:
+def test_settings_are_changed_by_kafka_python(python_admin: KafkaAdminClient, created: str) -> None:
     resource = PythonConfigResource(ConfigResourceType.TOPIC, created, {"retention.ms": "5000"})
     python_admin.alter_configs([resource])
     described = python_admin.describe_configs([PythonConfigResource(ConfigResourceType.TOPIC, created)])
@@ -221,7 +221,7 @@ def test_records_are_deleted(broker: BrokerProcess, admin: AdminClient, created:
     assert too_far.code() == KafkaError.OFFSET_OUT_OF_RANGE
 
 
-def test_log_directories(broker: BrokerProcess, python_admin: KafkaAdminClient, created: str) -> None:
+def test_log_directories_are_described(broker: BrokerProcess, python_admin: KafkaAdminClient, created: str) -> None:
     (described,) = python_admin.describe_log_dirs()
     assert described["broker"] == 0
     (directory,) = described["log_dirs"]
@@ -234,7 +234,7 @@ def test_log_directories(broker: BrokerProcess, python_admin: KafkaAdminClient, 
 # -- leaders and replicas ------------------------------------------------------------------------------------------
 
 
-def test_elections_that_are_not_needed(admin: AdminClient, created: str) -> None:
+def test_unneeded_elections_return_kafkas_code(admin: AdminClient, created: str) -> None:
     partitions = [TopicPartition(created, 0), TopicPartition("absent", 0)]
     answers = admin.elect_leaders(ElectionType.PREFERRED, partitions).result(DEADLINE_S)
     assert {(partition.topic, error.code()) for partition, error in answers.items()} == {
@@ -244,7 +244,7 @@ def test_elections_that_are_not_needed(admin: AdminClient, created: str) -> None
     assert admin.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_S) == {}
 
 
-def test_reassignments(python_admin: KafkaAdminClient, created: str) -> None:
+def test_reassignments_are_started_and_listed(python_admin: KafkaAdminClient, created: str) -> None:
     partition = kafka.TopicPartition(created, 0)
     assert python_admin.alter_partition_reassignments({partition: [0]}) == {partition: None}
     assert python_admin.alter_partition_reassignments({partition: None}) == {partition: NoReassignmentInProgressError}
@@ -256,7 +256,7 @@ def test_reassignments(python_admin: KafkaAdminClient, created: str) -> None:
 # -- users ---------------------------------------------------------------------------------------------------------
 
 
-def test_scram_credentials(admin: AdminClient, topic: str) -> None:
+def test_scram_credentials_are_changed_and_described(admin: AdminClient, topic: str) -> None:
     user, sha_256 = f"user-of-{topic}", ScramMechanism.SCRAM_SHA_256
     upsertion = UserScramCredentialUpsertion(user, ScramCredentialInfo(sha_256, 8192), b"secret")
     _only(admin.alter_user_scram_credentials([upsertion]))

@@ -165,7 +165,7 @@ def owned_by(consumer: Consumer) -> set[int]:
     return {assigned.partition for assigned in consumer.assignment()}
 
 
-def test_a_cooperative_group_moves_only_what_has_to_move(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_cooperative_group_moves_only_the_necessary_partitions(broker: BrokerProcess, topic: str, group: str) -> None:
     """KIP-429: members keep reading their retained partitions; a new one gets its partitions in a second generation."""
     create_topic(broker, topic)
     strategy = {"partition.assignment.strategy": "cooperative-sticky", "enable.auto.commit": False}
@@ -244,7 +244,7 @@ def test_new_topics_and_partitions_are_consumed(broker: BrokerProcess, topic: st
     consumer.close()
 
 
-def test_members_of_a_group_share_and_groups_do_not(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_members_of_a_group_share_partitions_and_groups_do_not(broker: BrokerProcess, topic: str, group: str) -> None:
     """Each partition has one consumer in a group; surplus members idle; every group reads all records."""
     create_topic(broker, topic)
     groups: dict[str, list[Consumer]] = {group: [], f"{group}-other": []}
@@ -348,7 +348,7 @@ def test_a_group_resumes_at_its_committed_offset(broker: BrokerProcess, topic: s
     second.close()
 
 
-def test_offsets_by_time_and_at_the_ends(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_offsets_are_returned_by_time_and_at_both_ends(broker: BrokerProcess, topic: str, group: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(topic, value=b"x", partition=0, timestamp=START_MS + 1000 * (number + 1))
@@ -431,7 +431,7 @@ def test_a_record_above_the_limit_is_rejected(broker: BrokerProcess, topic: str)
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
-def test_an_unknown_topic_is_not_created_when_the_client_says_so(broker: BrokerProcess, topic: str, group: str) -> None:
+def test_unknown_topic_is_not_created_if_the_client_forbids_it(broker: BrokerProcess, topic: str, group: str) -> None:
     consumer = consumer_of(broker, group, **{"allow.auto.create.topics": False})
     consumer.subscribe([topic])
     message = None

@@ -23,7 +23,9 @@ PARTITIONS = 4
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_produce_and_consume_in_a_group(broker: BrokerProcess, topic: str, group: str, compression: str | None) -> None:
+def test_produced_records_are_consumed_in_a_group(
+    broker: BrokerProcess, topic: str, group: str, compression: str | None
+) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type=compression, linger_ms=5)
     futures = [
         producer.send(topic, key=b"%d" % (number % 5), value=b"value %d" % number, headers=[("n", b"%d" % number)])
@@ -73,7 +75,7 @@ def name_of(version: tuple[int, ...]) -> str:
         if (compression != "lz4" or version >= (0, 10)) and (compression != "zstd" or version >= FIRST_WITH_ZSTD)
     ],
 )
-def test_every_version_of_the_protocol_that_the_client_can_speak(
+def test_every_protocol_version_of_the_client_works(
     broker: BrokerProcess, topic: str, version: tuple[int, ...], compression: str | None
 ) -> None:
     """Versions before 0.11 use message sets of magic 0 and 1, which the broker converts on produce and fetch."""

@@ -32,7 +32,7 @@ def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "") -> str:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_produce_and_consume(broker: BrokerProcess, topic: str, codec: str) -> None:
+def test_produced_records_are_consumed(broker: BrokerProcess, topic: str, codec: str) -> None:
     lines = [f"k{number}:v{number}" for number in range(50)]
     kcat(broker, "-P", "-t", topic, "-K", ":", "-p", "0", "-z", codec, stdin="\n".join(lines) + "\n")
     out = kcat(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q", "-f", "%o %k:%s\n")

@@ -201,7 +201,9 @@ def test_a_newer_instance_fences_the_older_one_and_aborts_its_transaction(
     assert read(broker, topic, 1) == ["alive"]
 
 
-def test_aiokafka(broker: BrokerProcess, topic: str, group: str, transactional_id: str) -> None:
+def test_aiokafka_commits_and_aborts_transactions(
+    broker: BrokerProcess, topic: str, group: str, transactional_id: str
+) -> None:
     """The oldest versions of the transactional APIs."""
 
     async def run() -> None:
@@ -286,7 +288,7 @@ def test_transactions_are_listed_described_and_ended_by_hand(
     read(broker, topic, 0)
 
 
-def test_codes_by_version(broker: BrokerProcess, transactional_id: str) -> None:
+def test_fenced_producers_get_the_code_of_their_version(broker: BrokerProcess, transactional_id: str) -> None:
     producer = transactional(broker, transactional_id)
     with WireClient(broker.port) as client:
         (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states

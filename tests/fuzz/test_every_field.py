@@ -344,7 +344,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize("name", [api.name for api in SERVED] + ["Fetch at the end"])
-def test_every_wrong_value_has_a_documented_answer(name: str, outcomes: dict[str, Outcome]) -> None:
+def test_every_wrong_value_gets_a_documented_response(name: str, outcomes: dict[str, Outcome]) -> None:
     documented = DOCUMENTED[name.removesuffix(" at the end")]
     assert outcomes[name].complaints == []
     undocumented = [
@@ -356,7 +356,7 @@ def test_every_wrong_value_has_a_documented_answer(name: str, outcomes: dict[str
     assert undocumented == []
 
 
-def test_several_wrong_values_at_once_have_too(outcomes: dict[str, Outcome]) -> None:
+def test_several_wrong_values_get_a_documented_response(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["combined"].complaints == []
     undocumented = {
         name: more
@@ -366,11 +366,11 @@ def test_several_wrong_values_at_once_have_too(outcomes: dict[str, Outcome]) -> 
     assert undocumented == {}
 
 
-def test_nothing_else_happened_to_the_broker(outcomes: dict[str, Outcome]) -> None:
+def test_broker_is_unchanged_by_wrong_values(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["whole"].complaints == []
 
 
-def test_all_fields_of_all_versions_were_tried(outcomes: dict[str, Outcome]) -> None:
+def test_wrong_values_cover_all_fields_of_all_versions(outcomes: dict[str, Outcome]) -> None:
     for api in SERVED:
         tried = {path for path, _ in outcomes[api.name].seen}
         assert tried >= set(_paths(api.request, api.versions)), api.name
@@ -385,7 +385,7 @@ def _paths(cls: type[Struct], versions: range, prefix: str = "") -> Iterator[str
 
 
 @pytest.mark.parametrize(("name", "path", "values", "code"), REFUSED)
-def test_what_is_wrong_is_refused(name: str, path: str, values: str, code: str, outcomes: dict[str, Outcome]) -> None:
+def test_wrong_values_are_rejected(name: str, path: str, values: str, code: str, outcomes: dict[str, Outcome]) -> None:
     for value in values.split(", "):
         codes = outcomes[name].seen[path, value]
         assert code in codes, value

@@ -106,7 +106,7 @@ def test_garbage_closes_its_connection_and_no_other(broker: BrokerProcess, hosti
     assert is_serving(broker.port)
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: BrokerProcess) -> None:
+def test_unknown_version_of_api_versions_gets_a_response_of_version_0(broker: BrokerProcess) -> None:
     answer = send(broker, framed(struct.pack(">hhih", 18, 77, 9, -1)))
     response = decode(ApiVersionsResponse, 0, answer, 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -114,13 +114,13 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: Bro
 
 
 @pytest.mark.parametrize("name", ["", "bad name", "-dash"])
-def test_a_client_name_out_of_form_is_refused(broker: BrokerProcess, name: str) -> None:
+def test_malformed_client_software_name_is_rejected(broker: BrokerProcess, name: str) -> None:
     body = encode(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     answer = send(broker, framed(request_header(18, 3, 9, "x") + b"".join(body)))
     assert decode(ApiVersionsResponse, 3, answer, 8).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_mutated_requests_leave_the_broker_serving_in_flat_memory(broker: BrokerProcess) -> None:
+def test_broker_serves_in_constant_memory_after_mutated_requests(broker: BrokerProcess) -> None:
     rng = random.Random(SEED)
     served = served_keys(broker)
     before = 0
@@ -141,7 +141,7 @@ def test_mutated_requests_leave_the_broker_serving_in_flat_memory(broker: Broker
     assert "failed unexpectedly" not in broker.log.read_text(), "a request met a bug of ours; its log says which"
 
 
-def test_mutations_behind_requests_that_were_served_on_the_same_connection(broker: BrokerProcess) -> None:
+def test_mutated_requests_after_valid_ones_close_only_their_connection(broker: BrokerProcess) -> None:
     """What a connection has remembered of good requests meets bad ones that look like them."""
     rng = random.Random(SEED)
     create = CreateTopicsRequest(

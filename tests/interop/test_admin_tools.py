@@ -84,14 +84,14 @@ def run(run_kafka_tool: RunKafkaTool) -> RunTool:
     ],
     ids=["topic", "broker", "user", "credential", "address"],
 )
-def test_settings(
+def test_settings_tool_prints_the_same_as_with_kafka(
     run: RunTool, administered: Server, entity: list[str], settings: str, completed: str, described: list[str]
 ) -> None:
     assert run(administered, CONFIGS, "--alter", *entity, "--add-config", settings) == [completed]
     assert run(administered, CONFIGS, "--describe", *entity) == described
 
 
-def test_deleting_records(run: RunTool, administered: Server, tmp_path: Path) -> None:
+def test_delete_records_tool_prints_the_same_as_with_kafka(run: RunTool, administered: Server, tmp_path: Path) -> None:
     wanted = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "offset": -1}]}
     offsets = tmp_path / "offsets.json"
     offsets.write_text(json.dumps(wanted))
@@ -102,21 +102,21 @@ def test_deleting_records(run: RunTool, administered: Server, tmp_path: Path) ->
     ]
 
 
-def test_log_directories(run: RunTool, administered: Server) -> None:
+def test_log_directories_tool_prints_the_same_as_with_kafka(run: RunTool, administered: Server) -> None:
     *_, described = run(administered, "org.apache.kafka.tools.LogDirsCommand", "--describe", "--topic-list", TOPIC)
     partition = {"partition": f"{TOPIC}-0", "size": 0, "offsetLag": 0, "isFuture": False}
     directory = {"partitions": [partition], "error": None, "logDir": str(administered.log_dir)}
     assert json.loads(described) == {"version": 1, "brokers": [{"broker": 0, "logDirs": [directory]}]}
 
 
-def test_elections(run: RunTool, administered: Server) -> None:
+def test_election_tool_prints_the_same_as_with_kafka(run: RunTool, administered: Server) -> None:
     arguments = ("--election-type", "PREFERRED", "--topic", TOPIC, "--partition", "0")
     assert run(administered, "org.apache.kafka.tools.LeaderElectionCommand", *arguments) == [
         f"Valid replica already elected for partitions {TOPIC}-0"
     ]
 
 
-def test_reassignments(run: RunTool, administered: Server, tmp_path: Path) -> None:
+def test_reassignment_tool_prints_the_same_as_with_kafka(run: RunTool, administered: Server, tmp_path: Path) -> None:
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     in_place = {"topic": TOPIC, "partition": 0, "replicas": [0], "log_dirs": [str(administered.log_dir)]}
     plan = tmp_path / "plan.json"
@@ -128,7 +128,9 @@ def test_reassignments(run: RunTool, administered: Server, tmp_path: Path) -> No
     assert run(administered, tool, "--list") == ["No partition reassignments found."]
 
 
-def test_moving_a_log_to_another_directory(run: RunTool, start_server: StartServer, tmp_path: Path) -> None:
+def test_reassignment_tool_moves_a_log_to_another_directory(
+    run: RunTool, start_server: StartServer, tmp_path: Path
+) -> None:
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     directories = [tmp_path / "first", tmp_path / "second"]
     with start_server({"log.dirs": ",".join(map(str, directories))}) as server:

@@ -115,11 +115,11 @@ def test_log_start_and_end_offsets_are_unchanged(handover: Handover) -> None:
     assert handover.after.bounds[SHORTENED, 0][0] > 0
 
 
-def test_start_logs_no_complaint(handover: Handover) -> None:
+def test_start_logs_no_warning(handover: Handover) -> None:
     assert [line for line in handover.log_lines if COMPLAINTS.search(line) and not KNOCKING.search(line)] == []
 
 
-def test_only_what_was_killed_is_scanned(handover: Handover) -> None:
+def test_only_logs_of_a_killed_broker_are_scanned(handover: Handover) -> None:
     text = "\n".join(handover.log_lines)
     if handover.is_to_kafka:
         assert ("since no clean shutdown file was found" in text) == handover.was_killed
@@ -128,12 +128,12 @@ def test_only_what_was_killed_is_scanned(handover: Handover) -> None:
         assert ("was not closed cleanly" in text) == handover.was_killed
 
 
-def test_offsets_of_groups_are_known(handover: Handover) -> None:
+def test_committed_offsets_are_unchanged(handover: Handover) -> None:
     assert handover.after.group_offsets == handover.before.group_offsets
     assert all(offset > 0 for offsets in handover.after.group_offsets.values() for _, _, offset in offsets)
 
 
-def test_look_ups_by_time_return_the_same_offsets(handover: Handover) -> None:
+def test_lookups_by_time_return_the_same_offsets(handover: Handover) -> None:
     assert handover.after.found_by_time == handover.before.found_by_time
     assert len({offset for topic, _, offset in handover.after.found_by_time if topic == CODED}) > 5
 
@@ -230,15 +230,15 @@ def test_kafkas_dump_tool_accepts_every_file(story: Story, run_kafka_tool: RunKa
 
 
 @pytest.mark.soak
-def test_many_more_handovers(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
+def test_many_handovers_lose_no_record(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
     story = told(tmp_path, cycles=4)
     for handover in story.handovers.values():
         test_every_record_is_served(handover)
         test_log_start_and_end_offsets_are_unchanged(handover)
-        test_start_logs_no_complaint(handover)
-        test_only_what_was_killed_is_scanned(handover)
-        test_offsets_of_groups_are_known(handover)
-        test_look_ups_by_time_return_the_same_offsets(handover)
+        test_start_logs_no_warning(handover)
+        test_only_logs_of_a_killed_broker_are_scanned(handover)
+        test_committed_offsets_are_unchanged(handover)
+        test_lookups_by_time_return_the_same_offsets(handover)
     test_a_group_resumes_at_its_committed_offset(story)
     test_an_idempotent_producer_survives_every_handover(story)
     test_leader_epochs_are_those_of_the_batches(story)

@@ -32,13 +32,13 @@ def a_java(home: Path, version: str, *, has_compiler: bool) -> Path:
     return java
 
 
-def test_the_java_of_java_home_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_of_java_home_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = a_java(tmp_path, JDK, has_compiler=True)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_executable() == java
 
 
-def test_the_java_of_the_path_is_used_without_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_java_of_the_path_is_used_without_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = a_java(tmp_path, JDK, has_compiler=True)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java.parent}:{os.environ['PATH']}")

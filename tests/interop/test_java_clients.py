@@ -72,7 +72,7 @@ def test_a_group_resumes_at_its_committed_offset(server: Server, run_java: RunJa
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_two_members_share_and_one_takes_over(server: Server, run_java: RunJava, assignor: str) -> None:
+def test_two_members_share_partitions_until_one_leaves(server: Server, run_java: RunJava, assignor: str) -> None:
     topic, strategy = f"shared-{assignor}", f"org.apache.kafka.clients.consumer.{assignor}"
     create_topic(server.bootstrap, topic, partitions=4)
     assert run_java("TwoMembers", server.bootstrap, topic, f"{topic}-group", strategy, version="3.9.1") == [

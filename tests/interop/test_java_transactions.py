@@ -13,7 +13,9 @@ TRANSACTION_VERSIONS = ("1.1.1", "2.8.2", "3.9.1", "4.1.0")
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_transactions(server: Server, run_java: RunJava, version: str) -> None:
+def test_committed_and_aborted_transactions_are_read_as_with_kafka(
+    server: Server, run_java: RunJava, version: str
+) -> None:
     topic = f"transactions-{version}"
     create_topic(server.bootstrap, topic)
     assert run_java("Transactions", server.bootstrap, topic, version=version) == [

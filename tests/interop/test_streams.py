@@ -204,7 +204,7 @@ def test_applications_of_any_version_count_each_record_once(
         count_while_killing(server, "killed-often", tmp_path, version=version, guarantee=guarantee, rounds=4)
 
 
-def test_internal_topics_and_a_reset(server: Server, tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
+def test_internal_topics_are_created_and_reset(server: Server, tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
     name = "internal"
     create_topics(server.bootstrap, name)
     lines = 0

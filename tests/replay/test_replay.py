@@ -125,7 +125,7 @@ def _goes_by_history(exchange: Exchange, line: str) -> bool:
     return is_inventory and "[" in path
 
 
-def test_a_sample_of_every_client(tmp_path: Path) -> None:
+def test_sample_of_every_client_gets_valid_responses(tmp_path: Path) -> None:
     exchanges = captured_exchanges()
     sample = [
         exchange
@@ -139,7 +139,7 @@ def test_a_sample_of_every_client(tmp_path: Path) -> None:
     assert len(results) == len(sample) == 150
 
 
-def test_the_whole_capture(tmp_path: Path) -> None:
+def test_whole_capture_gets_valid_responses(tmp_path: Path) -> None:
     exchanges = captured_exchanges()
     served = [exchange for exchange in exchanges if exchange.header.api_key in TABLE]
     with replay(tmp_path, exchanges) as running:

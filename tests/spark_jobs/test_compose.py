@@ -54,7 +54,7 @@ def listeners(value: str) -> dict[str, str]:
     return dict(listener.split("://") for listener in value.split(","))
 
 
-def test_the_services_are_those_of_the_guide(services: dict[str, Service]) -> None:
+def test_services_are_those_of_the_guide(services: dict[str, Service]) -> None:
     assert set(services) == BROKERS | {"spark", "zookeeper"}
     assert all(service["healthcheck"]["test"] and service["restart"] for service in services.values())
 

@@ -34,5 +34,5 @@ def test_a_field_is_read_as_milliseconds_or_iso_8601(spark: SparkSession) -> Non
     assert times(spark, "at") == TIMES
 
 
-def test_without_a_field_it_is_the_records_timestamp(spark: SparkSession) -> None:
+def test_event_time_without_a_field_is_the_records_timestamp(spark: SparkSession) -> None:
     assert set(times(spark, None).values()) == {RECORD_MS}

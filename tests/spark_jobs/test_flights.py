@@ -49,7 +49,7 @@ DEPARTURES = {
 
 
 @pytest.mark.parametrize(("flight", "expected"), DEPARTURES.values(), ids=DEPARTURES)
-def test_departure_time(flight: Flight, expected: tuple[int, int, int, int]) -> None:
+def test_departure_time_is_converted_to_utc(flight: Flight, expected: tuple[int, int, int, int]) -> None:
     left = datetime.fromtimestamp(flights.departure_time_ms(flight) / 1000, UTC)
     assert (left.month, left.day, left.hour, left.minute) == expected
 

@@ -274,7 +274,7 @@ NOT_FLIGHTS = {"not JSON": b"{", "no carrier": b'{"dep_time":5}', "a list": b"[1
 
 
 @pytest.mark.parametrize("value", NOT_FLIGHTS.values(), ids=NOT_FLIGHTS)
-def test_a_record_that_is_not_a_flight_fails_the_job_with_its_place(
+def test_record_that_is_not_a_flight_fails_the_job_with_its_offset(
     value: bytes | None, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.create("flights")
@@ -296,7 +296,7 @@ def test_records_that_are_not_flights_are_counted_and_skipped_on_demand(
     assert list(topic_table(topics, parameters).values()) == [Figures(1, 1, None, None)]
 
 
-def test_days_by_a_field_of_the_payload(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_days_follow_from_a_field_of_the_payload(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create("flights")
     values = [{"carrier": "UA", "dep_delay": 5, "at": at} for at in ("2013-01-02T04:59:00Z", "2013-01-02T05:00:00Z")]
     topics.send(topic, [Sent(json.dumps(value).encode(), timestamp_ms=NOON_MS) for value in values])

@@ -76,7 +76,7 @@ BY_PARTITION = {
 
 
 @pytest.mark.parametrize(("option", "by_partition", "expected"), BY_PARTITION.values(), ids=BY_PARTITION)
-def test_ranges_by_partition(
+def test_offset_ranges_by_partition_are_read(
     option: str, by_partition: dict[int, int], expected: list[Place], numbers: str, kafka: KafkaReader
 ) -> None:
     assert places(kafka.batch({"subscribe": numbers, option: of(numbers, by_partition)})) == expected
@@ -90,11 +90,13 @@ BY_TIME = {
 
 
 @pytest.mark.parametrize(("options", "expected"), BY_TIME.values(), ids=BY_TIME)
-def test_ranges_by_one_time(options: dict[str, int], expected: list[Place], numbers: str, kafka: KafkaReader) -> None:
+def test_offset_ranges_by_timestamp_are_read(
+    options: dict[str, int], expected: list[Place], numbers: str, kafka: KafkaReader
+) -> None:
     assert places(kafka.batch({"subscribe": numbers, **options})) == expected
 
 
-def test_a_time_after_the_last_record_is_an_error_or_the_end(numbers: str, kafka: KafkaReader) -> None:
+def test_timestamp_after_the_last_record_is_an_error_or_the_end(numbers: str, kafka: KafkaReader) -> None:
     options = {"subscribe": numbers, "startingTimestamp": at(99)}
     with pytest.raises(Exception, match="No offset matched from request"):
         places(kafka.batch(options))
@@ -156,7 +158,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("option", "value", "message"), [(key, *row) for key, row in REFUSED.items()])
-def test_errors_of_spark_reach_the_user(
+def test_errors_of_spark_are_reported_to_the_user(
     option: str, value: str, message: str, numbers: str, kafka: KafkaReader
 ) -> None:
     with pytest.raises(IllegalArgumentException, match=message):

@@ -28,14 +28,16 @@ def parse(*more: str) -> JobParameters:
 
 
 @pytest.mark.parametrize(("flags", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_value_is_named_and_exits_2(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_value_is_named_and_exits_with_2(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_:
         parse(*flags)
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_time_zone_is_one_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_time_zone_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         flights_daily.parse([*REQUIRED, "--parquet", "/p", "--time-zone", "New York"])
     assert exit_.value.code == 2
@@ -56,7 +58,7 @@ def test_missing_required_flags_are_reported(flag: str, capsys: pytest.CaptureFi
     assert flag in capsys.readouterr().err
 
 
-def test_defaults() -> None:
+def test_defaults_are_applied() -> None:
     parameters = parse()
     assert parameters.app_id == "some_job"
     assert parameters.checkpoint == Path("/c")
@@ -71,7 +73,7 @@ def test_defaults() -> None:
     assert parameters.sink_options() == {"kafka.bootstrap.servers": "b:1", "topic": "out"}
 
 
-def test_options_reach_source_and_sink() -> None:
+def test_options_are_passed_to_source_and_sink() -> None:
     parameters = parse(
         "--kafka-option", "compression.type=zstd", "--kafka-option", "sasl.jaas.config=a=b", "--app-id", "mine",
         "--max-offsets-per-trigger", "7", "--trigger", "availableNow", "--starting-offsets", '{"in":{"0":3}}',

@@ -37,7 +37,7 @@ def test_a_listed_jar_with_another_hash_is_rejected(tmp_path: Path, table: Path,
         verify([jar(tmp_path, "org_listed-1.jar", b"another")], is_complete=is_complete, table=table)
 
 
-def test_an_unlisted_jar_is_the_users_own_or_rejected(tmp_path: Path, table: Path) -> None:
+def test_unlisted_jar_is_accepted_only_from_the_user(tmp_path: Path, table: Path) -> None:
     url = jar(tmp_path, "org_other-1.jar")
     verify([url], is_complete=False, table=table)
     with pytest.raises(WrongHashError, match="expects no such file"):

@@ -35,7 +35,7 @@ def test_an_existing_topic_stays_unchanged(admin: AdminClient, topics: Topics) -
     assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
 
 
-def test_a_missing_topic_is_waited_for_and_named(
+def test_missing_topic_is_awaited_and_reported(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = TopicSpec(topics.new_name("awaited"), 1, 1)

@@ -30,6 +30,6 @@ def test_invalid_address_is_a_usage_error(text: str) -> None:
         parse_bootstrap(text)
 
 
-def test_endpoints_print_in_their_input_form() -> None:
+def test_endpoints_are_printed_as_they_were_given() -> None:
     assert str(Endpoint("::1", 1)) == "[::1]:1"
     assert str(Endpoint("a", 1)) == "a:1"

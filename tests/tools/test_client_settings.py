@@ -70,7 +70,7 @@ def test_names_of_0_8_log_a_warning(
     assert capsys.readouterr().err.count("WARNING:") == 1
 
 
-def test_options_win_over_the_file(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("acks = 1\nlinger.ms = 5 \n")
     assert load_settings(str(path), ["acks=all"]) == {"acks": "all", "linger.ms": "5"}

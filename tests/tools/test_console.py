@@ -251,7 +251,7 @@ def test_consumer_without_brokers_reports_the_error(
         (("--topic", "t", "--bootstrap-server", "a"), "Invalid url in bootstrap.servers: 'a'"),
     ],
 )
-def test_usage_errors_of_the_producer(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_options_of_the_producer_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(console_producer.main, *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith(text)
@@ -287,7 +287,7 @@ def test_usage_errors_of_the_producer(run: RunTool, arguments: tuple[str, ...], 
         (("--topic", "t", "--nosuch"), "nosuch is not a recognized option"),
     ],
 )
-def test_usage_errors_of_the_consumer(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_options_of_the_consumer_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(console_consumer.main, "--bootstrap-server", "127.0.0.1:1", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert text in outcome.stderr.splitlines()[0]

@@ -360,7 +360,7 @@ class TestDeletion:
         broker = ScriptedBroker(answer)
         return broker
 
-    def test_groups(self, run: RunTool) -> None:
+    def test_groups_are_deleted(self, run: RunTool) -> None:
         with self.scripted({"a": 0, "b": 0}) as broker:
             bootstrap = f"127.0.0.1:{broker.port}"
             outcome = run(
@@ -368,7 +368,7 @@ class TestDeletion:
             )
         assert outcome == Outcome(0, "Deletion of requested consumer groups ('a', 'b') was successful.\n", "")
 
-    def test_groups_that_cannot_be_deleted(self, run: RunTool) -> None:
+    def test_groups_that_cannot_be_deleted_are_reported(self, run: RunTool) -> None:
         with self.scripted({"a": 0, "live": ErrorCode.NON_EMPTY_GROUP}) as broker:
             bootstrap = f"127.0.0.1:{broker.port}"
             outcome = run(
@@ -383,7 +383,7 @@ class TestDeletion:
             "",
         )
 
-    def test_offsets(self, run: RunTool) -> None:
+    def test_offsets_are_deleted(self, run: RunTool) -> None:
         with self.scripted({"cons-g": 0}) as broker:
             bootstrap = f"127.0.0.1:{broker.port}"
             outcome = run(
@@ -402,7 +402,7 @@ class TestDeletion:
             "wire                           1               Successful     \n"
         )
 
-    def test_offsets_of_a_partition_that_is_read(self, run: RunTool) -> None:
+    def test_offsets_of_a_consumed_partition_are_not_deleted(self, run: RunTool) -> None:
         with self.scripted({"cons-g": 0}, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) as broker:
             bootstrap = f"127.0.0.1:{broker.port}"
             outcome = run(
@@ -432,7 +432,7 @@ class TestDeletion:
             (ErrorCode.UNKNOWN_SERVER_ERROR, "Encounter some unknown error: UnknownServerException"),
         ],
     )
-    def test_offsets_of_other_groups(self, run: RunTool, code: ErrorCode, text: str) -> None:
+    def test_offsets_of_other_groups_are_kept(self, run: RunTool, code: ErrorCode, text: str) -> None:
         with self.scripted({"g": code}) as broker:
             bootstrap = f"127.0.0.1:{broker.port}"
             outcome = run(

@@ -13,7 +13,7 @@ from tools import dump_codec
         ("FetchResponse", ["# FetchResponse v1"]),
     ],
 )
-def test_it_prints_readers_and_writers(run: RunTool, name: str, headings: list[str]) -> None:
+def test_dump_prints_readers_and_writers(run: RunTool, name: str, headings: list[str]) -> None:
     outcome = run(dump_codec.main, name, "1")
     assert (outcome.status, outcome.stderr) == (0, "")
     assert [line for line in outcome.stdout.splitlines() if line.startswith("#")] == headings

@@ -87,7 +87,7 @@ def in_fixtures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_fixtures")
 @pytest.mark.parametrize(("name", "arguments"), CASES.items(), ids=CASES)
-def test_prints_what_kafka_prints(run: RunTool, name: str, arguments: Sequence[str]) -> None:
+def test_dump_equals_that_of_kafka(run: RunTool, name: str, arguments: Sequence[str]) -> None:
     outcome = run(dump_log.main, *arguments)
     assert outcome.stdout == (FIXTURES / "expected" / f"{name}.txt").read_text()
     assert outcome.status == 0

@@ -57,7 +57,7 @@ def test_lines_of_pip_name_packages(line: str, name: str | None) -> None:
     assert (match["name"] if match else None) == name
 
 
-def test_environment_is_ready_when_it_holds_its_lock_file(tmp_path: Path) -> None:
+def test_environment_is_ready_once_it_contains_its_lock_file(tmp_path: Path) -> None:
     lock = tmp_path / "requirements.lock"
     lock.write_text("tiny==1.0\n")
     assert not is_ready(tmp_path, lock.name)
@@ -83,7 +83,7 @@ def test_lock_files_pin_every_package_with_hashes_and_name_no_registry(name: str
     assert "://" not in text
 
 
-def test_locks_contain_each_other() -> None:
+def test_larger_lock_files_contain_the_smaller_ones() -> None:
     pins = {
         name: set(re.findall(r"^[A-Za-z0-9._-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
         for name in ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")

@@ -29,14 +29,14 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_its_launcher_runs_the_same_module(name: str) -> None:
+def test_launcher_runs_the_same_module_as_the_console_script(name: str) -> None:
     package, _, module = module_of(name).rpartition(".")
     assert package == "tools"
     assert f'run_tool {module} "$@"' in (ROOT / "bin" / name).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_it_prints_its_version_and_its_help(run: RunTool, name: str) -> None:
+def test_tool_prints_its_version_and_its_help(run: RunTool, name: str) -> None:
     main = import_module(module_of(name)).main
     version = run(main, "--version")
     assert version.status == 0

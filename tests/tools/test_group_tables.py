@@ -3,7 +3,7 @@
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, OFFSETS, STATES, listed_columns, member_columns, table
 
 
-def test_table_of_offsets() -> None:
+def test_offsets_are_printed_as_by_kafka() -> None:
     member = "inst-9-f744d725-63fd-461e-a657-16c97ca42495"
     rows = [("live-group", "events", "0", "2175", "2175", "0", member, "/127.0.0.1", "live-s")]
     assert table(OFFSETS, rows) == [
@@ -18,7 +18,7 @@ def test_table_of_offsets() -> None:
     ]
 
 
-def test_table_of_offsets_without_members() -> None:
+def test_offsets_without_members_are_printed_as_by_kafka() -> None:
     assert table(OFFSETS, [("app-group", "events", "0", "2175", "2175", "0", "-", "-", "-")]) == [
         (
             "GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             "
@@ -31,7 +31,7 @@ def test_table_of_offsets_without_members() -> None:
     ]
 
 
-def test_table_of_members() -> None:
+def test_members_are_printed_as_by_kafka() -> None:
     columns = member_columns(with_instance_id=True, with_assignment=True)
     member = "live-1-737b0aaa-d972-48f8-adff-9aa212c939c6"
     assert table(columns, [("live-group", member, "", "/127.0.0.1", "live-1", "1", "(2)")]) == [
@@ -46,12 +46,12 @@ def test_table_of_members() -> None:
     ]
 
 
-def test_table_without_members() -> None:
+def test_missing_members_are_printed_as_by_kafka() -> None:
     columns = member_columns(with_instance_id=False, with_assignment=False)
     assert table(columns, []) == ["GROUP           CONSUMER-ID     HOST            CLIENT-ID       #PARTITIONS     "]
 
 
-def test_table_of_states() -> None:
+def test_states_are_printed_as_by_kafka() -> None:
     rows = [("live-group", "127.0.0.1:13192  (1)", "range", "Stable", "3")]
     assert table(STATES, rows) == [
         "GROUP                     COORDINATOR (ID)          ASSIGNMENT-STRATEGY  STATE           #MEMBERS",
@@ -59,7 +59,7 @@ def test_table_of_states() -> None:
     ]
 
 
-def test_table_of_listed_groups() -> None:
+def test_listed_groups_are_printed_as_by_kafka() -> None:
     assert table(listed_columns(["live-group"], ["STATE"]), [("live-group", "Stable")]) == [
         "GROUP                     STATE               ",
         "live-group                Stable              ",
@@ -70,7 +70,7 @@ def test_table_of_listed_groups() -> None:
     )
 
 
-def test_tables_of_resets_and_deletions() -> None:
+def test_resets_and_deletions_are_printed_as_by_kafka() -> None:
     assert table(NEW_OFFSETS, [("cons-g", "wire", "0", "3")])[1] == (
         "cons-g                         wire                           0          3              "
     )

@@ -61,7 +61,7 @@ def test_map_grows_with_its_entries() -> None:
     assert hash_map_order(names) == hash_map_order(names, capacity=64)
 
 
-def test_exception_name() -> None:
+def test_exception_name_is_that_of_java() -> None:
     name = "org.apache.kafka.common.errors.KafkaStorageException"
     assert exception_name(ErrorCode.KAFKA_STORAGE_ERROR) == name
 
@@ -69,17 +69,17 @@ def test_exception_name() -> None:
 @pytest.mark.parametrize(
     ("text", "code"), [("", 0), ("a", 97), ("Hello", 69609650), ("\U0001f600", 31 * 0xD83D + 0xDE00)]
 )
-def test_string_hash_is_javas(text: str, code: int) -> None:
+def test_string_hash_equals_that_of_java(text: str, code: int) -> None:
     assert string_hash(text) == code
 
 
-def test_partitions_in_a_map() -> None:
+def test_partitions_in_a_map_have_the_order_of_java() -> None:
     """The order of Kafka's kafka-log-dirs."""
     partitions = [("assigned", 0), ("assigned", 2), ("assigned", 3)]
     assert hash_map_order(partitions, hash_code=topic_partition_hash) == list(reversed(partitions))
 
 
-def test_partitions_in_a_set() -> None:
+def test_partitions_in_a_set_have_the_order_of_java() -> None:
     """The order of sets in the output of Kafka's dump tool; the fixtures of that tool contain more."""
     one_topic = [("topic-0", index) for index in range(12)]
     ordered = hash_set_order([one_topic], hash_code=topic_partition_hash)
@@ -108,5 +108,5 @@ SPREAD = {
         ('\\u001f " / \x7f é \u2028', '"\\\\u001f \\" / \x7f é \u2028"'),
     ],
 )
-def test_json_text(value: object, text: str) -> None:
+def test_json_is_printed_as_by_java(value: object, text: str) -> None:
     assert json_text(value) == text

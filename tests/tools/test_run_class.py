@@ -28,7 +28,7 @@ from tools import run_class
         "org.apache.kafka.tools.TransactionsCommand",
     ],
 )
-def test_tools_run_by_java_name(run: RunTool, name: str) -> None:
+def test_tools_run_by_their_java_class_name(run: RunTool, name: str) -> None:
     outcome = run(run_class.main, name, "--version")
     assert outcome.status == 0
     assert outcome.stdout.splitlines()[0] == "3.9.1 (Commit:f745dfdcee2b9851)"
@@ -48,5 +48,5 @@ def test_missing_class_is_reported(run: RunTool) -> None:
 
 
 @pytest.mark.parametrize("module", run_class.TOOLS.values())
-def test_modules_exist(module: str) -> None:
+def test_every_class_name_has_a_module(module: str) -> None:
     assert callable(import_module(module).main)

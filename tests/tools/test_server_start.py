@@ -26,7 +26,7 @@ def test_missing_arguments_print_the_usage(run: RunTool, arguments: tuple[str, .
     )
 
 
-def test_version_is_kafkas_line_and_then_milenas(run: RunTool) -> None:
+def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) -> None:
     expected = f"3.9.1 (Commit:f745dfdcee2b9851)\nMilena {__version__}\n"
     assert run(server_start.main, "--version") == Outcome(0, expected, "")
 

@@ -163,5 +163,5 @@ def test_no_topics_print_no_lines() -> None:
     assert describe() == []
 
 
-def test_there_are_four_filters() -> None:
+def test_descriptions_have_four_filters() -> None:
     assert len(PARTITION_FILTERS) == 4

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tools.topic_ids import parse_topic_id, topic_id_text
 
 
-def test_text_form_is_kafkas() -> None:
+def test_text_form_equals_that_of_kafka() -> None:
     assert topic_id_text(UUID("a5211eb4-d764-49b9-a1aa-1b8d2b7b2c23")) == "pSEetNdkSbmhqhuNK3ssIw"
 
 

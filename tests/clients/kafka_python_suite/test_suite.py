@@ -85,7 +85,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_suite_passes(suite: Path, serving: BrokerProcess, tmp_path: Path, version: str) -> None:
+def test_kafka_python_suite_passes(suite: Path, serving: BrokerProcess, tmp_path: Path, version: str) -> None:
     report = tmp_path / "report.xml"
     environment = {
         **os.environ,
