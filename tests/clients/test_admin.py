@@ -244,7 +244,7 @@ def test_unneeded_elections_return_kafkas_code(admin: AdminClient, created: str)
     assert admin.elect_leaders(ElectionType.UNCLEAN).result(DEADLINE_S) == {}
 
 
-def test_reassignments_are_started_and_listed(python_admin: KafkaAdminClient, created: str) -> None:
+def test_reassignments_on_a_single_broker_return_kafkas_codes(python_admin: KafkaAdminClient, created: str) -> None:
     partition = kafka.TopicPartition(created, 0)
     assert python_admin.alter_partition_reassignments({partition: [0]}) == {partition: None}
     assert python_admin.alter_partition_reassignments({partition: None}) == {partition: NoReassignmentInProgressError}

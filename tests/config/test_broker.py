@@ -122,7 +122,7 @@ def test_listener_settings_are_checked_as_well() -> None:
         ("nothing", None),
     ],
 )
-def test_base_row_accepts_its_values(key: str, name: str | None) -> None:
+def test_base_row_finds_the_setting_behind_a_key(key: str, name: str | None) -> None:
     row = base_row(key)
     assert (row.name if row else None) == name
 

@@ -42,7 +42,7 @@ LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and
         (Check(lambda value: None if value == 1 else "one"), 2, "one"),
     ],
 )
-def test_invalid_value_is_rejected_with_its_problem(validator: Validator, value: object, problem: str | None) -> None:
+def test_validator_returns_the_problem_of_a_value(validator: Validator, value: object, problem: str | None) -> None:
     assert validator.problem(value) == problem
 
 

@@ -141,7 +141,7 @@ def test_broker_serves_in_constant_memory_after_mutated_requests(broker: BrokerP
     assert "failed unexpectedly" not in broker.log.read_text(), "a request met a bug of ours; its log says which"
 
 
-def test_mutated_requests_after_valid_ones_close_only_their_connection(broker: BrokerProcess) -> None:
+def test_broker_survives_mutated_requests_after_valid_ones(broker: BrokerProcess) -> None:
     """What a connection has remembered of good requests meets bad ones that look like them."""
     rng = random.Random(SEED)
     create = CreateTopicsRequest(

@@ -136,7 +136,7 @@ KINDS = [LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_controller_that_was_replaced_changes_nothing(door: Door, kind: type[ControlRequest]) -> None:
+async def test_request_of_a_replaced_controller_changes_nothing(door: Door, kind: type[ControlRequest]) -> None:
     assert await door.send(kind, 4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert await door.send(kind, 5) == ErrorCode.NONE
 
@@ -172,6 +172,6 @@ async def test_a_request_for_an_earlier_start_fences_no_controller(door: Door) -
     assert await door.send(UpdateMetadataRequest, 5) == ErrorCode.NONE
 
 
-async def test_before_the_broker_is_registered_no_broker_epoch_is_stale(door: Door) -> None:
+async def test_broker_epochs_are_not_checked_before_registration(door: Door) -> None:
     door.own_epoch = -1
     assert await door.send(UpdateMetadataRequest, 5, 0) == ErrorCode.NONE

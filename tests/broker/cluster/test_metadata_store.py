@@ -78,7 +78,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-async def test_a_mount_that_failed_is_not_taken_for_an_empty_directory(
+async def test_failed_mount_does_not_count_as_an_empty_directory(
     mounts: Mounts, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = mounts.folder / name
@@ -108,9 +108,7 @@ async def test_a_mount_that_failed_is_not_taken_for_an_empty_directory(
     assert errors(caplog) == []
 
 
-async def test_an_empty_directory_is_refused_even_if_nothing_was_in_it(
-    mounts: Mounts, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_known_directory_that_is_empty_is_rejected(mounts: Mounts, caplog: pytest.LogCaptureFixture) -> None:
     """What is written below the mount would be hidden when it is back."""
     async with mounts.running():
         pass
@@ -122,9 +120,7 @@ async def test_an_empty_directory_is_refused_even_if_nothing_was_in_it(
     assert "0 partitions" in next(line for line in errors(caplog) if str(mounts.b) in line)
 
 
-async def test_a_new_directory_is_used_without_being_asked_for(
-    mounts: Mounts, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_new_directory_is_used_without_confirmation(mounts: Mounts, caplog: pytest.LogCaptureFixture) -> None:
     async with mounts.running(mounts.a) as broker:
         await broker.create_topic("first")
     async with mounts.running(mounts.b, mounts.a) as broker:
@@ -135,7 +131,7 @@ async def test_a_new_directory_is_used_without_being_asked_for(
     assert (mounts.b / METADATA_FILE).exists()
 
 
-async def test_a_directory_that_was_taken_out_of_the_settings_may_come_back_empty(
+async def test_directory_removed_from_the_settings_may_return_empty(
     mounts: Mounts, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with mounts.running():
@@ -148,7 +144,7 @@ async def test_a_directory_that_was_taken_out_of_the_settings_may_come_back_empt
     assert errors(caplog) == []
 
 
-async def test_an_empty_directory_is_accepted_when_the_operator_says_so(
+async def test_empty_directory_is_accepted_if_the_operator_confirms_it(
     mounts: Mounts, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with mounts.running() as broker:
@@ -168,7 +164,7 @@ async def test_an_empty_directory_is_accepted_when_the_operator_says_so(
     assert errors(caplog) == []
 
 
-async def test_the_directory_that_another_was_begun_in_the_place_of_is_refused(
+async def test_directory_replaced_by_an_empty_one_is_rejected_when_it_returns(
     mounts: Mounts, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The records that were acknowledged in the meantime are below the mount."""
@@ -196,7 +192,7 @@ async def test_the_directory_that_another_was_begun_in_the_place_of_is_refused(
     assert errors(caplog) == []
 
 
-async def test_no_new_cluster_begins_while_a_directory_that_may_hold_the_old_one_cannot_be_used(
+async def test_no_cluster_is_created_while_a_directory_is_unusable(
     mounts: Mounts,
 ) -> None:
     async with mounts.running(mounts.a):
@@ -210,7 +206,7 @@ async def test_no_new_cluster_begins_while_a_directory_that_may_hold_the_old_one
     assert [path.name for path in mounts.b.iterdir()] == [".lock"]
 
 
-async def test_a_copy_of_another_cluster_stops_the_start(mounts: Mounts) -> None:
+async def test_metadata_of_another_cluster_stops_the_start(mounts: Mounts) -> None:
     async with mounts.running(mounts.a) as broker:
         cluster_a = broker.services.metadata_cache.cluster_id
     async with mounts.running(mounts.b) as broker:
@@ -223,7 +219,7 @@ async def test_a_copy_of_another_cluster_stops_the_start(mounts: Mounts) -> None
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-async def test_a_disk_that_fails_under_the_metadata_takes_its_log_directory_along(
+async def test_failed_metadata_write_takes_its_log_directory_offline(
     mounts: Mounts, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = mounts.folder / name
@@ -253,9 +249,7 @@ async def test_a_disk_that_fails_under_the_metadata_takes_its_log_directory_alon
             assert await produced(broker, topic) is ErrorCode.NONE
 
 
-async def test_the_broker_ends_when_no_copy_can_be_written_any_more(
-    mounts: Mounts, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_broker_stops_when_no_metadata_copy_is_writable(mounts: Mounts, caplog: pytest.LogCaptureFixture) -> None:
     """Also when a log directory still lives: a broker without its metadata would be half alive."""
     config = BrokerConfig.from_properties(
         {"broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", **mounts.settings()}

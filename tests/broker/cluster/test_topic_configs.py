@@ -18,7 +18,7 @@ async def _read(topic: str) -> Mapping[str, str]:
     return STORED[topic]
 
 
-async def test_an_override_that_cannot_be_used_is_left_out() -> None:
+async def test_invalid_override_is_ignored() -> None:
     configs = TopicConfigs(BrokerConfig.from_properties({"log.segment.bytes": "1000"}), _read)
     await configs.load_all(STORED)
     assert configs.overrides("t") == {"retention.ms": "5", "cleanup.policy": "compact"}
@@ -46,7 +46,7 @@ async def test_overrides_without_effect_are_named_when_they_are_set(caplog: pyte
     assert len(caplog.records) == 1
 
 
-async def test_a_start_with_many_overrides_without_effect_stays_readable(caplog: pytest.LogCaptureFixture) -> None:
+async def test_start_with_many_overrides_without_effect_logs_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def read(topic: str) -> Mapping[str, str]:
         return {"local.retention.ms": "1"}
 
@@ -56,7 +56,7 @@ async def test_a_start_with_many_overrides_without_effect_stays_readable(caplog:
     assert caplog.records[-1].message == "7 more overrides of topics have no effect"
 
 
-async def test_changed_defaults_show_where_nothing_overrides_them() -> None:
+async def test_changed_defaults_apply_to_topics_without_an_override() -> None:
     config = BrokerConfig.from_properties({})
     configs = TopicConfigs(config, _read)
     await configs.load_all(STORED)
@@ -67,7 +67,7 @@ async def test_changed_defaults_show_where_nothing_overrides_them() -> None:
     assert configs.effective("t").retention_ms == 5
 
 
-async def test_overrides_are_read_once_unless_asked_again() -> None:
+async def test_overrides_are_cached_until_they_are_reloaded() -> None:
     asked = []
 
     async def read(topic: str) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.message.startswith("internal topic")]
 
 
-async def test_the_report_says_why_and_what_to_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_report_contains_the_cause_and_the_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker(tmp_path, UNMET) as broker:
         assert await find_coordinator(broker) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await find_coordinator(broker, key_type=1) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -55,7 +55,7 @@ async def test_reports_are_a_minute_apart(tmp_path: Path, caplog: pytest.LogCapt
     assert "cannot be created (5 more attempts failed since the last report): " in reports(caplog)[1]
 
 
-async def test_a_topic_that_is_created_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_created_topic_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker(tmp_path) as broker:
         assert await find_coordinator(broker) is ErrorCode.NONE
     assert reports(caplog) == []

@@ -15,7 +15,7 @@ from tests.broker.groups.fakes import FakeLog
 BATCH = build_batch([RecordData(0, b"k", b"v")])
 
 
-async def test_an_append_that_ends_in_the_step_is_reported_before_the_call_returns() -> None:
+async def test_synchronous_append_is_reported_before_the_call_returns() -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
     append_now(log, 0, BATCH, 1_000, outcomes.append)
     assert outcomes == [ErrorCode.NONE]
@@ -80,7 +80,7 @@ async def values_of(log: FakeLog, buffer_size: int = 1 << 20) -> list[bytes | No
 
 
 @pytest.mark.parametrize("buffer_size", [1, 200, 1 << 20])
-async def test_every_record_is_read_whatever_the_buffer(buffer_size: int) -> None:
+async def test_every_record_is_read_with_any_buffer_size(buffer_size: int) -> None:
     log = FakeLog()
     numbers = [b"%d" % number for number in range(1_200)]
     for start in range(0, len(numbers), 400):

@@ -61,7 +61,7 @@ async def test_the_next_block_is_requested_when_a_tenth_is_left() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-async def test_without_a_block_clients_have_to_retry(code: ErrorCode) -> None:
+async def test_request_without_a_block_returns_a_retriable_error(code: ErrorCode) -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     blocks.error = KafkaError(code)

@@ -98,7 +98,7 @@ def failure_of(here: Surroundings, group_id: str = "g") -> ErrorCode:
 # Joining and syncing
 
 
-async def test_members_wait_for_each_other(here: Surroundings) -> None:
+async def test_join_completes_when_all_members_have_joined(here: Surroundings) -> None:
     first = join(here, "a")
     assert isinstance(first, JoinResult)
     assert first.generation_id == 1
@@ -256,7 +256,7 @@ async def test_many_heartbeats_arm_one_timer(here: Surroundings) -> None:
     assert len(here.timer._ticks) <= 2
 
 
-async def test_the_initial_delay() -> None:
+async def test_first_join_completes_after_the_initial_rebalance_delay() -> None:
     here = Surroundings()
     await here.lead()
     first = join(here, "a")
@@ -270,7 +270,7 @@ async def test_the_initial_delay() -> None:
 # Offsets
 
 
-async def test_a_commit_is_shown_when_it_is_in_the_log(here: Surroundings) -> None:
+async def test_commit_is_readable_once_it_is_in_the_log(here: Surroundings) -> None:
     here.log.holds = True
     result = commit(here, {T0: at(5, "m")})
     assert isinstance(result, asyncio.Future)
@@ -366,7 +366,7 @@ async def test_only_the_partition_with_long_metadata_is_rejected(here: Surroundi
     assert len(here.log.batch_sequences()) == 1
 
 
-async def test_only_members_commit_while_there_are_any(here: Surroundings) -> None:
+async def test_only_members_may_commit_in_a_nonempty_group(here: Surroundings) -> None:
     await stable(here, "a")
     assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.UNKNOWN_MEMBER_ID)
     assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitResult(ErrorCode.NONE)
@@ -374,7 +374,7 @@ async def test_only_members_commit_while_there_are_any(here: Surroundings) -> No
     assert committed(here) == {T0: 1}
 
 
-async def test_offsets_of_a_transaction(here: Surroundings) -> None:
+async def test_offsets_of_a_transaction_are_pending_until_it_ends(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     for producer_id in (7, 8):
         result = commit(here, {T0: at(producer_id)}, producer=CommittingProducer(producer_id, 0))
@@ -396,7 +396,7 @@ async def test_offsets_of_a_transaction(here: Surroundings) -> None:
     assert not here.coordinator.offsets.of("g").is_unstable(T0)
 
 
-async def test_reading_costs_the_same_for_any_number_of_commits(here: Surroundings) -> None:
+async def test_cost_of_reading_does_not_grow_with_the_commits(here: Surroundings) -> None:
     class CountedPartition(tuple[str, int]):
         __slots__ = ()
         hash_count = 0
@@ -451,7 +451,7 @@ async def test_many_expired_offsets_are_removed_in_slices(here: Surroundings) ->
     assert committed(here) == {("t2", 399): 1000}
 
 
-async def test_a_group_of_offsets_alone_has_no_record_to_remove(here: Surroundings) -> None:
+async def test_group_with_only_offsets_gets_no_tombstone(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
     assert here.coordinator.removal.delete_group("g") is ErrorCode.NONE
     assert [record.key for record in here.log.records() if record.value is None] == [offset_key("g", "t", 0)]
@@ -577,7 +577,7 @@ async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
     assert committed(here) == {("t", 1000): 1}
 
 
-async def test_offsets_in_deleted_topics_go_in_slices_except_newer_ones(here: Surroundings) -> None:
+async def test_offsets_in_deleted_topics_are_removed_in_slices_except_newer_ones(here: Surroundings) -> None:
     commit(here, {("t", index): at(index) for index in range(1200)})
     here.coordinator.offsets.commit("other", Committer(), {T0: at(1)})
     here.coordinator.removal.topics_deleted({"t"})
@@ -606,7 +606,7 @@ async def test_many_tombstones_are_appended_in_several_batches(
 
 
 @pytest.mark.parametrize("compression", Compression)
-async def test_everything_survives_a_restart(compression: Compression) -> None:
+async def test_groups_and_offsets_survive_a_restart(compression: Compression) -> None:
     settings = CoordinatorSettings(group=NO_DELAY.group, compression=compression)
     here = Surroundings(settings)
     await here.lead()
@@ -629,7 +629,7 @@ async def test_everything_survives_a_restart(compression: Compression) -> None:
     assert len(here.coordinator.partitions.load_times_ms) == 1
 
 
-async def test_a_commit_after_a_restart_wins_over_what_was_loaded(here: Surroundings) -> None:
+async def test_commit_during_loading_overrides_the_loaded_offset(here: Surroundings) -> None:
     for number in range(50):
         commit(here, {T0: at(number)})
     await here.restart()
@@ -646,7 +646,7 @@ async def test_open_transactions_survive_a_restart(here: Surroundings) -> None:
     assert committed(here) == {T0: 7}
 
 
-async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Surroundings) -> None:
+async def test_transaction_that_ends_during_loading_is_applied(here: Surroundings) -> None:
     commit(here, {T0: at(7)}, producer=CommittingProducer(7, 0))
     here.coordinator = here.new_coordinator()
     here.coordinator.partitions.become_leader(0, 1)
@@ -655,7 +655,7 @@ async def test_a_transaction_that_ends_while_its_group_is_being_loaded(here: Sur
     assert committed(here) == {T0: 7}
 
 
-async def test_responses_while_loading(here: Surroundings) -> None:
+async def test_requests_during_loading_get_the_codes_of_kafka(here: Surroundings) -> None:
     await stable(here, "a")
     here.coordinator = here.new_coordinator()
     here.coordinator.partitions.become_leader(0, 1)
@@ -679,7 +679,7 @@ async def test_responses_while_loading(here: Surroundings) -> None:
     assert state(here) is GroupState.STABLE
 
 
-async def test_a_group_of_another_coordinator() -> None:
+async def test_request_for_a_group_of_another_coordinator_fails_with_not_coordinator() -> None:
     here = Surroundings(NO_DELAY, partition_count=50)
     await here.lead(1)
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
@@ -758,7 +758,7 @@ async def test_a_log_that_cannot_be_read_is_not_served(
     ("key", "value"),
     [(offset_key("g", "t", 0), b"\x00\x03short"), (group_key("g"), b"\x00c"), (b"\x00\x01", b"")],
 )
-async def test_a_corrupt_record_fails_its_partition_alone(key: bytes, value: bytes) -> None:
+async def test_corrupt_record_fails_only_its_partition(key: bytes, value: bytes) -> None:
     here = Surroundings(NO_DELAY, partition_count=2)
     here.log.write(0, build_batch([RecordData(0, key, value)]))
     await here.lead()
@@ -901,7 +901,7 @@ async def test_a_topic_that_cannot_be_created_is_coordinator_not_available() -> 
 # Metrics and settings
 
 
-async def test_counts(here: Surroundings) -> None:
+async def test_groups_and_offsets_are_counted_by_state(here: Surroundings) -> None:
     await stable(here, "a")
     here.coordinator.offsets.commit("other", Committer(), {T0: at(1), T1: at(2)})
     counts = here.coordinator.inspection.count_by_state()

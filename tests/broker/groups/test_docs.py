@@ -60,7 +60,7 @@ def meaning_of_states() -> dict[GroupState, str]:
     return {GroupState(value): " ".join(text.split()) for value, text in found}
 
 
-def test_groups_md_is_current() -> None:
+def test_documented_tables_of_groups_are_current() -> None:
     path = DOCS / "groups.md"
     text = path.read_text()
     expected = text
@@ -87,7 +87,7 @@ def test_every_table_of_the_machine_is_in_the_docs() -> None:
     assert len(meaning_of_states()) == len(GroupState)
 
 
-def test_the_example_of_the_format_is_what_is_written() -> None:
+def test_documented_example_equals_the_written_records() -> None:
     text = (DOCS / "formats" / "consumer-offsets.md").read_text()
     (example,) = re.findall(r"```\n(key .+?)```", text, re.DOTALL)
     digits = re.findall(r"(?:^| )((?:[0-9a-f]{2} )*[0-9a-f]{2})(?= {2,}|$)", example, re.MULTILINE)

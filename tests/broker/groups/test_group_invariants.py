@@ -214,7 +214,7 @@ def sum_of_protocols(group: Group) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_history(seed: int) -> None:
+def test_invariants_hold_in_a_random_history(seed: int) -> None:
     history = History(seed)
     for _ in range(STEPS):
         history.step()
@@ -224,7 +224,7 @@ def test_history(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_any_stored_generation_can_be_loaded_and_lives_on(seed: int) -> None:
+def test_any_stored_generation_can_be_loaded_and_continued(seed: int) -> None:
     history = History(seed)
     while not history.stored or not history.stored[-1].value.members:
         history.step()

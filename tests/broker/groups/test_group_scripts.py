@@ -13,7 +13,7 @@ SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_script(path: Path) -> None:
+def test_scripted_requests_get_the_recorded_responses(path: Path) -> None:
     expected = path.read_text()
     actual = Script().run(expected)
     if os.environ.get("MILENA_REGENERATE"):

@@ -138,7 +138,7 @@ EXPECTED: dict[str, tuple[tuple[object, GroupState], ...]] = {
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_request_in_state(request_name: str, state: GroupState) -> None:
+def test_request_in_each_state_returns_the_code_of_kafka(request_name: str, state: GroupState) -> None:
     harness = group_in(state)
     result = code(REQUESTS[request_name](harness))
     assert (result, harness.group.state) == EXPECTED[request_name][STATES.index(state)]
@@ -159,7 +159,7 @@ def test_every_request_is_expected_in_every_state() -> None:
         if name.startswith(("ON_", "AFTER_"))
     ],
 )
-def test_tables_know_every_state(table: dict[GroupState, object]) -> None:
+def test_tables_cover_every_state(table: dict[GroupState, object]) -> None:
     assert set(table) == set(GroupState)
 
 

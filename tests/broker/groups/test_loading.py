@@ -111,7 +111,7 @@ def marker(base_offset: int, control_type: ControlType, producer_id: int) -> byt
         ([marker(0, ControlType.COMMIT, 7)], None, False),
     ],
 )
-def test_commits_and_transactions(log: list[bytes], expected: int | None, is_unstable: bool) -> None:
+def test_loaded_offset_is_the_last_committed_one(log: list[bytes], expected: int | None, is_unstable: bool) -> None:
     replayed = replay(*log)
     assert shown(replayed).get(("g", "t", 0), (None, ""))[0] == expected
     if is_unstable:
@@ -119,7 +119,7 @@ def test_commits_and_transactions(log: list[bytes], expected: int | None, is_uns
     assert replayed.group_ids() == (["g"] if expected is not None or is_unstable else [])
 
 
-def test_records_of_newer_kinds_are_skipped() -> None:
+def test_records_of_newer_types_are_skipped() -> None:
     newer = build_batch([RecordData(0, b"\0\x03anything", b"else")])
     assert replay(newer, commit(1, offset(4))).group_ids() == ["g"]
 

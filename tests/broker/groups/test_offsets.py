@@ -25,7 +25,7 @@ def shown(offsets: GroupOffsets) -> dict[TopicPartition, int]:
     return {partition: committed.value.offset for partition, committed in offsets.committed.items()}
 
 
-def test_a_commit_is_shown_once_it_is_in_the_log() -> None:
+def test_commit_is_readable_once_it_is_in_the_log() -> None:
     offsets = GroupOffsets()
     offsets.begin(1, {T0: at(5)})
     assert offsets.get(T0) is None
@@ -43,7 +43,7 @@ def test_a_failed_commit_keeps_the_previous_offset() -> None:
     assert shown(offsets) == {T0: 5}
 
 
-def test_the_order_of_the_log_decides_not_that_of_the_results() -> None:
+def test_last_commit_in_the_log_applies_in_any_order_of_results() -> None:
     offsets = GroupOffsets()
     offsets.begin(1, {T0: at(5), T1: at(50)})
     offsets.begin(2, {T0: at(6)})
@@ -67,7 +67,7 @@ def test_offsets_of_a_transaction_wait_for_its_end() -> None:
     assert list(offsets.open_transactions()) == []
 
 
-def test_a_plain_commit_after_that_of_a_transaction_wins_over_it() -> None:
+def test_later_plain_commit_overrides_that_of_a_transaction() -> None:
     offsets = GroupOffsets()
     offsets.begin_in_transaction(7, 1, {T0: at(5)})
     offsets.begin(2, {T0: at(100)})
@@ -119,7 +119,7 @@ def test_a_removed_offset_does_not_return() -> None:
     assert list(offsets.open_transactions()) == []
 
 
-def test_partitions_with_committed_and_unfinished_offsets() -> None:
+def test_partitions_include_committed_and_pending_offsets() -> None:
     offsets = GroupOffsets()
     assert offsets.is_empty
     offsets.load(0, T0, at(1))
@@ -151,7 +151,7 @@ NOW = 100_000
         (GroupState.COMPLETING_REBALANCE, "consumer", frozenset({"t"}), 0, None),
     ],
 )
-def test_expiry(
+def test_offsets_expire_by_the_state_and_subscription_of_their_group(
     state: GroupState,
     protocol_type: str | None,
     subscribed: frozenset[str] | None,
@@ -171,7 +171,7 @@ def test_expiry(
         assert {f"{topic}{index}" for topic, index in offsets.expired(rule, offsets.partitions())} == expired
 
 
-def test_nothing_expires_that_is_being_committed() -> None:
+def test_offset_with_a_pending_commit_does_not_expire() -> None:
     offsets = GroupOffsets()
     for partition in (T0, T1, U0):
         offsets.load(0, partition, at(1))
@@ -183,7 +183,7 @@ def test_nothing_expires_that_is_being_committed() -> None:
     assert offsets.expired(rule, []) == []
 
 
-def test_partitions_untouched_since_an_order() -> None:
+def test_untouched_since_returns_partitions_without_later_commits() -> None:
     offsets = GroupOffsets()
     for order, partition in enumerate((T0, T1, U0)):
         offsets.load(order, partition, at(1))
@@ -198,7 +198,7 @@ def test_partitions_untouched_since_an_order() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_cache_shows_what_replaying_the_log_would(seed: int) -> None:
+def test_cached_offsets_equal_those_of_a_replay(seed: int) -> None:
     """A dumb twin: the list of all appends that succeeded, replayed from the start."""
     chance = random.Random(seed)
     offsets = GroupOffsets()

@@ -26,7 +26,7 @@ from tests.broker.groups.golden import PARTITIONS
         ("\U0001f600", 0xD83D * 31 + 0xDE00),
     ],
 )
-def test_hash(key: str, hash_code: int) -> None:
+def test_hash_equals_that_of_java(key: str, hash_code: int) -> None:
     for count in (1, 2, 7, 50):
         assert partition_for(key, count) == (0 if hash_code == -(2**31) else abs(hash_code) % count)
 
@@ -51,7 +51,7 @@ def test_long_keys_are_not_cached() -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda partition: str(partition.number))
-def test_the_partition_of_each_group_is_kafkas(partition: GoldenPartition) -> None:
+def test_partition_of_each_group_equals_that_of_kafka(partition: GoldenPartition) -> None:
     number, _, records = partition
     for record in records:
         if "decodedKey" in record:

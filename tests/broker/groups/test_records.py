@@ -32,7 +32,7 @@ PLAIN = [record for record in RECORDS if not record["isControl"]]
 
 
 @pytest.mark.parametrize("record", PLAIN, ids=lambda record: f"{record['timestamp']}-{record['offset']}")
-def test_kafkas_records_read_as_its_dump_tool_says_and_write_back_byte_for_byte(record: dict[str, Any]) -> None:
+def test_records_of_kafka_are_read_as_dumped_and_written_back_unchanged(record: dict[str, Any]) -> None:
     key_bytes = bytes.fromhex(record["keyHex"])
     key, told = read_key(key_bytes), record["decodedKey"]["data"]
     if isinstance(key, OffsetCommitKey):
@@ -163,7 +163,7 @@ def test_an_offset_with_an_expiry_is_written_in_the_only_version_that_has_one() 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_written_by_hand_is_what_the_codec_writes(seed: int) -> None:
+def test_handwritten_encoder_equals_the_codec(seed: int) -> None:
     random_ = random.Random(seed)
     group, topic, metadata = ("".join(random_.choices("aé漢🙂", k=random_.randrange(40))) for _ in range(3))
     key = OffsetCommitKey(group=group, topic=topic, partition=random_.randrange(1 << 31))
@@ -232,5 +232,5 @@ def test_every_truncation_is_malformed(version: int) -> None:
         (struct.pack(">hi", 0, 1) + b"\0\x02\xff\xfe", None),
     ],
 )
-def test_topics_of_a_subscription(data: bytes, topics: set[str] | None) -> None:
+def test_topics_of_a_subscription_are_read(data: bytes, topics: set[str] | None) -> None:
     assert subscribed_topics(data) == topics

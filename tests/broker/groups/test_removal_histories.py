@@ -185,7 +185,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_the_log_has_what_is_shown(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readable_offsets_equal_those_in_the_log(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosted_groups, "SLICE_SIZE", 2)
     monkeypatch.setattr(removal, "SLICE_SIZE", 2)
     monkeypatch.setattr(removal, "INSPECTED_SLICE_SIZE", 3)

@@ -17,14 +17,14 @@ def cpu_pool() -> Iterator[CpuPool]:
     made.stop()
 
 
-async def test_results_and_errors_come_back(cpu_pool: CpuPool) -> None:
+async def test_results_and_errors_are_returned(cpu_pool: CpuPool) -> None:
     loop_thread = threading.get_ident()
     assert await cpu_pool.run(threading.get_ident) != loop_thread
     with pytest.raises(ZeroDivisionError):
         await cpu_pool.run(lambda: 1 // 0)
 
 
-async def test_the_bound_is_announced_once_and_its_end_once(cpu_pool: CpuPool) -> None:
+async def test_full_queue_and_its_end_are_reported_once(cpu_pool: CpuPool) -> None:
     said: list[str] = []
     cpu_pool.when_full(lambda: said.append("full"), lambda: said.append("room"))
     gate = threading.Event()

@@ -47,7 +47,7 @@ async def test_steps_that_wait_for_a_disk_run_in_a_thread_and_return_their_resul
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_stop_waits_for_what_runs(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stop_waits_for_running_jobs(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()
     ended = []
 

@@ -10,7 +10,7 @@ import pytest
 from broker.loop.promise import Promise
 
 
-def test_who_waits_is_called_within_the_call_that_sets_the_result() -> None:
+def test_callback_runs_within_set_result() -> None:
     promise: Promise[int] = Promise()
     seen: list[int] = []
     promise.add_done_callback(lambda done: seen.append(done.result()))
@@ -22,7 +22,7 @@ def test_who_waits_is_called_within_the_call_that_sets_the_result() -> None:
     assert (promise.result(), promise.exception(), seen) == (1, None, [1])
 
 
-def test_who_comes_late_is_called_at_once() -> None:
+def test_late_callback_runs_at_once() -> None:
     promise: Promise[int] = Promise()
     promise.set_exception(ValueError("late"))
     seen: list[Exception | None] = []
@@ -32,7 +32,7 @@ def test_who_comes_late_is_called_at_once() -> None:
         promise.result()
 
 
-def test_one_that_nobody_waits_for_tells_so_once_and_never_calls() -> None:
+def test_cancelled_promise_calls_on_cancel_once_and_no_callback() -> None:
     promise: Promise[int] = Promise()
     told: list[str] = []
     promise.on_cancel(lambda: told.append("cancelled"))
@@ -44,7 +44,7 @@ def test_one_that_nobody_waits_for_tells_so_once_and_never_calls() -> None:
     assert promise.cancelled()
 
 
-def test_one_that_is_done_cannot_be_cancelled() -> None:
+def test_completed_promise_cannot_be_cancelled() -> None:
     promise: Promise[int] = Promise()
     told: list[str] = []
     promise.on_cancel(lambda: told.append("cancelled"))
@@ -55,7 +55,7 @@ def test_one_that_is_done_cannot_be_cancelled() -> None:
     assert told == []
 
 
-async def test_a_task_may_await_one() -> None:
+async def test_task_can_await_a_promise() -> None:
     promise: Promise[int] = Promise()
 
     async def wait() -> int:
@@ -68,7 +68,7 @@ async def test_a_task_may_await_one() -> None:
     assert await promise == 3
 
 
-async def test_a_task_that_is_cancelled_waits_no_more() -> None:
+async def test_cancelled_task_cancels_its_wait() -> None:
     promise: Promise[int] = Promise()
 
     async def wait() -> int:
@@ -83,7 +83,7 @@ async def test_a_task_that_is_cancelled_waits_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["promise", "future"])
-async def test_one_follows_another(kind: str) -> None:
+async def test_promise_follows_another(kind: str) -> None:
     for outcome in (5, ValueError("no")):
         other: Promise[int] | asyncio.Future[int]
         other = Promise() if kind == "promise" else asyncio.get_running_loop().create_future()
@@ -102,7 +102,7 @@ async def test_one_follows_another(kind: str) -> None:
     assert left.cancelled()
 
 
-async def test_one_fails_when_what_it_follows_was_cancelled_by_others() -> None:
+async def test_promise_fails_if_the_followed_one_is_cancelled() -> None:
     other: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     promise: Promise[int] = Promise()
     called: list[Promise[int]] = []
@@ -136,7 +136,7 @@ def collector_is_off() -> Iterator[None]:
     gc.enable()
 
 
-def test_a_failure_that_was_handed_on_holds_no_frame(collector_is_off: None) -> None:
+def test_passed_on_failure_references_no_frame(collector_is_off: None) -> None:
     promise: Promise[int] = Promise()
     tracebacks = []
     promise.add_done_callback(lambda done: tracebacks.append(done.exception().__traceback__ is not None))
@@ -147,7 +147,7 @@ def test_a_failure_that_was_handed_on_holds_no_frame(collector_is_off: None) -> 
 
 
 @pytest.mark.parametrize("ask", [Promise.result, Promise.exception])
-def test_a_promise_that_failed_dies_with_its_last_reference(
+def test_failed_promise_is_freed_with_its_last_reference(
     collector_is_off: None, ask: Callable[[Promise[int]], object]
 ) -> None:
     promise: Promise[int] = Promise()
@@ -165,7 +165,7 @@ def test_a_promise_that_failed_dies_with_its_last_reference(
     assert request() is None
 
 
-async def test_a_task_that_awaited_a_failure_leaves_nothing(collector_is_off: None) -> None:
+async def test_task_that_awaited_a_failure_is_freed(collector_is_off: None) -> None:
     async def wait(promise: Promise[int]) -> str:
         try:
             return str(await promise)

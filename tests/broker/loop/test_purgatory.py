@@ -54,7 +54,7 @@ def test_an_event_completes_once_under_all_keys(purgatory: Purgatory) -> None:
     assert purgatory.delayed_count == 0
 
 
-def test_the_deadline_completes_what_nothing_else_did(purgatory: Purgatory, timer: Timer) -> None:
+def test_deadline_completes_a_parked_operation(purgatory: Purgatory, timer: Timer) -> None:
     early, late = Waiter(), Waiter()
     purgatory.try_complete_else_watch(early, ["a"], 10)
     purgatory.try_complete_else_watch(late, ["a"], 20)
@@ -67,9 +67,7 @@ def test_the_deadline_completes_what_nothing_else_did(purgatory: Purgatory, time
     assert late.completions == 1
 
 
-def test_an_operation_that_fails_does_not_keep_others_waiting(
-    purgatory: Purgatory, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_operation_does_not_delay_others(purgatory: Purgatory, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Waiter):
         __slots__ = ("tries",)
 
@@ -89,7 +87,7 @@ def test_an_operation_that_fails_does_not_keep_others_waiting(
 
 
 @pytest.mark.parametrize("cause", ["event", "force", "deadline"])
-def test_an_effect_that_fails_keeps_nobody_from_being_completed(
+def test_failed_effect_does_not_stop_other_completions(
     purgatory: Purgatory, timer: Timer, caplog: pytest.LogCaptureFixture, cause: str
 ) -> None:
     class Failing(Waiter):
@@ -131,7 +129,7 @@ def test_an_abandoned_operation_never_completes(purgatory: Purgatory, timer: Tim
     assert purgatory.delayed_count == 0
 
 
-def test_completing_may_park_another_under_the_same_key(purgatory: Purgatory) -> None:
+def test_completion_may_park_another_under_the_same_key(purgatory: Purgatory) -> None:
     second = Waiter()
     first = Waiter(effect=lambda: purgatory.try_complete_else_watch(second, ["a"], 10) and None)
     purgatory.try_complete_else_watch(first, ["a"], 10)
@@ -153,7 +151,7 @@ def test_completed_operations_are_swept_from_their_other_keys(purgatory: Purgato
     assert purgatory.watched_count == 0
 
 
-def test_what_thousands_wait_for_is_told_in_parts(timer: Timer) -> None:
+def test_event_for_thousands_of_operations_is_handled_in_parts(timer: Timer) -> None:
     postponed: list[Callable[[], None]] = []
     purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
     waiters = [Waiter() for _ in range(3 * TRIED_TOGETHER_MAX + 1)]

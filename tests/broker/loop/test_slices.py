@@ -45,7 +45,7 @@ async def test_a_slice_lasts_until_its_time_is_over() -> None:
     assert len(seen) == SLICE_MS
 
 
-async def test_all_works_together_get_one_slice_in_a_turn_of_the_loop() -> None:
+async def test_concurrent_works_share_one_slice_in_a_turn_of_the_loop() -> None:
     work = sliced_work(step_ms=SLICE_MS)
     seen: list[int] = []
     futures = [work.run(counting(10, seen)) for _ in range(5)]
@@ -56,7 +56,7 @@ async def test_all_works_together_get_one_slice_in_a_turn_of_the_loop() -> None:
     assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 5
 
 
-async def test_works_that_come_while_others_wait_share_one_slice_in_a_turn_of_the_loop() -> None:
+async def test_works_that_arrive_while_others_wait_share_one_slice_in_a_turn() -> None:
     clock = SteppingClock(1)
     work = SlicedWork(clock.monotonic_ms, steps_min=1)
     seen: list[int] = []
@@ -69,7 +69,7 @@ async def test_works_that_come_while_others_wait_share_one_slice_in_a_turn_of_th
     assert [await future for future in futures if isinstance(future, asyncio.Future)] == ["done"] * 101
 
 
-async def test_coroutines_that_keep_their_pace_share_one_slice_in_a_turn_of_the_loop() -> None:
+async def test_paced_coroutines_share_one_slice_in_a_turn_of_the_loop() -> None:
     work = SlicedWork(SteppingClock(1).monotonic_ms, steps_min=1)
     rounds = 0
 
@@ -89,7 +89,7 @@ async def test_coroutines_that_keep_their_pace_share_one_slice_in_a_turn_of_the_
     assert rounds == 20 * 30
 
 
-async def test_a_failure_in_a_later_slice_reaches_whoever_waits() -> None:
+async def test_failure_in_a_later_slice_reaches_the_waiter() -> None:
     def failing() -> Slices[None]:
         yield
         raise ZeroDivisionError
@@ -110,7 +110,7 @@ async def test_a_cancelled_future_ends_its_work() -> None:
     assert seen == [0]
 
 
-async def test_cancelled_work_does_not_hold_up_the_next() -> None:
+async def test_cancelled_work_does_not_delay_the_next() -> None:
     work = sliced_work(step_ms=SLICE_MS)
     cancelled, waiting = work.run(counting(1000, [])), work.run(counting(3, []))
     assert isinstance(cancelled, asyncio.Future)
@@ -119,17 +119,17 @@ async def test_cancelled_work_does_not_hold_up_the_next() -> None:
     assert await waiting == "done"
 
 
-async def test_each_returns_what_the_work_makes_of_every_item_in_order() -> None:
+async def test_each_returns_the_results_of_all_items_in_order() -> None:
     assert sliced_work(step_ms=0).run(each([1, 2, 3], lambda number: number * 2)) == [2, 4, 6]
 
 
-def test_work_of_few_steps_is_done_in_one_slice_however_long_they_take() -> None:
+def test_work_of_few_steps_runs_in_one_slice_of_any_duration() -> None:
     work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
     assert work.run(counting(STEPS_MIN - 1, [])) == "done"
 
 
 @pytest.mark.parametrize("way", ["finished", "settled"])
-async def test_what_a_cancelled_waiter_would_have_got_is_cancelled(way: str) -> None:
+async def test_cancelling_the_waiter_cancels_the_result(way: str) -> None:
     """Work may end with a promise of something that is parked, in the moment in which its client leaves."""
     sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
     promise: Promise[int] = Promise()

@@ -17,7 +17,7 @@ def at_once(pool: ThreadPool, count: int) -> list[Future[int]]:
     return [pool.submit(together.wait, WAIT_S) for _ in range(count)]
 
 
-def test_as_much_runs_at_a_time_as_the_pool_has_threads() -> None:
+def test_concurrent_work_is_limited_to_the_threads_of_the_pool() -> None:
     pool = ThreadPool(1, "test", ThreadPoolExecutor)
     gate = threading.Event()
     first, second = pool.submit(gate.wait, WAIT_S), pool.submit(threading.get_ident)

@@ -7,7 +7,7 @@ import pytest
 from broker.loop.timer import CANCELLED_MAX, Timer
 
 
-def test_runs_what_is_due_in_deadline_order() -> None:
+def test_due_callbacks_run_in_the_order_of_their_deadlines() -> None:
     timer, ran = Timer(), []
     for deadline in (30, 10, 20, 10):
         timer.schedule(deadline, lambda deadline=deadline: ran.append(deadline))
@@ -35,7 +35,7 @@ def test_a_callback_may_schedule_for_now() -> None:
     assert ran == ["again"]
 
 
-def test_a_callback_that_fails_keeps_nothing_else_from_running(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     timer, ran = Timer(), []
     timer.schedule(5, lambda: ran.append("before"))
     timer.schedule(5, lambda: ran.append(str(1 // 0)))
@@ -47,7 +47,7 @@ def test_a_callback_that_fails_keeps_nothing_else_from_running(caplog: pytest.Lo
     assert timer.entry_count == 0
 
 
-def test_the_driver_is_told_of_earlier_deadlines_only() -> None:
+def test_driver_is_notified_of_earlier_deadlines_only() -> None:
     told: list[int] = []
     timer = Timer(told.append)
     for deadline in (50, 70, 20, 20, 30):
@@ -55,7 +55,7 @@ def test_the_driver_is_told_of_earlier_deadlines_only() -> None:
     assert told == [50, 20]
 
 
-def test_far_deadlines_that_are_cancelled_do_not_pile_up() -> None:
+def test_cancelled_far_deadlines_do_not_accumulate() -> None:
     timer, ran = Timer(), []
     timer.schedule(50, lambda: ran.append("kept"))
     for number in range(20 * CANCELLED_MAX):
@@ -66,7 +66,7 @@ def test_far_deadlines_that_are_cancelled_do_not_pile_up() -> None:
     assert ran == ["kept"]
 
 
-def test_agrees_with_a_sorted_list() -> None:
+def test_timer_runs_callbacks_in_the_order_of_a_sorted_list() -> None:
     seed = 20240229
     rng = random.Random(seed)
     timer, ran = Timer(), []

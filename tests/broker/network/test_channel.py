@@ -3,7 +3,7 @@
 from broker.network.channel import Authentication, Channel, Hold
 
 
-def test_a_channel_is_free_when_no_reason_to_hold_is_left() -> None:
+def test_channel_is_released_with_its_last_hold() -> None:
     channel = Channel("127.0.0.1", 5, "A")
     channel.hold(Hold.THROTTLED)
     channel.hold(Hold.REQUEST_QUEUE)

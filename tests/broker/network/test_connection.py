@@ -127,7 +127,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
         return await reader.readexactly(size)
 
 
-async def test_pipelined_requests_are_answered_in_order_around_one_that_waits() -> None:
+async def test_pipelined_requests_get_responses_in_order_around_a_delayed_one() -> None:
     script = Script()
     async with listening(script) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -144,9 +144,7 @@ async def test_pipelined_requests_are_answered_in_order_around_one_that_waits() 
 
 @pytest.mark.parametrize("muting", [b"m1", b"M1"])
 @pytest.mark.parametrize("pipelined", [True, False])
-async def test_a_muted_connection_gets_its_response_at_once_and_is_served_again_later(
-    muting: bytes, pipelined: bool
-) -> None:
+async def test_muted_connection_gets_its_response_at_once_and_is_served_later(muting: bytes, pipelined: bool) -> None:
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -166,7 +164,7 @@ async def test_a_muted_connection_gets_its_response_at_once_and_is_served_again_
         other.close()
 
 
-async def test_a_muted_connection_may_close() -> None:
+async def test_muted_connection_can_close() -> None:
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -193,7 +191,7 @@ async def test_a_waiting_connection_keeps_others_served() -> None:
         writer.close()
 
 
-async def test_what_is_promised_leaves_within_the_call_that_keeps_it() -> None:
+async def test_promised_response_is_sent_within_the_call_that_completes_it() -> None:
     script = Script()
     async with listening(script) as (_, port):
         with socket.create_connection(("127.0.0.1", port), 10) as client:
@@ -204,7 +202,7 @@ async def test_what_is_promised_leaves_within_the_call_that_keeps_it() -> None:
             assert client.recv(100) == framed(b"kept"), "without a turn of the event loop"
 
 
-async def test_a_connection_that_comes_while_the_listener_closes_is_closed_as_well() -> None:
+async def test_connection_accepted_while_the_listener_closes_is_closed() -> None:
     for turns in range(6):
         async with listening(Script()) as (listener, port):
             with socket.create_connection(("127.0.0.1", port), 10) as client:
@@ -218,7 +216,7 @@ async def test_a_connection_that_comes_while_the_listener_closes_is_closed_as_we
                     assert client.recv(1) == b""
 
 
-async def test_promises_are_kept_in_the_order_of_their_requests() -> None:
+async def test_promised_responses_are_sent_in_the_order_of_their_requests() -> None:
     script = Script()
     async with listening(script) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -232,7 +230,7 @@ async def test_promises_are_kept_in_the_order_of_their_requests() -> None:
         writer.close()
 
 
-async def test_a_broken_promise_closes_its_connection_and_one_whose_client_left_is_cancelled() -> None:
+async def test_failed_promise_closes_its_connection_and_a_lost_client_cancels_its_promise() -> None:
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -249,7 +247,7 @@ async def test_a_broken_promise_closes_its_connection_and_one_whose_client_left_
         writer.close()
 
 
-async def test_a_connection_whose_answer_was_cancelled_by_others_is_closed() -> None:
+async def test_cancelled_response_closes_its_connection() -> None:
     script = Script()
     async with listening(script) as (listener, port):
         for request in (b"w", b"p"):
@@ -290,9 +288,7 @@ def descriptors_of(path: Path) -> int:
     return sum(link.removesuffix(" (deleted)") == str(path) for link in links)
 
 
-async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too(
-    tmp_path: Path, content: bytes
-) -> None:
+async def test_file_parts_arrive_in_order_at_slow_readers(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
@@ -317,7 +313,7 @@ async def test_parts_that_stay_in_their_file_arrive_in_order_at_slow_readers_too
         writer.close()
 
 
-async def test_parts_that_stay_in_their_file_need_no_descriptor_of_their_own(tmp_path: Path, content: bytes) -> None:
+async def test_file_parts_use_no_extra_descriptor(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
@@ -333,7 +329,7 @@ async def test_parts_that_stay_in_their_file_need_no_descriptor_of_their_own(tmp
             writer.close()
 
 
-async def test_a_descriptor_that_is_used_again_is_watched_again(tmp_path: Path, content: bytes) -> None:
+async def test_reused_descriptor_is_watched_again(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
@@ -352,7 +348,7 @@ async def test_a_descriptor_that_is_used_again_is_watched_again(tmp_path: Path, 
         assert len(descriptors) < 4
 
 
-async def test_a_bug_behind_an_answer_from_a_file_closes_its_own_connection_only(
+async def test_bug_in_a_file_response_closes_only_its_connection(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = Script()
@@ -378,7 +374,7 @@ async def test_a_bug_behind_an_answer_from_a_file_closes_its_own_connection_only
             writer.close()
 
 
-async def test_a_closed_listener_watches_nothing_more() -> None:
+async def test_closed_listener_watches_no_descriptor() -> None:
     sockets = WritableSockets(asyncio.get_running_loop())
     receiving, sending = socket.socketpair()
     with receiving, sending:
@@ -394,7 +390,7 @@ async def test_a_closed_listener_watches_nothing_more() -> None:
         assert not called
 
 
-async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, content: bytes) -> None:
+async def test_progress_of_a_slow_reader_of_a_file_is_counted(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
@@ -409,7 +405,7 @@ async def test_what_a_slow_reader_takes_of_a_file_is_seen(tmp_path: Path, conten
         writer.close()
 
 
-async def test_a_file_that_was_cut_is_not_passed_on_from_memory_either(
+async def test_truncated_file_closes_the_connection_also_without_sendfile(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Connection, "_may_write_directly", lambda *_: False)
@@ -428,7 +424,7 @@ async def test_a_file_that_was_cut_is_not_passed_on_from_memory_either(
     ("request_", "error"),
     [(b"f", OSError(errno.ENOSPC, "scripted")), (b"p", OSError(errno.ENOSPC, "scripted")), (b"p", RuntimeError("bug"))],
 )
-async def test_a_socket_that_cannot_be_watched_loses_its_connection_and_nobody_else_hears_of_it(
+async def test_failure_to_watch_a_socket_closes_only_its_connection(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, error: Exception, request_: bytes
 ) -> None:
     def fail(*_: object) -> None:
@@ -451,9 +447,7 @@ async def test_a_socket_that_cannot_be_watched_loses_its_connection_and_nobody_e
         writer.close()
 
 
-def test_a_reader_however_fast_gets_no_more_than_one_turn(
-    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fast_reader_gets_at_most_one_turn(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_response, "TURN_SIZE_MAX", 10_000)
     receiving, sending = socket.socketpair()
     with receiving, sending:
@@ -466,7 +460,7 @@ def test_a_reader_however_fast_gets_no_more_than_one_turn(
 
 
 @pytest.mark.parametrize(("configured", "is_raised"), [(50_000, True), (1 << 20, False), (-1, False)])
-def test_a_socket_holds_more_of_a_file_than_of_memory(
+def test_socket_buffers_more_of_a_file_than_of_memory(
     tmp_path: Path, content: bytes, configured: int, is_raised: bool
 ) -> None:
     receiving, sending = socket.socketpair()
@@ -484,7 +478,7 @@ def test_a_socket_holds_more_of_a_file_than_of_memory(
         assert sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
 
 
-async def test_an_awaited_answer_may_stay_in_its_file(tmp_path: Path, content: bytes) -> None:
+async def test_delayed_response_may_be_sent_from_a_file(tmp_path: Path, content: bytes) -> None:
     script = Script()
     async with listening(script) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -498,9 +492,7 @@ async def test_an_awaited_answer_may_stay_in_its_file(tmp_path: Path, content: b
 
 
 @pytest.mark.parametrize("end", ["client leaves", "file is cut", "listener closes"])
-async def test_an_answer_from_a_file_that_cannot_be_finished_leaves_nothing_open(
-    tmp_path: Path, content: bytes, end: str
-) -> None:
+async def test_unfinished_file_response_leaves_no_open_descriptor(tmp_path: Path, content: bytes, end: str) -> None:
     script = Script()
     path = tmp_path / "content"
     script.file = slice_of(path)
@@ -526,7 +518,7 @@ async def test_an_answer_from_a_file_that_cannot_be_finished_leaves_nothing_open
         writer.close()
 
 
-async def test_a_connection_that_is_closed_first_sends_what_is_in_files(tmp_path: Path, content: bytes) -> None:
+async def test_closing_connection_first_sends_its_file_parts(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
@@ -551,7 +543,7 @@ async def test_a_connection_that_is_closed_first_sends_what_is_in_files(tmp_path
     ],
     ids=["negative length", "oversized length", "TLS hello", "HTTP", "malformed request"],
 )
-async def test_bad_bytes_close_their_own_connection_only(hostile: bytes) -> None:
+async def test_malformed_bytes_close_only_their_connection(hostile: bytes) -> None:
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -568,7 +560,7 @@ async def test_bad_bytes_close_their_own_connection_only(hostile: bytes) -> None
 
 
 @pytest.mark.parametrize("occasion", ["arrival", "answer", "release"])
-async def test_a_bug_closes_its_own_connection_only(occasion: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_closes_only_its_connection(occasion: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever lets the connection go on, be it the end of a hold for all of them, goes on too."""
     script = Script()
     async with listening(script) as (listener, port):
@@ -594,7 +586,7 @@ async def test_a_bug_closes_its_own_connection_only(occasion: str, caplog: pytes
         writer.close()
 
 
-async def test_a_client_that_leaves_in_the_middle_of_a_frame_frees_its_connection() -> None:
+async def test_disconnect_within_a_frame_releases_the_connection() -> None:
     script = Script()
     async with listening(script) as (listener, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -622,7 +614,7 @@ async def test_a_slow_reader_stops_being_served_until_it_reads() -> None:
         writer.close()
 
 
-async def test_one_that_sends_thousands_of_requests_leaves_turns_to_the_others() -> None:
+async def test_connection_with_thousands_of_requests_does_not_starve_others() -> None:
     script = Script()
     count = 20 * TURN_REQUESTS_MAX
     async with listening(script) as (_, port):
@@ -658,13 +650,13 @@ async def requests_in_a_row(monkeypatch: pytest.MonkeyPatch, turn_requests_max: 
     return max(sum(1 for _ in group) for payload, group in itertools.groupby(script.served) if payload == b"e")
 
 
-async def test_turns_bound_what_one_connection_gets_served_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_served_in_a_row_are_limited_by_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await requests_in_a_row(monkeypatch, TURN_REQUESTS_MAX) <= 5 * TURN_REQUESTS_MAX
     # The twin without turns: whatever arrived together is served together.
     assert await requests_in_a_row(monkeypatch, 1 << 30) > 10 * TURN_REQUESTS_MAX
 
 
-async def test_whoever_sends_faster_than_served_is_not_read_ahead() -> None:
+async def test_connection_is_not_read_ahead_of_its_served_requests() -> None:
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -701,7 +693,7 @@ async def test_idle_connections_are_closed() -> None:
         assert listener.expired_count == 1
 
 
-def test_an_address_in_use_names_itself() -> None:
+def test_address_in_use_is_named_in_the_error() -> None:
     first = new_listener("FIRST", ConnectionLimits())
     second = new_listener("SECOND", ConnectionLimits())
     port = first.bind("127.0.0.1", 0)
@@ -712,7 +704,7 @@ def test_an_address_in_use_names_itself() -> None:
         first.stop_accepting()
 
 
-async def test_without_descriptors_a_connection_waits_and_the_others_go_on(
+async def test_new_connection_waits_without_descriptors_and_others_continue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("broker.network.listener.ACCEPT_RETRY_MS", 20)
@@ -748,7 +740,7 @@ class NoDescriptors:
         raise OSError(errno.EMFILE, "Too many open files")
 
 
-async def test_connections_that_come_and_go_are_counted_once_each() -> None:
+async def test_opened_and_closed_connections_are_counted_once() -> None:
     async with listening(Script()) as (listener, port):
         for number in range(60):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -20,14 +20,14 @@ def test_the_broker_limit_counts_all_listeners_together() -> None:
     assert quotas.count == 1
 
 
-def test_a_listener_has_a_limit_of_its_own() -> None:
+def test_listener_has_its_own_limit() -> None:
     quotas = ConnectionQuotas(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}))
     assert quotas.open("A", HOST)
     assert not quotas.has_room("A")
     assert quotas.has_room("B")
 
 
-def test_the_protected_listener_goes_beyond_the_broker_limit_but_not_its_own() -> None:
+def test_protected_listener_may_exceed_the_broker_limit_but_not_its_own() -> None:
     limits = ConnectionLimits(
         connections_max=1, by_listener={"INTERNAL": ListenerLimits(connections_max=2)}, protected_listener="INTERNAL"
     )
@@ -41,7 +41,7 @@ def test_the_protected_listener_goes_beyond_the_broker_limit_but_not_its_own() -
     assert not quotas.has_room("INTERNAL")
 
 
-def test_addresses_are_limited_each_with_overrides() -> None:
+def test_each_address_is_limited_with_overrides() -> None:
     quotas = ConnectionQuotas(ConnectionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.2": 2, "10.0.0.3": 0}))
     assert [quotas.open("A", HOST) for _ in range(2)] == [True, False]
     assert [quotas.open("A", "10.0.0.2") for _ in range(3)] == [True, True, False]
@@ -51,7 +51,7 @@ def test_addresses_are_limited_each_with_overrides() -> None:
     assert quotas.open("B", HOST)
 
 
-def test_whoever_waits_for_room_is_called_once_by_a_close_or_a_change() -> None:
+def test_waiting_connection_is_notified_once_by_a_close_or_a_change() -> None:
     quotas = ConnectionQuotas(ConnectionLimits(connections_max=1))
     quotas.open("A", HOST)
     called: list[str] = []
@@ -64,7 +64,7 @@ def test_whoever_waits_for_room_is_called_once_by_a_close_or_a_change() -> None:
     assert quotas.has_room("A")
 
 
-def test_the_rate_of_the_broker_and_of_a_listener_both_delay() -> None:
+def test_rates_of_the_broker_and_of_a_listener_both_delay() -> None:
     limits = ConnectionLimits(
         creation_rate_max=10,
         by_listener={"SLOW": ListenerLimits(creation_rate_max=1)},
@@ -80,7 +80,7 @@ def test_the_rate_of_the_broker_and_of_a_listener_both_delay() -> None:
 
 
 @pytest.mark.parametrize("rate_max", [0, 1, 7, 1000])
-def test_a_crowd_is_taken_in_at_the_rate(rate_max: int) -> None:
+def test_many_connections_are_accepted_at_the_rate(rate_max: int) -> None:
     """Whoever waits as told comes to the rate in the long run, and to one a window with a rate of nothing."""
     rate = CreationRate(window_count=11, window_ms=1000)
     now_ms, accepted = 5_000, 0
@@ -94,7 +94,7 @@ def test_a_crowd_is_taken_in_at_the_rate(rate_max: int) -> None:
     assert expected * 0.8 <= accepted <= expected * 1.4 + 10
 
 
-def test_without_a_limit_nothing_is_delayed() -> None:
+def test_no_connection_is_delayed_without_a_limit() -> None:
     rate = CreationRate(window_count=11, window_ms=1000)
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)

@@ -49,7 +49,7 @@ def test_connections_leave_a_reserve(limit: int, others: int, is_protected: bool
     assert accepted(DescriptorBudget(limit, process.open), process, is_protected=is_protected) == expected
 
 
-def test_what_files_have_opened_since_is_seen_within_a_second_or_ten() -> None:
+def test_newly_opened_files_are_counted_within_one_or_ten_seconds() -> None:
     process = Process()
     budget = DescriptorBudget(1024, process.open)
     process.connections = 100
@@ -63,7 +63,7 @@ def test_what_files_have_opened_since_is_seen_within_a_second_or_ten() -> None:
     assert process.count == 3
 
 
-def test_a_process_that_cannot_be_counted_is_taken_for_what_it_was() -> None:
+def test_last_count_is_used_if_descriptors_cannot_be_counted() -> None:
     process = Process(50)
     budget = DescriptorBudget(1024, process.open)
     budget.has_room(0, 0)
@@ -82,13 +82,13 @@ def test_a_process_that_cannot_be_counted_is_taken_for_what_it_was() -> None:
         (1000, 100, 0),
     ],
 )
-def test_connections_give_back_what_files_need(others: int, connections: int, expected: int) -> None:
+def test_connections_are_closed_for_the_descriptors_of_files(others: int, connections: int, expected: int) -> None:
     process = Process(others)
     process.connections = connections
     assert DescriptorBudget(1024, process.open).excess(connections, 0) == expected
 
 
-def test_the_count_is_that_of_this_process() -> None:
+def test_count_is_that_of_this_process() -> None:
     before = open_count()
     with open("/dev/null"):
         assert open_count() == before + 1

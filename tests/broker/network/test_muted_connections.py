@@ -48,7 +48,7 @@ def test_each_connection_is_released_when_its_time_has_passed() -> None:
     assert timers.pending == []
 
 
-def test_a_call_that_comes_early_is_repeated() -> None:
+def test_early_call_is_repeated() -> None:
     clock, timers = ManualClock(), Timers()
     muted = MutedConnections(clock.monotonic_ms, timers.call_later)
     client = Client()

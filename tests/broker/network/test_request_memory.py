@@ -75,7 +75,7 @@ def framed(size: int) -> bytes:
     return LENGTH.pack(size) + bytes(size)
 
 
-def test_a_length_that_comes_in_pieces_counts_like_any_other() -> None:
+def test_length_that_arrives_in_pieces_is_counted() -> None:
     memory = RequestMemory(MEMORY_SIZE)
     clients = [Client(memory) for _ in range(20)]
     request = framed(LARGE)
@@ -88,7 +88,7 @@ def test_a_length_that_comes_in_pieces_counts_like_any_other() -> None:
     assert memory.size_left == MEMORY_SIZE - 2 * len(request)
 
 
-def test_the_next_request_takes_memory_of_its_own() -> None:
+def test_next_request_is_counted_separately() -> None:
     memory = RequestMemory(MEMORY_SIZE)
     small_first, other = Client(memory), Client(memory)
     small_first.send(framed(500)[:100])
@@ -103,7 +103,7 @@ def test_the_next_request_takes_memory_of_its_own() -> None:
     assert not other.is_read, "its turn comes after the others'"
 
 
-def test_whoever_waits_for_memory_is_not_let_go_by_others() -> None:
+def test_connection_waiting_for_memory_is_not_released_for_another_reason() -> None:
     memory = RequestMemory(MEMORY_SIZE)
     first, second = Client(memory), Client(memory)
     first.send(framed(2 * LARGE)[:1000])
@@ -130,7 +130,7 @@ def test_each_reason_to_hold_ends_by_itself() -> None:
         assert client.is_read is is_read
 
 
-def test_who_leaves_while_it_waits_is_forgotten() -> None:
+def test_closed_connection_stops_waiting_for_memory() -> None:
     memory = RequestMemory(MEMORY_SIZE)
     first, second, third = [Client(memory) for _ in range(3)]
     for client in (first, second, third):

@@ -71,7 +71,7 @@ def bring_into_memory(broker: BrokerProcess) -> None:
         path.read_bytes()
 
 
-def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerProcess) -> None:
+def test_unsent_responses_of_any_number_of_slow_readers_are_bounded(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as other:
         before = resident_size(broker.pid)
         peak = PeakMemory(broker.pid)
@@ -93,7 +93,7 @@ def test_any_number_of_slow_readers_shares_one_piece_of_memory(broker: BrokerPro
 
 
 @pytest.mark.parametrize("version", [9, 11])
-def test_slow_readers_of_files_take_no_memory_and_keep_their_connections(broker: BrokerProcess, version: int) -> None:
+def test_slow_readers_of_files_use_no_memory_and_stay_connected(broker: BrokerProcess, version: int) -> None:
     bring_into_memory(broker)
     with WireClient(broker.port) as other:
         other.ask(everything(), version)

@@ -111,7 +111,7 @@ async def is_closed(streams: Streams) -> bool:
             return True
 
 
-async def test_at_the_limit_of_the_broker_a_connection_waits_until_another_closes() -> None:
+async def test_connection_at_the_broker_limit_waits_until_another_closes() -> None:
     async with serving(ConnectionLimits(connections_max=2), "A", "B") as served:
         first, second = await served.connected("A"), await served.connected("B")
         assert await is_served(first)
@@ -124,7 +124,7 @@ async def test_at_the_limit_of_the_broker_a_connection_waits_until_another_close
         assert served.server.quotas.count == 2
 
 
-async def test_a_raised_limit_lets_in_who_waits() -> None:
+async def test_raised_limit_admits_waiting_connections() -> None:
     async with serving(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}), "A", "B") as served:
         assert await is_served(await served.connected("A"))
         waiting = await served.connected("A")
@@ -135,7 +135,7 @@ async def test_a_raised_limit_lets_in_who_waits() -> None:
             assert await read_frame(waiting[0]) == b"e"
 
 
-async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() -> None:
+async def test_connection_of_a_broker_replaces_that_of_the_longest_idle_client() -> None:
     limits = ConnectionLimits(connections_max=3, protected_listener="INTERNAL")
     async with serving(limits, "CLIENT", "INTERNAL") as served:
         clients = [await served.connected("CLIENT") for _ in range(3)]
@@ -153,7 +153,7 @@ async def test_a_broker_takes_the_place_of_the_client_that_was_silent_longest() 
         assert served.server.quotas.count == 3
 
 
-async def test_requests_of_the_controller_are_read_while_data_has_to_wait() -> None:
+async def test_controller_requests_are_read_while_data_requests_wait() -> None:
     async with serving(ConnectionLimits(), "DATA", "CONTROL", control_plane="CONTROL") as served:
         data, control = await served.connected("DATA"), await served.connected("CONTROL")
         assert await is_served(data)
@@ -166,7 +166,7 @@ async def test_requests_of_the_controller_are_read_while_data_has_to_wait() -> N
             assert await read_frame(data[0]) == b"e"
 
 
-async def test_requests_of_the_controller_need_no_memory_of_data() -> None:
+async def test_controller_requests_use_no_memory_of_data_requests() -> None:
     names = "DATA", "CONTROL"
     async with serving(ConnectionLimits(), *names, control_plane="CONTROL", queued_request_bytes_max=1) as served:
         data, control = await served.connected("DATA"), await served.connected("CONTROL")
@@ -183,7 +183,7 @@ async def test_requests_of_the_controller_need_no_memory_of_data() -> None:
             assert await read_frame(control[0]) == b"e" * 1000
 
 
-async def test_connections_above_the_rate_are_taken_in_later() -> None:
+async def test_connections_above_the_rate_are_accepted_later() -> None:
     limits = ConnectionLimits(creation_rate_max=20, window_count=2, window_ms=100)
     async with serving(limits, "A") as served:
         started = asyncio.get_running_loop().time()
@@ -196,7 +196,7 @@ async def test_connections_above_the_rate_are_taken_in_later() -> None:
         assert asyncio.get_running_loop().time() - started >= 0.1
 
 
-async def test_a_connection_that_waits_for_its_turn_is_closed_with_the_listener() -> None:
+async def test_delayed_connection_is_closed_with_the_listener() -> None:
     limits = ConnectionLimits(creation_rate_max=1, window_count=2, window_ms=60_000)
     async with serving(limits, "A") as served:
         for _ in range(61):
@@ -222,7 +222,7 @@ async def test_large_requests_wait_for_memory_and_small_ones_do_not() -> None:
         assert len(await read_frame(second[0])) == 500_001
 
 
-async def test_the_memory_of_a_request_that_never_ends_is_given_back_with_its_connection() -> None:
+async def test_memory_of_an_incomplete_request_is_released_with_its_connection() -> None:
     large = framed(b"e" + bytes(500_000))
     async with serving(ConnectionLimits(), "A", queued_request_bytes_max=400_000) as served:
         first, second = await served.connected("A"), await served.connected("A")
@@ -235,7 +235,7 @@ async def test_the_memory_of_a_request_that_never_ends_is_given_back_with_its_co
         assert len(await read_frame(second[0])) == 500_001
 
 
-async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
+async def test_no_connection_is_read_while_the_request_queue_is_full() -> None:
     async with serving(ConnectionLimits(), "A", "B") as served:
         clients = [await served.connected(name) for name in "AB"]
         for client in clients:
@@ -253,7 +253,7 @@ async def test_nobody_is_read_while_there_is_no_room_for_requests() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_every_request_is_answered_once_and_in_order_whatever_stops_its_connection(seed: int) -> None:
+async def test_every_request_gets_one_response_in_order_despite_holds(seed: int) -> None:
     """Turns, answers that wait, readers that are slow, memory that is short and holds of all, in every mixture."""
     rng = random.Random(seed)
     count = 100
@@ -314,7 +314,7 @@ async def test_every_request_is_answered_once_and_in_order_whatever_stops_its_co
         ("", ["127.0.0.1", "::1"]),
     ],
 )
-async def test_addresses_of_both_families(host: str, reached: list[str]) -> None:
+async def test_listeners_bind_ipv4_and_ipv6_addresses(host: str, reached: list[str]) -> None:
     """An empty host is every address; both families then share one port, also when it is any free one."""
     if "::1" in reached:
         with skip_when_unavailable():
@@ -345,7 +345,7 @@ class Descriptors(DescriptorBudget):
         return super().has_room(connections, now_s, is_protected=is_protected)
 
 
-async def test_connections_are_refused_while_files_need_the_descriptors_and_those_open_go_on(
+async def test_new_connections_wait_while_files_need_descriptors_and_open_ones_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     descriptors = Descriptors()
@@ -364,7 +364,7 @@ async def test_connections_are_refused_while_files_need_the_descriptors_and_thos
     assert caplog.text.count("refused a connection from 127.0.0.1") == 1
 
 
-async def test_the_connections_that_are_idle_longest_are_closed_for_files(caplog: pytest.LogCaptureFixture) -> None:
+async def test_longest_idle_connections_are_closed_for_files(caplog: pytest.LogCaptureFixture) -> None:
     descriptors = Descriptors()
     async with serving(ConnectionLimits(), "A", descriptors=descriptors) as served:
         descriptors.connections = lambda: served.server.quotas.count
@@ -387,7 +387,7 @@ async def test_the_connections_that_are_idle_longest_are_closed_for_files(caplog
     assert caplog.text.count("closing 5 connections") == 1
 
 
-async def test_an_address_that_is_taken_leaves_none_of_the_others_taken() -> None:
+async def test_address_in_use_releases_the_other_listeners() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

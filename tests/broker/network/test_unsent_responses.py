@@ -44,7 +44,7 @@ def blocked(memory: UnsentResponses, size: int) -> Reader:
     return reader
 
 
-def test_the_more_waits_the_smaller_are_answers() -> None:
+def test_allowance_shrinks_with_the_unsent_bytes() -> None:
     memory = UnsentResponses(Calls().later, size_max=64 * MB)
     assert memory.allowance == 64 * MB
     first = blocked(memory, 32 * MB)
@@ -58,7 +58,7 @@ def test_the_more_waits_the_smaller_are_answers() -> None:
     assert not memory.is_full
 
 
-def test_any_number_of_readers_that_take_their_allowance_stay_below_the_bound() -> None:
+def test_readers_within_their_allowance_stay_below_the_limit() -> None:
     memory = UnsentResponses(Calls().later, size_max=64 * MB)
     count = 0
     while not memory.is_full:
@@ -68,7 +68,7 @@ def test_any_number_of_readers_that_take_their_allowance_stay_below_the_bound() 
     assert count > 50, "many get something"
 
 
-async def test_who_waits_for_room_comes_one_after_the_other() -> None:
+async def test_waiters_for_room_are_resumed_one_after_the_other() -> None:
     calls = Calls()
     memory = UnsentResponses(calls.later, size_max=MB)
     slow = blocked(memory, MB)
@@ -83,7 +83,7 @@ async def test_who_waits_for_room_comes_one_after_the_other() -> None:
     await asyncio.wait_for(waiting[2], 10)
 
 
-async def test_a_reader_that_takes_nothing_goes_when_others_wait() -> None:
+async def test_stuck_reader_is_aborted_while_others_wait() -> None:
     calls = Calls()
     memory = UnsentResponses(calls.later, size_max=MB)
     moving, stuck = blocked(memory, MB // 2), blocked(memory, MB // 2)
@@ -99,7 +99,7 @@ async def test_a_reader_that_takes_nothing_goes_when_others_wait() -> None:
     assert memory.evicted_count == 1
 
 
-def test_readers_that_take_nothing_are_aborted_while_the_bound_is_exceeded_though_no_fetch_waits() -> None:
+def test_stuck_readers_are_aborted_above_the_limit_without_a_waiter() -> None:
     calls = Calls()
     memory = UnsentResponses(calls.later, size_max=8 * MB)
     full = [blocked(memory, 4 * MB), blocked(memory, 4 * MB)]
@@ -113,7 +113,7 @@ def test_readers_that_take_nothing_are_aborted_while_the_bound_is_exceeded_thoug
     assert not full[0].is_aborted, "the bound is kept again"
 
 
-async def test_a_reader_with_next_to_nothing_in_memory_does_not_go_for_others() -> None:
+async def test_reader_with_few_unsent_bytes_is_not_aborted() -> None:
     calls = Calls()
     memory = UnsentResponses(calls.later, size_max=MB)
     of_files = blocked(memory, 3)
@@ -127,7 +127,7 @@ async def test_a_reader_with_next_to_nothing_in_memory_does_not_go_for_others() 
     assert memory.size == 0
 
 
-async def test_no_more_readers_go_than_have_to() -> None:
+async def test_only_as_many_readers_as_necessary_are_aborted() -> None:
     class Socket(Reader):
         """As in the event loop: one that is aborted is gone a turn later."""
 
