@@ -57,7 +57,7 @@ class Waiting:
         return self.is_decided, self.deletion.error, self.deletion.low_watermark
 
 
-def test_a_live_replica_is_waited_for_and_a_dead_one_is_not(partition: Partition) -> None:
+def test_deletion_waits_for_live_replicas_only(partition: Partition) -> None:
     waiting = Waiting(partition, 4)
     assert waiting.outcome == (False, None, -1)
     waiting.live.discard(OTHER_ID)
@@ -65,13 +65,13 @@ def test_a_live_replica_is_waited_for_and_a_dead_one_is_not(partition: Partition
     assert waiting.outcome == (True, ErrorCode.NONE, 4)
 
 
-def test_the_deadline(partition: Partition) -> None:
+def test_deletion_times_out_at_its_deadline(partition: Partition) -> None:
     waiting = Waiting(partition, 4)
     waiting.timer.advance(DEADLINE_MS)
     assert waiting.outcome == (True, ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
-def test_a_lost_leader(partition: Partition) -> None:
+def test_deletion_fails_when_leadership_is_lost(partition: Partition) -> None:
     waiting = Waiting(partition, 4)
     partition.follow(Leadership(1, OTHER_ID, 1, (OTHER_ID,), 1, (BROKER_ID, OTHER_ID)))
     waiting.purgatory.check_and_complete("t")
@@ -82,5 +82,7 @@ def test_a_lost_leader(partition: Partition) -> None:
     ("replicas", "starts", "expected"),
     [((1, 2), {1: 5, 2: 3}, 3), ((1,), {1: 5, 2: 3}, 5), ((1, 2), {1: 5}, UNKNOWN_OFFSET), ((), {}, UNKNOWN_OFFSET)],
 )
-def test_low_watermark(replicas: tuple[int, ...], starts: dict[int, int], expected: int) -> None:
+def test_low_watermark_is_the_lowest_start_of_the_live_replicas(
+    replicas: tuple[int, ...], starts: dict[int, int], expected: int
+) -> None:
     assert low_watermark(replicas, starts) == expected

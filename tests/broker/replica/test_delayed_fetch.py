@@ -15,13 +15,13 @@ from broker.replica.partition import FetchIsolation, Partition
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1, 100, 255, 256, 500, 512, 29_000, 60_000, 2**31 - 1])
-def test_a_wait_is_never_cut_short_and_hardly_longer(wait_ms: int) -> None:
+def test_fetch_waits_at_least_and_hardly_longer_than_its_maximum(wait_ms: int) -> None:
     for now_ms in (0, 1, 77, 1_000_003, 123_456_789):
         over_ms = end_of_wait_ms(now_ms, wait_ms) - now_ms - wait_ms
         assert 0 <= over_ms <= min(wait_ms / 128, LATER_MS_MAX)
 
 
-def test_long_waits_that_begin_one_by_one_end_together() -> None:
+def test_long_waits_of_several_fetches_end_together() -> None:
     ends = {end_of_wait_ms(now_ms, 29_000) for now_ms in range(5_000, 6_000)}
     assert len(ends) <= 10
     assert len({end_of_wait_ms(now_ms, 500) for now_ms in range(5_000, 6_000)}) <= 1_000
@@ -85,7 +85,7 @@ class Waiting:
         return sum(partition.log.look_count for partition in self.partitions)
 
 
-def test_an_append_makes_a_fetch_look_at_no_other_partition() -> None:
+def test_append_makes_a_fetch_check_only_its_partition() -> None:
     waiting = Waiting(partition_count=1_000, bytes_min=10_000_000, fetch_count=5)
     for number in range(1_000):
         waiting.append(number, 1)
@@ -97,7 +97,7 @@ def test_an_append_makes_a_fetch_look_at_no_other_partition() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_fetch_is_ready_when_all_its_partitions_together_hold_enough(seed: int) -> None:
+def test_fetch_is_ready_when_its_partitions_together_have_enough_bytes(seed: int) -> None:
     random = Random(seed)
     bytes_min = random.randint(2, 60)
     bytes_max = random.choice((5, 1_000))

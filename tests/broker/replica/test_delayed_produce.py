@@ -60,7 +60,7 @@ class Waiting:
         self.purgatory.check_and_complete(("t", number))
 
 
-def test_a_commit_makes_a_produce_look_at_no_other_partition() -> None:
+def test_commit_makes_a_produce_check_only_its_partition() -> None:
     waiting = Waiting(list(range(1_000)))
     looks_before = sum(partition.look_count for partition in waiting.partitions.values())
     for number in range(1_000):
@@ -70,7 +70,7 @@ def test_a_commit_makes_a_produce_look_at_no_other_partition() -> None:
     assert (looks, waiting.decided_count) == (1_000, 1)
 
 
-def test_two_appends_to_one_partition_are_both_waited_for() -> None:
+def test_produce_waits_for_both_appends_to_one_partition() -> None:
     waiting = Waiting([5, 6, 5])
     waiting.commit(6, 9)
     waiting.commit(5, 1)
@@ -80,7 +80,7 @@ def test_two_appends_to_one_partition_are_both_waited_for() -> None:
 
 
 @pytest.mark.parametrize("number", [5, 6])
-def test_what_is_undecided_at_the_deadline_has_timed_out(number: int) -> None:
+def test_pending_partitions_time_out_at_the_deadline(number: int) -> None:
     waiting = Waiting([5, 6])
     waiting.commit(number, 9)
     waiting.timer.advance(DEADLINE_MS)

@@ -126,7 +126,7 @@ async def fill(broker: InProcessBroker, topic: str, count: int = 20, size: int =
     return written
 
 
-async def test_a_log_moves_there_and_back(disks: Disks) -> None:
+async def test_log_moves_to_another_directory_and_back(disks: Disks) -> None:
     async with disks.running({"log.segment.delete.delay.ms": "0"}) as broker:
         await broker.create_topic("t", segment_bytes="1000")
         written = await fill(broker, "t")
@@ -146,7 +146,7 @@ async def test_a_log_moves_there_and_back(disks: Disks) -> None:
         assert [value async for value in values(broker, "t")] == written
 
 
-async def test_producers_and_consumers_notice_nothing(disks: Disks) -> None:
+async def test_producers_and_consumers_are_not_disturbed_by_a_move(disks: Disks) -> None:
     async with disks.running() as broker:
         await broker.create_topic("t", segment_bytes="20000", flush_messages="1")
         written = await fill(broker, "t", 50, size=200)
@@ -181,7 +181,7 @@ async def test_producers_and_consumers_notice_nothing(disks: Disks) -> None:
         assert [value async for value in values(broker, "t")] == consumed
 
 
-async def test_the_throttle_holds_a_move_back_until_it_is_lifted(disks: Disks) -> None:
+async def test_throttled_move_ends_once_the_throttle_is_removed(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         await broker.create_topic("t")
         written = await fill(broker, "t")
@@ -205,7 +205,7 @@ async def test_the_throttle_holds_a_move_back_until_it_is_lifted(disks: Disks) -
         await until_it_lies_in(broker, "t", there)
 
 
-async def test_to_name_the_present_directory_gives_a_move_up(disks: Disks) -> None:
+async def test_naming_the_current_directory_cancels_a_move(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         await broker.create_topic("t")
         await fill(broker, "t")
@@ -216,7 +216,7 @@ async def test_to_name_the_present_directory_gives_a_move_up(disks: Disks) -> No
         assert await places(broker, "t") == [Place(here, False, 0)]
 
 
-async def test_how_far_behind_moves_are(disks: Disks) -> None:
+async def test_lag_of_moves_is_reported(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         moves = broker.services.directory_moves
         await broker.create_topic("t")
@@ -228,7 +228,7 @@ async def test_how_far_behind_moves_are(disks: Disks) -> None:
         assert moves.failed_count == 0
 
 
-async def test_moves_that_an_error_stops_are_counted_until_they_go_on_or_are_given_up(
+async def test_failed_moves_are_counted_until_they_resume_or_are_cancelled(
     disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> int:
@@ -252,7 +252,7 @@ async def test_moves_that_an_error_stops_are_counted_until_they_go_on_or_are_giv
         assert moves.failed_count == 0
 
 
-async def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
+async def test_move_continues_after_a_restart(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         await broker.create_topic("t")
         written = await fill(broker, "t")
@@ -263,7 +263,7 @@ async def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
         assert [value async for value in values(broker, "t")] == written
 
 
-async def test_a_deleted_topic_takes_its_copies_with_it(disks: Disks) -> None:
+async def test_deletion_of_a_topic_deletes_its_copies(disks: Disks) -> None:
     async with disks.running(NOWHERE_NEAR_DONE) as broker:
         await broker.create_topic("t")
         await fill(broker, "t")
@@ -278,7 +278,7 @@ async def test_a_deleted_topic_takes_its_copies_with_it(disks: Disks) -> None:
         assert [place.is_future for place in await places(broker, "t")] == [False]
 
 
-async def test_a_replica_that_is_not_there_yet_is_made_where_it_is_wanted(disks: Disks) -> None:
+async def test_new_replica_is_created_in_the_requested_directory(disks: Disks) -> None:
     async with disks.running() as broker:
         for number, path in enumerate(reversed(disks.paths)):
             assert await move(broker, f"t{number}", path) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -361,7 +361,7 @@ async def test_flushed_record_survives_power_loss_after_move(disks: Disks, tmp_p
     assert b"last" in [content for _, content in read_all(survivor)][-1]
 
 
-async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(disks: Disks) -> None:
+async def test_flush_that_fails_in_the_old_log_is_repeated_in_the_new_one(disks: Disks) -> None:
     files = GatedFiles()
     async with disks.running(files=files) as broker:
         await broker.create_topic("t", flush_messages="1")
@@ -383,7 +383,7 @@ async def test_flush_that_fails_in_the_old_log_counts_in_the_new_one(disks: Disk
         assert new_log.durability.recovery_point == 4
 
 
-async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
+async def test_log_that_cannot_be_flushed_fails_only_its_partition(
     disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with disks.running() as broker:
@@ -406,7 +406,7 @@ async def test_one_log_that_cannot_be_flushed_fails_its_partition_alone(
 # The pace
 
 
-def test_the_pace_is_that_of_all_together() -> None:
+def test_rate_limit_applies_to_all_moves_together() -> None:
     pacer = Pacer()
     assert pacer.wait_ms(1000, 5_000) == 0
     pacer.passed(300)
@@ -416,7 +416,7 @@ def test_the_pace_is_that_of_all_together() -> None:
     assert pacer.wait_ms(1000, 5_500) == 0
 
 
-def test_idle_time_is_not_saved_up() -> None:
+def test_unused_rate_is_not_accumulated() -> None:
     pacer = Pacer()
     assert pacer.wait_ms(1000, 0) == 0
     assert pacer.wait_ms(1000, 60_000) == 0
@@ -424,7 +424,7 @@ def test_idle_time_is_not_saved_up() -> None:
     assert pacer.wait_ms(1000, 60_000) == 100
 
 
-def test_a_raised_limit_counts_at_once() -> None:
+def test_raised_limit_takes_effect_at_once() -> None:
     pacer = Pacer()
     pacer.passed(10_000)
     assert pacer.wait_ms(1, 1) == PACE_CHECK_MS_MAX

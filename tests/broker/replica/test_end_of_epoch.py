@@ -46,7 +46,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
         ({0, 1}, 4, {0: (0, 1), 1: (1, 2), 3: (1, 2), 4: (4, 2), 5: UNKNOWN}),
     ],
 )
-def test_end_of_epoch(
+def test_end_of_epoch_is_that_of_the_largest_epoch_at_or_below(
     tmp_path: Path, written_in: set[int], last_epoch: int, expected: dict[int, tuple[int, int]]
 ) -> None:
     partition = led(tmp_path, written_in, last_epoch)

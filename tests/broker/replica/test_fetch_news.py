@@ -54,7 +54,7 @@ def news(postponed: Postponed) -> FetchNews:
     return FetchNews(postponed)
 
 
-def test_a_watcher_is_told_of_the_next_event_only(news: FetchNews) -> None:
+def test_watcher_is_notified_of_the_next_event_only(news: FetchNews) -> None:
     watcher, other = CountingWatcher(), CountingWatcher()
     news.watch("a", watcher)
     news.watch("a", watcher)
@@ -65,7 +65,7 @@ def test_a_watcher_is_told_of_the_next_event_only(news: FetchNews) -> None:
     assert list(news.watched) == ["b"]
 
 
-def test_a_watcher_that_left_is_not_told(news: FetchNews) -> None:
+def test_removed_watcher_is_not_notified(news: FetchNews) -> None:
     watcher, other = CountingWatcher(), CountingWatcher()
     news.watch("a", watcher)
     news.watch("a", other)
@@ -79,7 +79,7 @@ def test_a_watcher_that_left_is_not_told(news: FetchNews) -> None:
     assert not news.watched, "nothing is kept of a partition without watchers"
 
 
-def test_a_watcher_that_watches_again_while_it_is_told_is_told_of_the_event_after(news: FetchNews) -> None:
+def test_watcher_added_during_an_event_is_notified_of_the_next_one(news: FetchNews) -> None:
     watcher = CountingWatcher()
     watcher.then = lambda: news.watch("a", watcher)
     news.watch("a", watcher)
@@ -88,7 +88,7 @@ def test_a_watcher_that_watches_again_while_it_is_told_is_told_of_the_event_afte
         assert watcher.told_count == count
 
 
-def test_a_watcher_that_leaves_while_the_event_is_told_breaks_nothing(news: FetchNews) -> None:
+def test_watcher_can_be_removed_during_an_event(news: FetchNews) -> None:
     watchers = [CountingWatcher() for _ in range(3)]
 
     def all_leave() -> None:
@@ -103,7 +103,7 @@ def test_a_watcher_that_leaves_while_the_event_is_told_breaks_nothing(news: Fetc
     assert not news.watched
 
 
-def test_only_fetches_that_wait_are_woken(news: FetchNews) -> None:
+def test_only_waiting_fetches_are_woken(news: FetchNews) -> None:
     waiting, idle = CountingWatcher(), CountingWatcher(is_waiting=False)
     for watcher in (waiting, idle):
         news.watch("a", watcher)
@@ -112,7 +112,9 @@ def test_only_fetches_that_wait_are_woken(news: FetchNews) -> None:
 
 
 @pytest.mark.parametrize("count", [1, WOKEN_TOGETHER_MAX, WOKEN_TOGETHER_MAX + 1, 5000])
-def test_all_watchers_are_told_at_once_and_woken_in_parts(news: FetchNews, postponed: Postponed, count: int) -> None:
+def test_all_watchers_are_notified_at_once_and_woken_in_parts(
+    news: FetchNews, postponed: Postponed, count: int
+) -> None:
     watchers = [CountingWatcher() for _ in range(count)]
     for watcher in watchers:
         news.watch("a", watcher)
@@ -130,9 +132,7 @@ def test_all_watchers_are_told_at_once_and_woken_in_parts(news: FetchNews, postp
 
 
 @pytest.mark.parametrize("failing", [0, WOKEN_TOGETHER_MAX])
-def test_a_watcher_that_fails_fails_neither_the_others_nor_the_event(
-    news: FetchNews, postponed: Postponed, failing: int
-) -> None:
+def test_failed_watcher_does_not_stop_the_others(news: FetchNews, postponed: Postponed, failing: int) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 

@@ -74,7 +74,7 @@ def settled(cache: FetchSessionCache, *partitions: FetchPartition) -> FetchSessi
     return session
 
 
-def test_a_session_remembers_and_is_changed() -> None:
+def test_session_keeps_its_partitions_and_applies_changes() -> None:
     cache = cache_of(10)
     session = opened(cache, wanted("a", 0), wanted("a", 1))
     assert session is not None
@@ -96,7 +96,9 @@ def test_a_session_remembers_and_is_changed() -> None:
         (1, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ],
 )
-def test_a_wrong_session_is_refused_and_stays_as_it_is(session_id: int, epoch: int, by_id: bool, code: int) -> None:
+def test_request_with_a_wrong_epoch_is_rejected_and_changes_no_session(
+    session_id: int, epoch: int, by_id: bool, code: int
+) -> None:
     cache = cache_of(10)
     opened(cache, wanted("a", 0))
     with pytest.raises(KafkaError) as caught:
@@ -143,7 +145,7 @@ def is_worth_sending(
     )
 
 
-def test_only_changes_are_worth_sending() -> None:
+def test_response_contains_only_changed_partitions() -> None:
     one, other = wanted("a", 0), wanted("a", 1)
     assert is_worth_sending(one)
     assert is_worth_sending(other)
@@ -167,7 +169,7 @@ def test_served_partitions_are_read_after_the_others() -> None:
     assert list(session.partitions) == [("a", 0), ("a", 1), ("a", 2)]
 
 
-def test_a_partition_without_news_is_read_again_after_an_event_or_when_it_is_named() -> None:
+def test_unchanged_partition_is_read_again_after_an_event_or_when_requested() -> None:
     news = no_news()
     cache = cache_of(10, news)
     session = settled(cache, wanted("a", 0), wanted("a", 1), wanted("a", 2))
@@ -180,7 +182,7 @@ def test_a_partition_without_news_is_read_again_after_an_event_or_when_it_is_nam
     assert list(ask(cache, 1, 4).partitions) == [("a", 2), ("a", 1)], "it keeps its place"
 
 
-def test_a_waiting_fetch_is_called_at_news_of_its_session() -> None:
+def test_waiting_fetch_is_woken_by_events_of_its_session() -> None:
     news = no_news()
     cache = cache_of(10, news)
     session = settled(cache, wanted("a", 0), wanted("a", 1))
@@ -196,7 +198,7 @@ def test_a_waiting_fetch_is_called_at_news_of_its_session() -> None:
 
 
 @pytest.mark.parametrize("end", ["final epoch", "replaced", "forgotten", "stale", "a follower needs the slot"])
-def test_a_session_that_ends_leaves_no_watch(end: str) -> None:
+def test_ended_session_has_no_watch(end: str) -> None:
     news = no_news()
     cache = cache_of(1, news)
     session = settled(cache, wanted("a", 0), wanted("a", 1))
@@ -223,7 +225,7 @@ def test_a_session_that_ends_leaves_no_watch(end: str) -> None:
     assert not called
 
 
-def test_a_forgotten_partition_leaves_no_watch() -> None:
+def test_forgotten_partition_has_no_watch() -> None:
     news = no_news()
     cache = cache_of(1, news)
     settled(cache, wanted("a", 0), wanted("a", 1))
@@ -255,7 +257,7 @@ def test_a_request_is_resolved_in_slices_but_its_epoch_is_checked_at_once() -> N
     assert [one.fetch_offset for one in session.partitions.values()] == [5] * 50 + [0] * 49
 
 
-def test_without_a_free_slot_there_is_no_session() -> None:
+def test_no_session_is_created_without_a_free_slot() -> None:
     cache = cache_of(1)
     first = opened(cache, wanted("a", 0))
     assert first is not None
@@ -274,7 +276,9 @@ def test_without_a_free_slot_there_is_no_session() -> None:
     ],
     ids=["not yet stale", "stale", "a follower goes first", "larger, but not left alone long enough"],
 )
-def test_who_may_take_a_slot(is_follower: bool, size: int, now_ms: int, is_evicted: bool) -> None:
+def test_session_is_evicted_only_by_the_rules_of_kip_227(
+    is_follower: bool, size: int, now_ms: int, is_evicted: bool
+) -> None:
     cache = cache_of(1)
     opened(cache, wanted("a", 0), now_ms=0)
     partitions = [wanted("b", number) for number in range(size)]
@@ -282,7 +286,7 @@ def test_who_may_take_a_slot(is_follower: bool, size: int, now_ms: int, is_evict
     assert (session is not None) is is_evicted
 
 
-def test_a_larger_session_takes_the_slot_of_an_old_smaller_one_that_is_in_use() -> None:
+def test_larger_session_replaces_an_old_smaller_one_in_use() -> None:
     cache = cache_of(1)
     opened(cache, wanted("a", 0), now_ms=0)
     ask(cache, 1, 1, now_ms=EVICTION_MS)
@@ -292,7 +296,7 @@ def test_a_larger_session_takes_the_slot_of_an_old_smaller_one_that_is_in_use() 
     assert session.id == 2
 
 
-def test_a_session_that_is_closed_while_a_request_changes_it_leaves_no_watch() -> None:
+def test_session_closed_during_a_request_has_no_watch() -> None:
     news = no_news()
     cache = cache_of(10, news)
     session = opened(cache, wanted("a", 0))
@@ -312,7 +316,7 @@ def test_a_session_that_is_closed_while_a_request_changes_it_leaves_no_watch() -
     assert not news.watched
 
 
-def test_a_partition_that_was_forgotten_does_not_come_back_when_it_is_served() -> None:
+def test_forgotten_partition_does_not_return_when_it_is_served() -> None:
     cache = cache_of(10)
     session = opened(cache, wanted("a", 0), wanted("a", 1))
     assert session is not None
@@ -325,7 +329,7 @@ def test_a_partition_that_was_forgotten_does_not_come_back_when_it_is_served() -
     assert session.news["a", 0].fetch_offset == 7
 
 
-def test_thousands_of_watches_of_a_session_end_in_parts() -> None:
+def test_thousands_of_watches_of_a_session_are_removed_in_parts() -> None:
     postponed: list[Callable[[], None]] = []
     news = FetchNews(postponed.append)
     cache = cache_of(10, news)

@@ -94,7 +94,7 @@ async def askers_are(cleaning: NothingDue, count: int) -> bool:
     return cleaning.askers == set(range(count))
 
 
-async def test_more_and_fewer_threads(blocking: ThreadPoolExecutor) -> None:
+async def test_number_of_workers_follows_the_configured_threads(blocking: ThreadPoolExecutor) -> None:
     cleaning = NothingDue()
     cleaner = cleaner_over(cleaning, blocking)
     cleaner.start()
@@ -111,7 +111,7 @@ async def test_more_and_fewer_threads(blocking: ThreadPoolExecutor) -> None:
     assert cleaner.dead_thread_count == 0
 
 
-async def test_a_task_that_dies_is_counted_and_started_again(
+async def test_dead_task_is_counted_and_restarted(
     blocking: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     cleaning = NothingDue()
@@ -178,7 +178,7 @@ class Running:
         return [path for path in self.log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
 
-async def test_a_pass_is_cut_off_when_the_broker_stops(tmp_path: Path, blocking: ThreadPoolExecutor) -> None:
+async def test_pass_is_stopped_when_the_broker_stops(tmp_path: Path, blocking: ThreadPoolExecutor) -> None:
     running = Running(tmp_path, blocking)
     await until(running.worker.is_cleaning.is_set)
     await running.cleaner.stop()
@@ -188,7 +188,7 @@ async def test_a_pass_is_cut_off_when_the_broker_stops(tmp_path: Path, blocking:
     assert running.broker.cleaning.pick(NOW_MS) is not None
 
 
-async def test_what_a_pass_has_read_is_below_the_recovery_point_on_the_disk_before_the_swap(
+async def test_recovery_point_is_above_the_cleaned_segments_before_the_swap(
     tmp_path: Path, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = Running(tmp_path, blocking)
@@ -231,7 +231,7 @@ def shorten(running: Running) -> None:
 
 
 @pytest.mark.parametrize("change", [delete, recreate, truncate, stop_compacting, shorten])
-async def test_a_pass_that_nobody_wants_any_more_is_cut_off(
+async def test_pass_whose_result_is_not_wanted_is_stopped(
     tmp_path: Path, blocking: ThreadPoolExecutor, change: Callable[[Running], None]
 ) -> None:
     running = Running(tmp_path, blocking)
@@ -245,7 +245,7 @@ async def test_a_pass_that_nobody_wants_any_more_is_cut_off(
     assert running.broker.manager.directories.live
 
 
-def test_a_worker_process_that_was_ended_is_replaced(broker: Broker) -> None:
+def test_ended_worker_process_is_replaced(broker: Broker) -> None:
     log = broker.log()
     for number in range(3):
         append(log, keyed(("a", str(number))))

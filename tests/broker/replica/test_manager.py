@@ -135,7 +135,7 @@ def reader_of(
 
 
 @pytest.mark.parametrize("min_in_sync", ["2", "3"])
-def test_too_few_in_sync_replicas_refuse_acks_all_only(manager: ReplicaManager, min_in_sync: str) -> None:
+def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, min_in_sync: str) -> None:
     """Three of two replicas cannot be asked for; two can."""
     tell(manager)
     settings = {"min.insync.replicas": min_in_sync}
@@ -161,13 +161,13 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(manager: ReplicaManager, 
     ],
     ids=["alone", "slowest counts", "unheard of holds it", "never back", "nobody in sync"],
 )
-def test_the_high_watermark_is_what_all_in_sync_replicas_have(
+def test_high_watermark_is_the_lowest_end_of_the_in_sync_replicas(
     isr: tuple[int, ...], ends: dict[int, int], current: int, expected: int
 ) -> None:
     assert next_high_watermark(isr, ends, current) == expected
 
 
-def test_a_leader_alone_in_sync_commits_at_once(manager: ReplicaManager) -> None:
+def test_leader_without_in_sync_followers_commits_at_once(manager: ReplicaManager) -> None:
     assert tell(manager) == ErrorCode.NONE
     done: list[str] = []
     written = append(manager)
@@ -187,7 +187,7 @@ def test_a_leader_alone_in_sync_commits_at_once(manager: ReplicaManager) -> None
     ],
     ids=["all well", "none to lose", "alone", "too few", "asks for more than there are", "all there are"],
 )
-def test_how_well_a_led_partition_is_replicated(
+def test_replication_state_of_a_led_partition_is_reported(
     manager: ReplicaManager,
     isr: tuple[int, ...],
     min_in_sync: int,
@@ -206,7 +206,7 @@ def test_how_well_a_led_partition_is_replicated(
     assert is_told == (False, False, False), "a follower does not say"
 
 
-def test_with_a_follower_in_sync_the_commit_waits_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
+def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
     tell(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager, needs_isr=True)
@@ -217,7 +217,7 @@ def test_with_a_follower_in_sync_the_commit_waits_and_times_out(manager: Replica
     assert led(manager).log.log_end_offset == 1, "the data stays"
 
 
-def test_a_shrunk_isr_commits_what_waited(manager: ReplicaManager) -> None:
+def test_shrunk_isr_commits_pending_appends(manager: ReplicaManager) -> None:
     tell(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
@@ -226,7 +226,7 @@ def test_a_shrunk_isr_commits_what_waited(manager: ReplicaManager) -> None:
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
 
 
-def test_a_new_epoch_of_the_same_leader_keeps_producers_waiting(manager: ReplicaManager) -> None:
+def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: ReplicaManager) -> None:
     """A follower's death must not fail what the others are about to have: the producer would send it again."""
     tell(manager, isr=(ME, 1, 2), replicas=(ME, 1, 2))
     done: list[str] = []
@@ -239,7 +239,7 @@ def test_a_new_epoch_of_the_same_leader_keeps_producers_waiting(manager: Replica
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
 
 
-def test_what_was_appended_before_leadership_was_lost_is_not_committed_by_leading_again(
+def test_append_before_lost_leadership_is_not_acknowledged_by_leading_again(
     manager: ReplicaManager,
 ) -> None:
     tell(manager, isr=(ME, OTHER))
@@ -252,7 +252,7 @@ def test_what_was_appended_before_leadership_was_lost_is_not_committed_by_leadin
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "follows now"])
-def test_who_waits_is_told_when_leadership_is_lost(manager: ReplicaManager, is_stopped: bool) -> None:
+def test_pending_requests_fail_when_leadership_is_lost(manager: ReplicaManager, is_stopped: bool) -> None:
     tell(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
@@ -267,14 +267,14 @@ def test_who_waits_is_told_when_leadership_is_lost(manager: ReplicaManager, is_s
     assert written.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_takes_no_records(manager: ReplicaManager) -> None:
+def test_follower_rejects_produce_requests(manager: ReplicaManager) -> None:
     tell(manager, leader=OTHER)
     with pytest.raises(KafkaError) as caught:
         append(manager)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_older_epochs_are_refused(manager: ReplicaManager) -> None:
+def test_older_leader_epochs_are_rejected(manager: ReplicaManager) -> None:
     tell(manager, leader_epoch=5, partition_epoch=3)
     assert tell(manager, leader_epoch=4, partition_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert led(manager).leader_epoch == 5
@@ -303,7 +303,7 @@ def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -
     assert tell(manager, topic_id=ZERO_UUID, leader_epoch=1) == ErrorCode.NONE
 
 
-def test_a_broker_without_a_replica_opens_nothing(manager: ReplicaManager, log_manager: LogManager) -> None:
+def test_broker_without_a_replica_opens_no_log(manager: ReplicaManager, log_manager: LogManager) -> None:
     assert tell(manager, replicas=(OTHER, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert manager.find("t", 0) is None
     assert log_manager.get("t", 0) is None
@@ -318,7 +318,7 @@ def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager,
 
 
 @pytest.mark.parametrize("leader_epoch", [-2, -1, 5, 6], ids=["deletion", "unknown", "same", "newer"])
-def test_a_stop_of_the_present_leader_epoch_is_obeyed(
+def test_stop_with_the_current_leader_epoch_is_applied(
     manager: ReplicaManager, log_manager: LogManager, leader_epoch: int
 ) -> None:
     tell(manager, leader_epoch=5)
@@ -327,7 +327,7 @@ def test_a_stop_of_the_present_leader_epoch_is_obeyed(
     assert log_manager.get("t", 0) is None
 
 
-def test_a_stopped_replica_is_not_started_by_what_was_sent_before(manager: ReplicaManager) -> None:
+def test_stopped_replica_is_not_started_by_an_earlier_request(manager: ReplicaManager) -> None:
     tell(manager, leader_epoch=5)
     stop(manager, is_deleted=False, leader_epoch=5)
     for leader_epoch in (4, 5):
@@ -340,7 +340,7 @@ def test_a_stopped_replica_is_not_started_by_what_was_sent_before(manager: Repli
     append(manager)
 
 
-def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> None:
+def test_another_topic_of_the_same_name_is_rejected(manager: ReplicaManager) -> None:
     tell(manager)
     assert tell(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
 
@@ -350,7 +350,7 @@ def test_another_topic_of_the_same_name_is_refused(manager: ReplicaManager) -> N
     [(None, ErrorCode.NONE), (TOPIC_ID, ErrorCode.NONE), (UUID(int=8), ErrorCode.INCONSISTENT_TOPIC_ID)],
     ids=["from before there were ids", "the same", "another topic's"],
 )
-def test_a_log_that_was_there_before(
+def test_existing_log_is_used_if_its_topic_id_matches(
     manager: ReplicaManager, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
@@ -363,7 +363,7 @@ def test_a_log_that_was_there_before(
         assert log.topic_id == found_id
 
 
-def test_an_existing_partition_without_its_folder_is_warned_of(
+def test_missing_directory_of_an_existing_partition_is_logged(
     manager: ReplicaManager, log_manager: LogManager, timer: Timer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tell(manager)
@@ -443,7 +443,9 @@ def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
 
-def test_a_new_partition_is_not_warned_of(manager: ReplicaManager, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_directory_of_a_new_partition_is_not_logged(
+    manager: ReplicaManager, caplog: pytest.LogCaptureFixture
+) -> None:
     assert tell(manager, is_new=True) == ErrorCode.NONE
     assert not caplog.records
 
@@ -460,7 +462,7 @@ def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
     assert manager.find("unknown", 0) is None
 
 
-def test_a_log_that_no_partition_holds_goes_when_the_controller_deletes_it(
+def test_log_without_a_partition_is_deleted_on_request_of_the_controller(
     manager: ReplicaManager, log_manager: LogManager
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
@@ -471,7 +473,7 @@ def test_a_log_that_no_partition_holds_goes_when_the_controller_deletes_it(
     assert tell(manager) == ErrorCode.NONE
 
 
-def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
+def test_coordinators_are_notified_of_their_partitions(manager: ReplicaManager) -> None:
     heard: list[tuple[str, int]] = []
     manager.on_leadership(
         "t",
@@ -488,7 +490,7 @@ def test_coordinators_hear_of_their_partitions(manager: ReplicaManager) -> None:
     assert manager.find("t", 0) is None
 
 
-def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
+def test_fetch_completes_when_enough_is_readable(manager: ReplicaManager) -> None:
     tell(manager)
     size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     woken: list[str] = []
@@ -499,7 +501,7 @@ def test_a_fetch_wakes_when_enough_is_readable(manager: ReplicaManager) -> None:
     assert woken == ["woken"]
 
 
-def test_followers_wait_for_the_end_of_the_log_and_consumers_for_the_high_watermark(manager: ReplicaManager) -> None:
+def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manager: ReplicaManager) -> None:
     tell(manager, isr=(ME, OTHER))
     woken: list[str] = []
     for who, isolation in (("follower", FetchIsolation.LOG_END), ("consumer", FetchIsolation.HIGH_WATERMARK)):
@@ -513,7 +515,7 @@ def test_followers_wait_for_the_end_of_the_log_and_consumers_for_the_high_waterm
     assert woken == ["follower", "consumer"]
 
 
-def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_know_it(
+def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
     manager: ReplicaManager,
 ) -> None:
     tell(manager, isr=(ME, OTHER))
@@ -529,7 +531,7 @@ def test_a_moved_high_watermark_completes_the_fetch_of_a_follower_that_does_not_
     assert woken == [1, 0]
 
 
-def test_a_lower_min_insync_replicas_commits_what_waited(manager: ReplicaManager) -> None:
+def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaManager) -> None:
     tell(manager)
     led(manager).log.reconfigure(MIN_ISR_2)
     written = append(manager)
@@ -543,7 +545,7 @@ def test_a_lower_min_insync_replicas_commits_what_waited(manager: ReplicaManager
 
 
 @pytest.mark.parametrize("end", ["completed", "abandoned"])
-def test_a_fetch_that_is_over_keeps_nothing_of_its_answer(manager: ReplicaManager, end: str) -> None:
+def test_completed_fetch_references_no_part_of_its_response(manager: ReplicaManager, end: str) -> None:
     """It is still listed under partitions where nothing happens."""
 
     class Answer:

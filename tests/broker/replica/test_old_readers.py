@@ -72,7 +72,7 @@ async def end_transaction(broker: InProcessBroker, topic: str, producer_id: int,
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
-async def test_headers_are_dropped_and_the_rest_stays(
+async def test_down_conversion_drops_only_the_headers(
     broker: InProcessBroker, codec: Compression, version: int
 ) -> None:
     await broker.create_topic("t")
@@ -86,7 +86,7 @@ async def test_headers_are_dropped_and_the_rest_stays(
 
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
-async def test_what_came_in_an_old_format_goes_out_in_it(broker: InProcessBroker, version: int) -> None:
+async def test_messages_produced_in_an_old_format_are_served_in_it(broker: InProcessBroker, version: int) -> None:
     await broker.create_topic("t")
     for magic in (0, 1):
         for codec in (Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4):
@@ -99,7 +99,7 @@ async def test_what_came_in_an_old_format_goes_out_in_it(broker: InProcessBroker
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
 @pytest.mark.parametrize("commit", [True, False])
-async def test_markers_are_passed_over_wherever_a_reader_stands(
+async def test_markers_are_skipped_from_any_fetch_offset(
     broker: InProcessBroker, version: int, *, commit: bool
 ) -> None:
     """Offsets 0 and 1 are a transaction's, 2 its marker, 3 comes later; old readers know no isolation."""
@@ -117,7 +117,7 @@ async def test_markers_are_passed_over_wherever_a_reader_stands(
 
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
-async def test_a_topic_may_have_it_forbidden(broker: InProcessBroker, version: int) -> None:
+async def test_down_conversion_can_be_disabled_for_a_topic(broker: InProcessBroker, version: int) -> None:
     await broker.create_topic("t", message_downconversion_enable="false")
     await produce(broker, "t", build_batch([RecordData(TIME, b"k", b"v")]))
     assert (await fetch(broker, "t", 0, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -125,7 +125,7 @@ async def test_a_topic_may_have_it_forbidden(broker: InProcessBroker, version: i
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 10, 12])
-async def test_a_topic_of_zstd_is_for_readers_since_version_10(broker: InProcessBroker, version: int) -> None:
+async def test_topic_with_zstd_is_readable_from_fetch_version_10_on(broker: InProcessBroker, version: int) -> None:
     """Whatever the codec of a batch, as in Kafka."""
     await broker.create_topic("t")
     await produce(broker, "t", build_batch([RecordData(TIME, b"k", b"v")]))
@@ -159,7 +159,7 @@ def left_behind() -> tuple[bytes, list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-async def test_a_log_of_all_formats_is_served_to_everyone(tmp_path: Path, *, is_clean: bool) -> None:
+async def test_log_with_all_formats_is_served_to_all_versions(tmp_path: Path, *, is_clean: bool) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_topic("t", segment_bytes="1000000")
     log, expected = left_behind()

@@ -46,7 +46,7 @@ def append(partition: Partition, count: int = 1) -> None:
     partition.advance_high_watermark()
 
 
-def test_an_epoch_begins_with_leading_also_if_nothing_is_written(partition: Partition) -> None:
+def test_leader_epoch_begins_without_a_record(partition: Partition) -> None:
     partition.lead(led_by(ME, 0))
     append(partition)
     partition.lead(led_by(ME, 2))
@@ -64,7 +64,7 @@ def test_an_offline_log_is_not_led(partition: Partition) -> None:
     assert (partition.is_leader, partition.leader_epoch, partition.leading_since) == (False, NO_EPOCH, NO_EPOCH)
 
 
-def test_a_new_epoch_of_the_same_leader_keeps_how_far_followers_are(partition: Partition) -> None:
+def test_new_epoch_of_the_same_leader_keeps_the_offsets_of_followers(partition: Partition) -> None:
     assert partition.lead(led_by(ME, 0))
     append(partition, 5)
     partition.follower_fetched(A, 4, 0)
@@ -75,7 +75,7 @@ def test_a_new_epoch_of_the_same_leader_keeps_how_far_followers_are(partition: P
 
 
 @pytest.mark.parametrize("between", ["follower", "stopped"])
-def test_a_new_leader_knows_nothing_of_its_followers(partition: Partition, between: str) -> None:
+def test_new_leader_has_no_offsets_of_its_followers(partition: Partition, between: str) -> None:
     partition.lead(led_by(ME, 0))
     append(partition, 5)
     for follower in (A, B):
@@ -93,7 +93,7 @@ def test_a_new_leader_knows_nothing_of_its_followers(partition: Partition, betwe
     assert partition.log.high_watermark == 3
 
 
-def test_a_replica_that_was_taken_away_is_unknown_when_it_comes_back(partition: Partition) -> None:
+def test_removed_replica_has_no_offset_when_it_returns(partition: Partition) -> None:
     partition.lead(led_by(ME, 0))
     append(partition, 5)
     for follower in (A, B):
@@ -128,7 +128,7 @@ def test_nothing_is_committed_while_too_few_replicas_are_in_sync(
     assert partition.log.high_watermark == expected
 
 
-def test_what_is_committed_stays_so_when_the_isr_shrinks(tmp_path: Path) -> None:
+def test_committed_records_stay_committed_when_the_isr_shrinks(tmp_path: Path) -> None:
     partition = partition_in(tmp_path, min_insync_replicas="2")
     partition.lead(led_by(ME, 0, (ME, A)))
     append(partition, 3)

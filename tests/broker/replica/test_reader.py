@@ -44,7 +44,7 @@ def first_offsets(read: PartitionRead) -> list[int]:
     return [aborted.first_offset for aborted in read.aborted_transactions]
 
 
-def test_a_short_read_names_few_of_many_aborted_transactions(partition: Partition) -> None:
+def test_short_read_returns_only_overlapping_aborted_transactions(partition: Partition) -> None:
     log = partition.log
     for number in range(300):
         abort(log, number)
@@ -54,7 +54,7 @@ def test_a_short_read_names_few_of_many_aborted_transactions(partition: Partitio
     assert first_offsets(committed_read(partition, 100, 2 * len(read.records) + 80)) == [100, 102]
 
 
-def test_retention_after_the_records_were_read_does_not_make_them_look_committed(
+def test_retention_after_a_read_loses_no_aborted_transaction(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = partition.log

@@ -83,7 +83,7 @@ def metadata_request(count: int) -> MetadataRequest:
     return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
-async def test_a_large_request_is_answered_as_small_ones_are(tmp_path: Path) -> None:
+async def test_large_request_gets_the_same_response_as_small_ones(tmp_path: Path) -> None:
     count = ELEMENTS_ON_LOOP_MAX + 1000
     async with running_broker(tmp_path / "data") as broker:
         answer = await broker.ask(metadata_request(count))
@@ -105,7 +105,7 @@ async def test_a_large_request_is_decoded_and_its_response_encoded_in_threads(
     assert threading.main_thread() not in seen["encode"]
 
 
-async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
+async def test_produce_to_many_partitions_appends_after_its_frame_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame in the scratch buffer is overwritten when the call returns in which it was handed out."""
@@ -124,7 +124,7 @@ async def test_produce_of_many_partitions_appends_after_its_frame_is_gone(
         assert [broker.services.replica_manager.find("t", index).log.log_end_offset for index in (0, 1)] == [1, 1]  # type: ignore[union-attr]
 
 
-async def test_produce_to_many_partitions_leaves_others_their_turn(
+async def test_produce_to_many_partitions_does_not_starve_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each partition is a step, and its records outlive the frame."""
@@ -146,7 +146,7 @@ async def test_produce_to_many_partitions_leaves_others_their_turn(
         assert [log.log_end_offset for log in logs] == [1] * count
 
 
-async def test_produce_without_acks_appends_everything_though_its_connection_closes(
+async def test_produce_without_acks_is_complete_after_its_connection_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a producer closes its connection when it has sent its last request."""
@@ -205,7 +205,7 @@ async def test_requests_of_many_connections_that_arrive_together_share_one_slice
         assert [len((await request).topics) for request in requests] == decoded
 
 
-async def test_small_requests_are_served_at_once_when_the_slice_of_the_turn_is_over(tmp_path: Path) -> None:
+async def test_small_requests_are_served_at_once_after_the_slice_of_a_turn(tmp_path: Path) -> None:
     async with running_broker(tmp_path / "data") as broker:
         sliced_work = broker.services.sliced_work
         while sliced_work.has_time():
@@ -230,7 +230,7 @@ async def test_large_requests_of_many_connections_are_served_two_at_a_time(
     assert most == LARGE_REQUESTS_MAX
 
 
-async def test_a_large_request_that_fails_as_a_whole_names_its_error(tmp_path: Path) -> None:
+async def test_large_request_that_fails_as_a_whole_returns_its_error(tmp_path: Path) -> None:
     partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in range(ELEMENTS_ON_LOOP_MAX)]
     request = OffsetDeleteRequest(group_id="", topics=[OffsetDeleteRequestTopic(name="t", partitions=partitions)])
     async with running_broker(tmp_path / "data") as broker:
@@ -285,7 +285,7 @@ def watched_codec(
     return seen
 
 
-async def test_a_request_without_a_response_is_served_although_its_client_leaves(tmp_path: Path) -> None:
+async def test_request_without_a_response_is_served_after_its_client_disconnects(tmp_path: Path) -> None:
     """It waits for its turn, as the slice of this turn is used up, and its client expects nothing any more."""
     count = ELEMENTS_AT_ONCE_MAX + 10
     batch = build_batch([RecordData(0, None, b"value")])

@@ -96,7 +96,7 @@ def bulk_cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("key", "path", "is_distinct"), bulk_cases())
-async def test_no_step_goes_over_all_elements_of_a_bulk_request(
+async def test_no_step_iterates_over_all_elements_of_a_bulk_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int, path: Any, is_distinct: bool
 ) -> None:
     api = APIS[key]
@@ -109,7 +109,7 @@ async def test_no_step_goes_over_all_elements_of_a_bulk_request(
     assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
 
 
-async def test_no_step_goes_over_all_partitions_of_a_fetch_session(
+async def test_no_step_iterates_over_all_partitions_of_a_fetch_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(session_id: int, session_epoch: int, topics: list[Any], forgotten: list[Any]) -> FetchRequest:

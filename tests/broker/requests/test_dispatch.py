@@ -65,7 +65,7 @@ def answered_at_once(dispatcher: RequestDispatcher, version: int = 4) -> Heartbe
 
 
 @pytest.mark.parametrize("version", list(APIS[HEARTBEAT].versions))
-def test_a_handler_gets_request_and_context_and_its_response_leaves(version: int) -> None:
+def test_handler_gets_request_and_context_and_its_response_is_sent(version: int) -> None:
     seen: list[tuple[HeartbeatRequest, RequestContext]] = []
 
     def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
@@ -86,13 +86,13 @@ def raising(error: Exception) -> Handler:
     return handle
 
 
-def test_a_kafka_error_is_the_answer() -> None:
+def test_kafka_error_of_a_handler_is_returned() -> None:
     dispatcher = dispatcher_with(raising(KafkaError(ErrorCode.NOT_COORDINATOR)))
     assert answered_at_once(dispatcher).error_code == ErrorCode.NOT_COORDINATOR
     assert dispatcher.unexpected_error_count == 0
 
 
-def test_a_bug_is_counted_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_bug_is_counted_logged_and_returned_as_unknown_server_error(caplog: pytest.LogCaptureFixture) -> None:
     dispatcher = dispatcher_with(raising(ZeroDivisionError("of ours")))
     assert answered_at_once(dispatcher).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert dispatcher.unexpected_error_count == 1
@@ -100,12 +100,12 @@ def test_a_bug_is_counted_logged_and_answered(caplog: pytest.LogCaptureFixture) 
     assert "ZeroDivisionError: of ours" in caplog.text
 
 
-def test_closing_is_the_answer_when_a_handler_says_so() -> None:
+def test_handler_can_close_the_connection() -> None:
     with pytest.raises(CloseConnection):
         dispatcher_with(raising(CloseConnection("acks=0 failed"))).dispatch(heartbeat(), CHANNEL)
 
 
-async def test_a_handler_that_waits_is_answered_later() -> None:
+async def test_response_of_a_waiting_handler_is_sent_later() -> None:
     async def wait() -> HeartbeatResponse:
         return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
 
@@ -115,7 +115,7 @@ async def test_a_handler_that_waits_is_answered_later() -> None:
     assert answer_in(await answer or []).error_code == ErrorCode.ILLEGAL_GENERATION
 
 
-async def test_a_handler_that_fails_while_it_waits_is_answered() -> None:
+async def test_error_of_a_waiting_handler_is_returned() -> None:
     async def fail() -> HeartbeatResponse:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
@@ -137,19 +137,19 @@ async def test_a_handler_that_fails_while_it_waits_is_answered() -> None:
     ],
     ids=["no body", "garbage", "unknown key", "not served here", "unknown version", "empty"],
 )
-def test_bad_frames_are_malformed(frame: bytes) -> None:
+def test_invalid_frames_are_malformed(frame: bytes) -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed):
         dispatcher.dispatch(memoryview(bytearray(frame)), CHANNEL)
 
 
-def test_a_request_without_records_may_not_be_as_large_as_one_with() -> None:
+def test_request_without_records_has_a_lower_size_limit() -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed, match="expected at most"):
         dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), CHANNEL)
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+def test_unknown_version_of_api_versions_gets_a_response_of_version_0() -> None:
     frame = b"\x00\x12\x00\x63\x00\x00\x00\x09\xff\xff"
     answer = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), CHANNEL)
     assert isinstance(answer, list)
@@ -159,7 +159,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     assert (itself.api_key, itself.min_version, itself.max_version) == (18, 0, 4)
 
 
-def test_every_served_api_can_tell_that_it_failed() -> None:
+def test_every_served_api_has_an_error_response() -> None:
     """A request with empty lists fails as a whole in every version without a failure of its own."""
     context = RequestContext(0, 0, 0, None, CHANNEL)
     for key, module in TABLE.items():
@@ -183,7 +183,7 @@ def _empty(request: type) -> object:
 
 
 @pytest.mark.parametrize("version", list(APIS[CREATE_TOPICS].versions)[1:])
-def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
+def test_error_message_longer_than_a_string_is_truncated(version: int) -> None:
     """It repeats what the request says, so it is no bug of ours."""
 
     def handle(services: Services, request: object, context: RequestContext) -> CreateTopicsResponse:
@@ -203,7 +203,7 @@ def test_a_message_longer_than_a_string_can_be_is_cut(version: int) -> None:
     assert dispatcher.unexpected_error_count == 0
 
 
-def test_a_client_that_has_not_authenticated_itself_is_not_served() -> None:
+def test_unauthenticated_client_is_not_served() -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse(error_code=0))
     channel = Channel("127.0.0.1", 5, "TEST")
     channel.authentication = Authentication.PENDING

@@ -19,7 +19,7 @@ def partition(code: int) -> PartitionData:
     return PartitionData(partition_index=0, error_code=code, high_watermark=-1, records=None)
 
 
-def test_codes_at_the_top_and_of_partitions_are_counted() -> None:
+def test_top_level_and_partition_codes_are_counted() -> None:
     topics = [
         FetchableTopicResponse(topic="a", partitions=[partition(0), partition(6)]),
         FetchableTopicResponse(topic="b", partitions=[partition(6)]),

@@ -733,7 +733,7 @@ async def sides(tmp_path: Path) -> AsyncIterator[tuple[Side, Side]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_random_requests_get_the_bytes_of_the_plain_twin(sides: tuple[Side, Side], seed: int) -> None:
+async def test_fast_path_returns_the_same_bytes_as_the_full_path(sides: tuple[Side, Side], seed: int) -> None:
     walk = Walk(sides, Random(seed))
     await walk.start()
     for _ in range(STEPS):
