@@ -210,7 +210,7 @@ async def read(broker: InProcessBroker, offset: int) -> tuple[ErrorCode, list[in
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_what_can_be_read_is_served_and_the_fault_is_told_once(
+async def test_readable_records_are_served_and_damage_is_logged_once(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault, folders = FAULTS[name], Folders(tmp_path)
@@ -239,7 +239,7 @@ async def test_what_can_be_read_is_served_and_the_fault_is_told_once(
         ("version", "no properties"),
     ],
 )
-async def test_a_directory_of_somebody_else_stops_the_start(tmp_path: Path, name: str, content: str) -> None:
+async def test_directory_of_another_broker_stops_the_start(tmp_path: Path, name: str, content: str) -> None:
     folders = Folders(tmp_path)
     async with folders.running():
         pass
@@ -264,7 +264,7 @@ def copy_of_partition(folder: Path, name: str) -> Path:
     return Path(shutil.copytree(partition, partition.with_name(name)))
 
 
-async def test_a_folder_that_the_metadata_does_not_know_is_reported_and_kept(
+async def test_directory_unknown_to_the_metadata_is_reported_and_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folders = Folders(tmp_path)

@@ -140,7 +140,9 @@ async def check_what_is_left(broker: InProcessBroker, disks: Disks) -> None:
     assert await move(broker, "goes", str(disks.good)) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_directory_fails_while_the_broker_runs(disks: Disks, caplog: pytest.LogCaptureFixture) -> None:
+async def test_directory_that_fails_at_run_time_goes_offline_alone(
+    disks: Disks, caplog: pytest.LogCaptureFixture
+) -> None:
     async with disks.running() as broker:
         await create_in_both(broker, disks)
         disks.take_away()
@@ -161,7 +163,7 @@ async def test_a_directory_fails_while_the_broker_runs(disks: Disks, caplog: pyt
         assert len(records) == 2 * len(batch_of(b"value"))
 
 
-async def test_a_directory_cannot_be_used_from_the_start(disks: Disks) -> None:
+async def test_directory_that_is_unusable_at_the_start_goes_offline_alone(disks: Disks) -> None:
     async with disks.running() as broker:
         await create_in_both(broker, disks)
     disks.take_away()
@@ -180,7 +182,7 @@ async def test_a_directory_cannot_be_used_from_the_start(disks: Disks) -> None:
         assert await fetched(broker, "new") is ErrorCode.NONE
 
 
-async def test_metadata_written_without_a_directory_is_in_it_when_it_is_back(disks: Disks) -> None:
+async def test_returning_directory_gets_the_metadata_it_missed(disks: Disks) -> None:
     """The copies there are older; with the other directory gone it is all that is left."""
     async with disks.running() as broker:
         await create_in_both(broker, disks)
@@ -197,7 +199,7 @@ async def test_metadata_written_without_a_directory_is_in_it_when_it_is_back(dis
         assert await fetched(broker, "goes") is ErrorCode.NONE
 
 
-async def test_who_waits_for_records_is_told(disks: Disks) -> None:
+async def test_waiting_fetch_gets_the_error_of_a_failed_directory(disks: Disks) -> None:
     async with disks.running() as broker:
         await create_in_both(broker, disks)
         waiting = asyncio.create_task(fetch_waiting(broker, "goes"))
@@ -211,7 +213,7 @@ async def fetch_waiting(broker: InProcessBroker, topic: str) -> ErrorCode:
     return ErrorCode(answered.responses[0].partitions[0].error_code)
 
 
-def test_clients_of_a_process_that_loses_one_directory_and_then_the_other(tmp_path: Path) -> None:
+def test_broker_serves_clients_until_its_last_directory_fails(tmp_path: Path) -> None:
     disks = Disks(tmp_path / "broker")
     disks.folder.mkdir()
     with BrokerProcess(disks.folder, {"log.dirs": f"{disks.good},{disks.bad}", **SOON}) as broker:
@@ -252,7 +254,7 @@ def test_clients_of_a_process_that_loses_one_directory_and_then_the_other(tmp_pa
         consumer.close()
 
 
-def test_a_process_whose_disk_takes_no_more(tmp_path: Path) -> None:
+def test_broker_with_a_full_disk_stops_and_keeps_acknowledged_records(tmp_path: Path) -> None:
     acknowledged: list[bytes] = []
     # Indexes are made at their full size in advance, which must stay below what the disk takes.
     broker = BrokerProcess(tmp_path / "broker", {"log.index.size.max.bytes": "4096"})
@@ -280,7 +282,7 @@ def test_a_process_whose_disk_takes_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("met_by", ["a producer", "the metadata"])
-def test_a_process_whose_only_disk_is_full_says_so_in_one_line(tmp_path: Path, met_by: str) -> None:
+def test_broker_whose_only_disk_is_full_reports_it_in_one_line(tmp_path: Path, met_by: str) -> None:
     broker = BrokerProcess(tmp_path / "broker", {"log.index.size.max.bytes": "4096"})
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -36,7 +36,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_descriptors")
-def test_idle_connections_cost_no_segment(tmp_path: Path) -> None:
+def test_idle_connections_leave_descriptors_for_segments(tmp_path: Path) -> None:
     settings = {"log.segment.bytes": "16384", "log.index.size.max.bytes": "4096"}
     broker = BrokerProcess(tmp_path / "broker", settings, descriptors_max=DESCRIPTORS)
     idle: list[socket.socket] = []
@@ -92,7 +92,7 @@ def read_all(broker: BrokerProcess) -> list[bytes]:
     return sorted(found)
 
 
-async def test_a_partition_that_could_not_be_opened_is_opened_soon(
+async def test_partition_that_could_not_be_opened_is_opened_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.server.REOPEN_DELAY_S", 0.01)

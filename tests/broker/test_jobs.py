@@ -54,7 +54,7 @@ def jobs_of(
     )
 
 
-async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
+async def test_changed_producer_expiration_takes_effect_at_once() -> None:
     config = BrokerConfig.from_properties(
         {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "70"}
     )
@@ -68,13 +68,13 @@ async def test_how_long_idle_producers_are_kept_changes_at_once() -> None:
     assert logs.kept_ms == [5000, 6000]
 
 
-async def test_retention_begins_after_the_delay_that_is_set() -> None:
+async def test_retention_begins_after_the_configured_delay() -> None:
     config = BrokerConfig.from_properties({"log.initial.task.delay.ms": "7"})
     jobs = jobs_of(config, Logs())
     assert [job.initial_delay_ms for job in jobs if job.name == "retention"] == [7]
 
 
-async def test_appended_data_goes_to_the_disk_when_much_waits() -> None:
+async def test_writeback_starts_when_dirty_pages_are_many() -> None:
     logs, pages = Logs(), Pages([False, True, False, False, True, True])
     with ThreadPoolExecutor(1) as blocking:
         jobs = jobs_of(BrokerConfig.from_properties({}), logs, cast(DirtyPages, pages), blocking)

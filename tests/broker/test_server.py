@@ -27,12 +27,12 @@ def settings(folder: Path, **overrides: str) -> BrokerConfig:
     )
 
 
-async def test_a_damaged_metadata_store(tmp_path: Path) -> None:
+async def test_damaged_metadata_store_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / METADATA_FILE).write_bytes(b"this is no database" * 100)
     assert METADATA_FILE in await reason_not_to_start(settings(tmp_path))
 
 
-async def test_a_limit_for_a_host_that_has_no_address(tmp_path: Path) -> None:
+async def test_connection_limit_for_an_unknown_host_stops_the_start(tmp_path: Path) -> None:
     config = settings(tmp_path, max_connections_per_ip_overrides="no-such-host.invalid:5")
     reason = await reason_not_to_start(config)
     assert "max.connections.per.ip.overrides" in reason
@@ -40,7 +40,7 @@ async def test_a_limit_for_a_host_that_has_no_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-async def test_a_listener_whose_protection_is_not_there(tmp_path: Path, protocol: str) -> None:
+async def test_unsupported_security_protocol_stops_the_start(tmp_path: Path, protocol: str) -> None:
     config = settings(tmp_path, listeners=f"{protocol}://127.0.0.1:0", security_inter_broker_protocol=protocol)
     reason = await reason_not_to_start(config)
     assert protocol in reason
@@ -48,12 +48,12 @@ async def test_a_listener_whose_protection_is_not_there(tmp_path: Path, protocol
 
 
 @pytest.mark.parametrize("protocols", ["consumer", "classic,consumer", "classic,share"])
-async def test_group_protocols_that_are_not_there(tmp_path: Path, protocols: str) -> None:
+async def test_unsupported_group_protocol_stops_the_start(tmp_path: Path, protocols: str) -> None:
     reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
     assert "group.coordinator.rebalance.protocols" in reason
 
 
-async def test_an_address_for_metrics_that_is_taken(tmp_path: Path) -> None:
+async def test_metrics_address_in_use_stops_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         reason = await reason_not_to_start(settings(tmp_path / "data", metrics_http_listener=f"127.0.0.1:{port}"))
@@ -61,12 +61,12 @@ async def test_an_address_for_metrics_that_is_taken(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-async def test_a_cluster(tmp_path: Path) -> None:
+async def test_zookeeper_connect_stops_the_start(tmp_path: Path) -> None:
     reason = await reason_not_to_start(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"))
     assert "zookeeper.connect" in reason
 
 
-async def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
+async def test_second_broker_on_the_same_directory_does_not_start(tmp_path: Path) -> None:
     first = Server(settings(tmp_path), environment_of_this_machine())
     await first.start()
     try:
@@ -75,7 +75,7 @@ async def test_a_second_broker_on_the_same_folder(tmp_path: Path) -> None:
         await first.stop()
 
 
-async def test_data_without_its_metadata(tmp_path: Path) -> None:
+async def test_data_without_its_metadata_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=7ym0r3ycTc-XAnwnQmXzjg\n")
     for _ in range(2):
         reason = await reason_not_to_start(settings(tmp_path))
@@ -83,7 +83,7 @@ async def test_data_without_its_metadata(tmp_path: Path) -> None:
         assert "metadata-copy" in reason
 
 
-async def test_data_of_another_broker(tmp_path: Path) -> None:
+async def test_data_of_another_broker_stops_the_start(tmp_path: Path) -> None:
     first = Server(settings(tmp_path), environment_of_this_machine())
     await first.start()
     await first.stop()
@@ -95,7 +95,7 @@ async def test_data_of_another_broker(tmp_path: Path) -> None:
     assert "5" in reason
 
 
-async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_listeners(tmp_path: Path) -> None:
+async def test_control_plane_is_registered_and_hidden_from_other_listeners(tmp_path: Path) -> None:
     listeners = {
         "listeners": "CONTROL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "advertised.listeners": "CONTROL://127.0.0.1:7001,PLAINTEXT://127.0.0.1:7002",
@@ -114,7 +114,7 @@ async def test_the_control_plane_is_registered_and_hidden_from_clients_of_other_
         }
 
 
-async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Path) -> None:
+async def test_sizes_of_the_thread_pools_change_at_run_time(tmp_path: Path) -> None:
     server = Server(settings(tmp_path, num_io_threads="2", background_threads="3"), environment_of_this_machine())
     await server.start()
     try:
@@ -133,7 +133,7 @@ async def test_the_sizes_of_the_pools_change_while_the_broker_runs(tmp_path: Pat
 
 
 @pytest.mark.parametrize("is_enabled", ["true", "false"])
-async def test_a_broker_that_does_not_compact_says_so(
+async def test_broker_without_a_cleaner_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_enabled: str
 ) -> None:
     server = Server(settings(tmp_path, log_cleaner_enable=is_enabled), environment_of_this_machine())

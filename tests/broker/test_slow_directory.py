@@ -168,7 +168,7 @@ def ping_times(port: int) -> Iterator[float]:
             time.sleep(0.005)
 
 
-async def test_clients_of_a_slow_directory_hold_nobody_up(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_of_a_slow_directory_delay_no_others(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst time is not compared: on a busy machine the scheduler alone takes more than 50 ms now and then.
 
     That the loop never waits for the slow disk is checked by its calls instead.
@@ -209,7 +209,7 @@ async def test_clients_of_a_slow_directory_hold_nobody_up(disk: SlowDisk, monkey
         assert any(name.startswith("slow-log-directory") for name in disk.threads)
 
 
-async def test_an_answer_comes_when_its_record_can_be_read(disk: SlowDisk) -> None:
+async def test_response_is_sent_once_its_record_is_readable(disk: SlowDisk) -> None:
     async with running(disk) as broker:
         await broker.make_slow()
         log = log_of(broker)
@@ -224,7 +224,7 @@ async def test_an_answer_comes_when_its_record_can_be_read(disk: SlowDisk) -> No
             assert log.high_watermark >= expected
 
 
-async def test_a_directory_that_is_fast_again_is_written_by_the_loop(
+async def test_directory_that_is_fast_again_is_written_by_the_loop(
     disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.directory_writer.FAST_SECONDS_MIN", 0.05)
@@ -278,7 +278,7 @@ async def test_offsets_are_committed_when_they_are_written(disk: SlowDisk) -> No
             assert log.high_watermark >= expected
 
 
-async def test_a_record_is_synced_before_its_answer_when_the_topic_says_so(disk: SlowDisk) -> None:
+async def test_record_is_synced_before_its_response_with_flush_messages_1(disk: SlowDisk) -> None:
     async with running(disk) as broker:
         await move(broker.client, "synced", str(disk.path))
         await broker.client.create_topic("synced", flush_messages="1")
@@ -289,7 +289,7 @@ async def test_a_record_is_synced_before_its_answer_when_the_topic_says_so(disk:
             assert log.durability.recovery_point == number + 1
 
 
-async def test_a_log_leaves_a_slow_directory_under_load(disk: SlowDisk) -> None:
+async def test_log_moves_from_a_slow_directory_under_load(disk: SlowDisk) -> None:
     async with running(disk) as broker:
         client = broker.client
         await broker.make_slow()
@@ -329,7 +329,7 @@ async def test_records_are_deleted_between_two_writes(disk: SlowDisk) -> None:
         await producing
 
 
-async def test_a_stop_writes_what_waits(disk: SlowDisk) -> None:
+async def test_stop_writes_pending_appends(disk: SlowDisk) -> None:
     async with running(disk) as broker:
         await broker.make_slow()
         log = log_of(broker)
@@ -345,9 +345,7 @@ async def test_a_stop_writes_what_waits(disk: SlowDisk) -> None:
         assert log.log_end_offset == expected
 
 
-async def test_producers_wait_for_room_and_no_longer_than_they_want(
-    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_producers_wait_for_room_until_their_timeout(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(disk) as broker:
         await broker.make_slow()
         monkeypatch.setattr("storage.directory_writer.PENDING_SIZE_MAX", 300)
@@ -369,7 +367,9 @@ async def test_producers_wait_for_room_and_no_longer_than_they_want(
         await produced(broker.client, "good", b"x")
 
 
-async def test_what_waits_when_the_disk_fails_is_answered(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_appends_get_an_error_when_the_disk_fails(
+    disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(disk) as broker:
         client = broker.client
         await broker.make_slow()
@@ -391,7 +391,7 @@ async def test_what_waits_when_the_disk_fails_is_answered(disk: SlowDisk, monkey
         await produced(client, "good", b"x")
 
 
-async def test_loop_does_no_file_work_for_a_slow_directory(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_loop_makes_no_file_call_for_a_slow_directory(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Creating partitions, appending, rolling, deleting records, retention and the sync of a move."""
     async with running(disk, **{"log.segment.delete.delay.ms": "0"}) as broker:
         client, services = broker.client, broker.client.services
@@ -428,7 +428,7 @@ async def test_loop_does_no_file_work_for_a_slow_directory(disk: SlowDisk, monke
         assert work.on_loop == []
 
 
-async def test_last_sync_of_a_move_is_not_done_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_last_sync_of_a_move_does_not_run_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often producers have the log synced meanwhile."""
     async with running(disk) as broker:
         client = broker.client
@@ -456,7 +456,7 @@ def disk_logs(broker: Broker, topic: str) -> list[Log]:
     return [log for log in logs if log.topic == topic and log.directory.is_relative_to(broker.disk.path)]
 
 
-async def test_start_does_no_file_work_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_makes_no_file_call_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     work = FileWork(disk.path)
     work.patch(monkeypatch)
     for _ in range(2):

@@ -53,7 +53,7 @@ async def refusal(awaited: Awaitable[object]) -> ErrorCode:
 # Store, then change, then say
 
 
-async def test_a_transaction_from_beginning_to_end(here: Surroundings) -> None:
+async def test_transaction_runs_from_init_to_complete(here: Surroundings) -> None:
     producer = await open_transaction(here, A0, B0)
     await here.end("id", producer, is_committed=True)
     await here.idle()
@@ -155,7 +155,7 @@ async def test_the_response_does_not_wait_for_markers(here: Surroundings) -> Non
 # Producers
 
 
-async def test_ids_and_epochs(here: Surroundings) -> None:
+async def test_init_assigns_producer_ids_and_epochs(here: Surroundings) -> None:
     assert await init(here) == Producer(100, 0)
     assert await init(here) == Producer(100, 1)
     assert await init(here, "other") == Producer(101, 0)
@@ -188,7 +188,7 @@ async def test_concurrent_requests_do_not_share_an_epoch(here: Surroundings) -> 
     assert code_of(results[1]) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-async def test_a_new_producer_id_when_epochs_run_out(here: Surroundings) -> None:
+async def test_new_producer_id_is_assigned_after_the_last_epoch(here: Surroundings) -> None:
     for epoch in (0, LAST_EPOCH - 1):
         await init(here)
         transaction = here.coordinator._transactions.require("id")[1]
@@ -227,7 +227,7 @@ async def test_a_fence_that_cannot_be_stored_can_be_retried(here: Surroundings) 
     assert await init(here) == Producer(zombie.producer_id, zombie.epoch + 2)
 
 
-async def test_verification(here: Surroundings) -> None:
+async def test_verification_returns_the_code_of_each_partition(here: Surroundings) -> None:
     producer = await open_transaction(here, A0)
     verify = here.coordinator.verify
     assert verify("id", producer, [A0, A1]) == {A0: ErrorCode.NONE, A1: ErrorCode.TRANSACTION_ABORTABLE}
@@ -246,7 +246,7 @@ async def test_verification(here: Surroundings) -> None:
     assert verify("id", producer, [A0]) == {A0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
-async def test_unknown_and_empty_ids(here: Surroundings) -> None:
+async def test_unknown_and_empty_ids_are_rejected(here: Surroundings) -> None:
     producer = Producer(1, 0)
     for name, code in (("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("", ErrorCode.INVALID_REQUEST)):
         assert await refusal(here.add_partitions(name, producer, [A0])) is code
@@ -259,7 +259,7 @@ async def test_unknown_and_empty_ids(here: Surroundings) -> None:
 # Time
 
 
-async def test_a_transaction_that_takes_too_long_is_aborted(here: Surroundings) -> None:
+async def test_transaction_is_aborted_after_its_timeout(here: Surroundings) -> None:
     here.coordinator.start()
     producer = await open_transaction(here)
     await here.advance(MINUTE_MS - 1)
@@ -329,7 +329,7 @@ async def test_open_transactions_do_not_expire() -> None:
     assert here.state() is TransactionState.ONGOING
 
 
-async def test_many_tombstones_are_several_batches() -> None:
+async def test_many_tombstones_are_appended_in_several_batches() -> None:
     here = Surroundings(TransactionSettings(id_expiration_ms=10))
     await here.lead()
     for number in range(50):
@@ -342,7 +342,7 @@ async def test_many_tombstones_are_several_batches() -> None:
     assert list(here.coordinator.inspection.transactions()) == []
 
 
-async def test_other_requests_get_turns_while_ids_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_requests_are_served_while_ids_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "SLICE_IDS", 2)
     here = Surroundings(TransactionSettings(id_expiration_ms=10))
     await here.lead()
@@ -514,7 +514,7 @@ async def test_the_same_epoch_again_is_no_new_leadership(here: Surroundings) -> 
     assert here.state() is TransactionState.EMPTY
 
 
-async def test_errors_for_ids_that_are_not_served(here: Surroundings) -> None:
+async def test_ids_that_are_not_served_get_the_codes_of_kafka(here: Surroundings) -> None:
     await init(here)
 
     def told() -> ErrorCode:
@@ -556,7 +556,7 @@ async def test_a_log_that_cannot_be_read_is_not_served(spoil: Callable[[FakeLog]
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_records_of_other_kinds_are_skipped() -> None:
+async def test_records_of_other_types_are_skipped() -> None:
     here = Surroundings()
     here.log.write(0, build_batch([RecordData(0, b"\x00\x01what", b"ever")]))
     await here.lead()

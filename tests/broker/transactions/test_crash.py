@@ -250,7 +250,7 @@ def each_step(calls: list[str]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 40, 70])
-async def test_killed_at_every_call(tmp_path: Path, calls: list[str], torn_bytes: int) -> None:
+async def test_kill_at_any_call_loses_no_acknowledged_result(tmp_path: Path, calls: list[str], torn_bytes: int) -> None:
     for number in each_step(calls):
         files, directory = FaultyFiles(), tmp_path / str(number)
         files.crash_at(number, torn_bytes=torn_bytes)
@@ -260,7 +260,7 @@ async def test_killed_at_every_call(tmp_path: Path, calls: list[str], torn_bytes
 
 @pytest.mark.parametrize("is_lasting", [False, True])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-async def test_every_call_fails_once_or_from_then_on(
+async def test_failure_of_any_call_loses_no_acknowledged_result(
     tmp_path: Path, calls: list[str], error: int, is_lasting: bool
 ) -> None:
     for number in each_step(calls):

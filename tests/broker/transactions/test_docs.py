@@ -63,7 +63,7 @@ def meaning_of_states() -> dict[str, str]:
     return {title: " ".join(text.split()) for title, text in found}
 
 
-def test_transactions_md_is_current() -> None:
+def test_documented_tables_of_transactions_are_current() -> None:
     path = DOCS / "transactions.md"
     text = path.read_text()
     expected = text
@@ -82,7 +82,7 @@ def test_every_table_of_the_machine_is_in_the_docs() -> None:
     assert list(meaning_of_states()) == [state.title for state in TransactionState]
 
 
-def test_the_example_of_the_format_is_what_is_written() -> None:
+def test_documented_example_equals_the_written_records() -> None:
     text = (DOCS / "formats" / "transaction-state.md").read_text()
     (example,) = re.findall(r"```\n(key .+?)```", text, re.DOTALL)
     digits = re.findall(r"(?:^| )((?:[0-9a-f]{2} )*[0-9a-f]{2})(?= {2,}|$)", example, re.MULTILINE)

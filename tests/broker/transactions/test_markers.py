@@ -54,7 +54,7 @@ class Sending:
 
 
 @pytest.mark.parametrize("code", ErrorCode)
-async def test_the_fate_of_each_error_code(code: ErrorCode) -> None:
+async def test_each_error_code_is_final_or_retried_as_in_kafka(code: ErrorCode) -> None:
     expected = Fate.DONE if code in DONE else Fate.SUPERSEDED if code in SUPERSEDED else Fate.FAILED
     sending = Sending()
     sending.channels[1].codes[A0] = [code]
@@ -89,7 +89,7 @@ async def test_a_marker_follows_the_leader_of_its_partition() -> None:
 
 
 @pytest.mark.parametrize("leader", [-1, 9], ids=["no leader", "no way to it"])
-async def test_a_leader_without_a_channel_is_retried(leader: int) -> None:
+async def test_leader_without_a_channel_is_retried(leader: int) -> None:
     sending = Sending()
     sending.leaders.leaders[A0] = leader
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))
@@ -113,11 +113,11 @@ async def test_a_topic_that_is_deleted_during_retries_is_skipped() -> None:
     assert sending.channels[1].written == []
 
 
-async def test_nothing_to_send() -> None:
+async def test_send_without_partitions_ends_at_once() -> None:
     assert await Sending().send("id", MARKER, []) is Fate.DONE
 
 
-async def test_a_cancelled_send_sends_no_more() -> None:
+async def test_cancelled_send_sends_no_further_request() -> None:
     sending = Sending()
     sending.leaders.leaders[A0] = -1
     asked = asyncio.ensure_future(sending.send("id", MARKER, [A0]))

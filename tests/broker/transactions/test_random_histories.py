@@ -196,5 +196,5 @@ class History:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_random_history(seed: int) -> None:
+async def test_invariants_hold_in_a_random_history(seed: int) -> None:
     await History(seed).run()

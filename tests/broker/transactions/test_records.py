@@ -48,7 +48,7 @@ def told_by(transactional_id: str, metadata: Metadata, partitions: str) -> tuple
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record['timestamp']}-{record['offset']}")
-def test_kafkas_records_read_as_its_dump_tool_says_and_write_back_byte_for_byte(record: dict[str, Any]) -> None:
+def test_records_of_kafka_are_read_as_dumped_and_written_back_unchanged(record: dict[str, Any]) -> None:
     key, value = bytes.fromhex(record["keyHex"]), bytes.fromhex(record["valueHex"])
     transactional_id, metadata = read_key(key), read_value(value)
     assert transactional_id is not None
@@ -63,7 +63,7 @@ def test_kafkas_records_read_as_its_dump_tool_says_and_write_back_byte_for_byte(
 
 @pytest.mark.parametrize("state", RESTING, ids=lambda state: state.title)
 @pytest.mark.parametrize("has_partitions", [False, True])
-def test_what_is_written_reads_back(state: TransactionState, has_partitions: bool) -> None:
+def test_written_records_are_read_back(state: TransactionState, has_partitions: bool) -> None:
     partitions = METADATA.partitions if has_partitions and state is not TransactionState.EMPTY else {}
     metadata = METADATA._replace(state=state, partitions=partitions)
     read = read_value(write_value(metadata))
@@ -101,13 +101,13 @@ def test_a_key_of_a_later_version_is_not_decoded() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff\xff\x00\x01a", b"\x00\x00\x00\x05a", write_key("a") + b"a"])
-def test_damaged_keys(data: bytes) -> None:
+def test_damaged_keys_are_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         read_key(data)
 
 
 @pytest.mark.parametrize("value", [write_value(METADATA), VERSION_1], ids=["version 0", "version 1"])
-def test_damaged_values(value: bytes) -> None:
+def test_damaged_values_are_malformed(value: bytes) -> None:
     for end in range(len(value)):
         with pytest.raises(Malformed):
             read_value(value[:end])
@@ -116,13 +116,13 @@ def test_damaged_values(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 2, 255])
-def test_unknown_versions(version: int) -> None:
+def test_unknown_versions_are_malformed(version: int) -> None:
     with pytest.raises(Malformed, match="version"):
         read_value(version.to_bytes(2, "big", signed=True) + write_value(METADATA)[2:])
 
 
 @pytest.mark.parametrize("number", [6, 7, 8, -1])
-def test_states_that_are_never_stored(number: int) -> None:
+def test_states_that_are_never_stored_are_malformed(number: int) -> None:
     value = bytearray(write_value(METADATA))
     value[16:17] = number.to_bytes(1, "big", signed=True)
     with pytest.raises(Malformed, match="expected one that is stored"):
@@ -131,9 +131,7 @@ def test_states_that_are_never_stored(number: int) -> None:
 
 @pytest.mark.parametrize("state", sorted(RESTING, key=lambda state: state.number))
 @pytest.mark.parametrize("partitions", [[], [("t", 0)], [("täg", 3), ("u", 0), ("täg", 1)]])
-def test_what_is_written_by_hand_is_what_the_codec_writes(
-    state: TransactionState, partitions: list[TopicPartition]
-) -> None:
+def test_handwritten_encoder_equals_the_codec(state: TransactionState, partitions: list[TopicPartition]) -> None:
     metadata = Metadata(state, 2**40, 7, -1, -1, 60_000, dict.fromkeys(partitions), 123, 2**41)
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:

@@ -86,13 +86,13 @@ def test_a_transaction_keeps_the_last_epoch() -> None:
 # Epochs that run out
 
 
-def test_the_last_epoch_is_given() -> None:
+def test_last_epoch_is_assigned() -> None:
     transaction = transaction_in(EMPTY, Producer(7, LAST_EPOCH - 1))
     assert completed(transaction, transaction.init_producer(new_producer(), NOW_MS)) == Producer(7, LAST_EPOCH)
 
 
 @pytest.mark.parametrize("epoch", [LAST_EPOCH, LAST_EPOCH + 1])
-def test_after_the_last_epoch_comes_another_producer_id(epoch: int) -> None:
+def test_another_producer_id_follows_the_last_epoch(epoch: int) -> None:
     transaction = transaction_in(COMPLETE_ABORT, Producer(7, epoch))
     assert transaction.init_producer(new_producer(), NOW_MS) is NeedsProducerId.YES
     assert transaction.pending is None
@@ -112,7 +112,7 @@ def test_a_producer_that_missed_its_new_producer_id_gets_it_again() -> None:
         assert transaction.init_producer(older, NOW_MS) is ErrorCode.PRODUCER_FENCED, "0 is the epoch of the new id"
 
 
-def test_an_older_instance_does_not_spend_a_producer_id() -> None:
+def test_older_instance_uses_no_new_producer_id() -> None:
     transaction = transaction_in(EMPTY, Producer(7, LAST_EPOCH))
     assert transaction.init_producer(new_producer(Producer(7, 5)), NOW_MS) is ErrorCode.PRODUCER_FENCED
 

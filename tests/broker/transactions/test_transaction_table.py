@@ -101,7 +101,7 @@ def outcome(decision: object) -> object:
 CELLS = [(name, state, expected) for name, row in EXPECTED.items() for state, expected in zip(STATES, row, strict=True)]
 
 
-def test_the_tables_are_complete() -> None:
+def test_tables_cover_every_state_and_request() -> None:
     assert EXPECTED.keys() == REQUESTS.keys()
     assert STATES == RESTING
     for table in (
@@ -111,7 +111,7 @@ def test_the_tables_are_complete() -> None:
 
 
 @pytest.mark.parametrize(("name", "state", "expected"), CELLS, ids=lambda cell: getattr(cell, "title", str(cell)))
-def test_every_request_in_every_state(name: str, state: TransactionState, expected: object) -> None:
+def test_request_in_each_state_returns_the_code_of_kafka(name: str, state: TransactionState, expected: object) -> None:
     transaction = transaction_in(state)
     before = transaction.current
     decision = REQUESTS[name](transaction)
@@ -135,7 +135,7 @@ def test_every_request_in_every_state(name: str, state: TransactionState, expect
 
 @pytest.mark.parametrize("name", WHILE_PENDING)
 @pytest.mark.parametrize("state", RESTING, ids=lambda state: state.title)
-def test_every_request_while_a_change_is_pending(name: str, state: TransactionState) -> None:
+def test_request_during_a_pending_change_returns_the_code_of_kafka(name: str, state: TransactionState) -> None:
     transaction = transaction_in(state)
     transaction.pending = pending = transaction.current
     assert outcome(REQUESTS[name](transaction)) is WHILE_PENDING[name]

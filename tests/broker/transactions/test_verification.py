@@ -100,7 +100,7 @@ def header(sequence: int = 0, epoch: int = 0, producer_id: int = 7) -> BatchHead
         b"\x00" * 16 + b"\x01" + b"\xff" * 60,
     ],
 )
-def test_other_batches_are_not_verified(records: bytes) -> None:
+def test_only_transactional_data_batches_are_verified(records: bytes) -> None:
     assert transactional_header(records) is None
 
 
@@ -140,7 +140,7 @@ async def test_only_the_first_batch_of_a_transaction_is_verified(here: Verifying
     assert await here.told(header(1)) is ErrorCode.TRANSACTION_ABORTABLE
 
 
-async def test_no_verification_while_it_is_switched_off(here: Verifying) -> None:
+async def test_disabled_verification_admits_every_batch(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
     assert await here.told(header()) is ErrorCode.NONE
@@ -180,7 +180,7 @@ async def test_a_marker_of_another_producer_cancels_nothing(here: Verifying) -> 
     assert here.check(await admitting, header()) is ErrorCode.NONE
 
 
-async def test_a_transaction_that_ended_after_it_was_found_open(here: Verifying) -> None:
+async def test_batch_after_the_end_of_a_verified_transaction_is_rejected(here: Verifying) -> None:
     here.produce(here.partition, 7, 0, 0)
     admission = await here.admit(header(1))
     await here.write_marker()
@@ -199,14 +199,14 @@ async def test_the_first_batch_seen_may_have_any_sequence(here: Verifying) -> No
     assert await here.told(header(5)) is ErrorCode.NONE
 
 
-async def test_a_new_epoch_begins_its_sequences_anew(here: Verifying) -> None:
+async def test_first_batch_seen_of_a_new_epoch_may_have_any_sequence(here: Verifying) -> None:
     here.link.code = ErrorCode.NOT_COORDINATOR
     await here.told(header(0))
     here.link.code = ErrorCode.NONE
     assert await here.told(header(3, epoch=1)) is ErrorCode.NONE
 
 
-async def test_several_producers_in_one_request(here: Verifying) -> None:
+async def test_several_producers_in_one_request_are_rejected(here: Verifying) -> None:
     with pytest.raises(KafkaError, match="INVALID_PRODUCER_ID_MAPPING"):
         await here.admit(header(), header(producer_id=8))
 
@@ -262,7 +262,7 @@ async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -
         await telling
 
 
-async def test_offsets_are_not_verified_while_verification_is_switched_off(here: Verifying) -> None:
+async def test_offsets_are_not_verified_if_verification_is_disabled(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
     assert await error_of_offsets(here, says_abortable=True) is ErrorCode.NONE
