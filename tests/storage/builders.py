@@ -34,7 +34,7 @@ class QuickFiles(OsFiles):
 
 
 def log_config(**changes: object) -> LogConfig:
-    """The defaults, with index files small enough to be looked at."""
+    """Return the default configuration with small index files."""
     defaults = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {"segment.index.bytes": "4096"})
     return dataclasses.replace(defaults, **changes)
 

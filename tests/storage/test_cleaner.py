@@ -361,7 +361,7 @@ def test_earlier_abort_of_a_producer_keeps_its_later_data(broker: Broker) -> Non
 
 
 def read_committed(log: Log) -> Kept:
-    """What a consumer is given that drops aborted transactions, by Kafka's algorithm: per fetch, from its answer."""
+    """Return what a read_committed consumer returns: it drops aborted transactions for each fetch, as Kafka's does."""
     found: Kept = []
     offset = log.log_start_offset
     while offset < log.last_stable_offset:

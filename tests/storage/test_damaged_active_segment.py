@@ -1,4 +1,4 @@
-"""Damage in the segment that is appended to: producers go on in a new one, and what is good can be read."""
+"""Damage in the active segment: appends continue in a new segment, and intact batches are readable."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""A log directory that has become slow: what waits, in which order it is written, and what nobody sees before that."""
+"""A slow log directory: which appends are pending, in which order they are written, and when they become readable."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""When appended data should begin to go to the disk, as the kernel's own files tell it."""
+"""When write-back should start, according to the files of the kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUP = "system.slice/milena.service"
 
 
 class Kernel:
-    """The files in which a kernel tells what it holds."""
+    """The files in which a kernel reports its dirty pages."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

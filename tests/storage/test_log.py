@@ -1,4 +1,4 @@
-"""A log as its callers see it: answers, refusals, rolls, idempotence, transactions, bounds, deletion, failure."""
+"""A log as its callers see it: results, rejections, rolls, idempotence, transactions, bounds, deletion, failures."""
 
 import contextlib
 import errno
@@ -645,7 +645,7 @@ def test_sync_concurrent_with_a_failed_write_does_not_raise_the_recovery_point(t
 
 
 class BusyLock:
-    """Held by another thread's flush, which ends as soon as somebody waits for it."""
+    """A lock held by the flush of another thread, which ends as soon as a caller waits for it."""
 
     def __init__(self, end_flush: Callable[[], object]) -> None:
         self.end_flush = end_flush

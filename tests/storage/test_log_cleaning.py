@@ -1,4 +1,4 @@
-"""Which log is cleaned, what becomes of first dirty offsets, retention of compacted logs, and what there is to tell."""
+"""Which log is cleaned, first dirty offsets, retention of compacted logs, and the metrics of the cleaner."""
 
 import dataclasses
 import errno

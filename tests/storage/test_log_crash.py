@@ -1,7 +1,7 @@
-"""A scripted life of a log directory, cut short at every call that changes something, in each way a disk can be cruel.
+"""A script of changes to a log directory, interrupted at each call that changes a file, by each kind of failure.
 
-Killed process: all that was acknowledged is there, and at most one batch more. Power cut: all that was synced is there,
-and nothing that was never written. Failing call: the caller is told, nothing acknowledged is lost, and a restart
+Killed process: all acknowledged batches exist, and at most one more. Power cut: all synced batches exist,
+and none that was never written. Failed call: the caller gets the error, no acknowledged batch is lost, and a restart
 repairs the rest. In every case the log can be read from its start to its end, and its producers are those of a full
 replay.
 """

@@ -1,4 +1,4 @@
-"""The log manager: whose directories, what is loaded, where a log goes, what a failure takes with it."""
+"""The log manager: the owner of directories, loading, the choice of a directory, and the effect of failures."""
 
 import errno
 import itertools

@@ -98,7 +98,7 @@ def switch(manager: LogManager, log: Log, copy: Log, *, is_finished: bool = True
 
 
 def facts(log: Log) -> dict[str, object]:
-    """All that readers, appenders and followers can tell two logs by."""
+    """Return everything in which two logs may differ for readers, appenders and followers."""
     return {
         "batches": list(read_all(log)),
         "start": log.log_start_offset,

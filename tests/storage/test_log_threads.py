@@ -1,4 +1,4 @@
-"""One thread changes a log, others read, look up and flush meanwhile: what they get is right or a plain answer."""
+"""One thread changes a log while others read, search and flush: their results are correct or a documented error."""
 
 import contextlib
 import threading
@@ -36,7 +36,7 @@ PLAIN_ANSWERS = {ErrorCode.OFFSET_OUT_OF_RANGE}
 
 
 class Worker(threading.Thread):
-    """Repeats one action until told to stop; keeps what went wrong."""
+    """Repeats one action until it is stopped; keeps its errors."""
 
     def __init__(self, log: Log, seed: int, done: threading.Event) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def test_concurrent_readers_and_flushers_see_a_consistent_log(memory_path: Path,
 def test_read_during_a_truncation_caches_no_wrong_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, looks_before: int
 ) -> None:
-    """Right after it has looked at one part of what the log's reader knows, and before it looks at the next."""
+    """Interrupts a read between two accesses to the reader's cache."""
     log = create_log(tmp_path)
     for _ in range(10):
         append(log, batch(1, size=100))

@@ -232,7 +232,7 @@ def test_lost_epochs_are_found_despite_damage_below_the_recovery_point(filled: L
 
 
 def test_log_with_damage_below_the_recovery_point_is_served(tmp_path: Path) -> None:
-    """Without snapshots the producers have to be found in segments that nobody has to scan."""
+    """Without snapshots the producers must be read from segments that otherwise need no scan."""
     log = create_log(tmp_path, log_config(segment_bytes=400))
     for number in range(20):
         append(log, batch(1, size=60, producer_id=number % 2, sequence=number // 2))

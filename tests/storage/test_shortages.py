@@ -188,7 +188,7 @@ def test_sync_that_failed_for_lack_of_memory_is_not_repeated(tmp_path: Path) -> 
 
 
 def test_shortage_at_any_call_loses_nothing(tmp_path: Path) -> None:
-    """Whatever call of this history fails once or twice, a second try goes on where the first one was."""
+    """If any call of this history fails once or twice, the retry continues where the first attempt ended."""
     for width in (1, 3):
         for number in range(10_000):
             directory = tmp_path / f"{width}-{number}"
@@ -372,7 +372,7 @@ def test_sealed_segments_that_could_not_be_synced_are_synced_later(tmp_path: Pat
 def test_idle_segment_is_not_released_before_its_writeback_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel tells of a failed write-back only who has the file open."""
+    """The kernel reports a failed write-back only to descriptors that are open."""
     files = QuickFiles()
     manager = opened(tmp_path, files, [])
     log = made(manager)

@@ -151,7 +151,7 @@ def at_its_place(header: BatchHeader) -> BatchHeader:
 def accepted(
     sent: bytes | bytearray | memoryview, rules: AppendRules = PLAIN_RULES, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> tuple[ValidatedAppend, list[Record]]:
-    """What goes into the log, after the checks that hold for all of it."""
+    """Return the accepted batch and its records, after checks that apply to every accepted batch."""
     result = validate(sent, rules, origin)
     assert result is not None
     stored = bytes(result.records)
@@ -570,7 +570,7 @@ def test_valid_variants_of_the_rejected_records_are_accepted() -> None:
 
 
 class TestNamedRecords:
-    """Produce 8 and up tells which records are at fault."""
+    """Produce 8 and later reports the invalid records."""
 
     @each_codec
     def test_compacted_topic_rejects_records_without_a_key(self, codec: Compression) -> None:
@@ -616,7 +616,7 @@ class TestNamedRecords:
 
 
 class TestWhatWouldStopAReader:
-    """It is found out whatever the size of the batch, on a topic whose records nobody opens otherwise."""
+    """It is detected in a batch of any size, on a topic whose records are not parsed otherwise."""
 
     @each_codec
     @pytest.mark.parametrize("count", [1, 2, 64, 65, 300, 9000])
