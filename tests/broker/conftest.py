@@ -1,4 +1,4 @@
-"""A metadata tree in which somebody is controller, and a session with it."""
+"""A metadata tree with a controller, and a session with it."""
 
 from collections.abc import AsyncIterator
 

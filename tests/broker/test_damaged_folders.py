@@ -1,4 +1,4 @@
-"""A broker over folders that something has spoiled: what can be read is served, and each fault is told once."""
+"""A broker with damaged directories: readable records are served, and each damage is logged once."""
 
 import logging
 import shutil
@@ -53,7 +53,7 @@ class Folders:
 
 
 class Fault(NamedTuple):
-    """`spoil` returns what the broker's log must name, once; `lost` are the offsets that are answered `code`."""
+    """`spoil` returns what the broker must log once; fetches of the offsets `lost` fail with `code`."""
 
     spoil: Callable[[Folders], str]
     lost: tuple[int, ...] = ()
@@ -135,7 +135,7 @@ def foreign_directory(folders: Folders) -> str:
 
 
 def flipped_value(folders: Folders) -> str:
-    """Whoever consumes it checks the sum; the broker sends what it has, as long as it can tell batches apart."""
+    """Consumers check the CRC; the broker sends the bytes as long as it finds the boundaries of batches."""
     path = folders.segment(1)
     change(path, 4 * BATCH_SIZE - 3, bytes([path.read_bytes()[4 * BATCH_SIZE - 3] ^ 0xFF]))
     return ""
@@ -154,7 +154,7 @@ def garbled_topic_id(folders: Folders) -> str:
 
 
 def lying_time_index(folders: Folders) -> str:
-    """What it says of the greatest timestamp is believed; records are found by what is in the batches."""
+    """Its greatest timestamp is used; records are found by the timestamps in the batches."""
     path = folders.segment(1, ".timeindex")
     change(path, 0, b"\x7f")
     return ""

@@ -44,7 +44,7 @@ class Disks:
         return running_broker(self.folder, {"log.dirs": self.log_dirs, **SOON, **settings})
 
     def take_away(self) -> None:
-        """As when a disk is gone: every path below it is an error."""
+        """Make every path below the directory fail, as without its disk."""
         self.bad.rename(self.folder / "kept")
         self.bad.write_text("no directory any more")
 
@@ -183,7 +183,7 @@ async def test_directory_that_is_unusable_at_the_start_goes_offline_alone(disks:
 
 
 async def test_returning_directory_gets_the_metadata_it_missed(disks: Disks) -> None:
-    """The copies there are older; with the other directory gone it is all that is left."""
+    """The copies in this directory are older, but the only ones left without the other directory."""
     async with disks.running() as broker:
         await create_in_both(broker, disks)
     disks.take_away()

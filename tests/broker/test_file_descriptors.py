@@ -1,4 +1,4 @@
-"""A broker with too few file descriptors for all who connect: files come first."""
+"""A broker with too few file descriptors for all connections: files have precedence."""
 
 import errno
 import os

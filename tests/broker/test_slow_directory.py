@@ -1,4 +1,4 @@
-"""A log directory whose disk has become slow holds up its own producers and nobody else."""
+"""A log directory with a slow disk delays only its own producers."""
 
 import asyncio
 import socket
@@ -429,7 +429,7 @@ async def test_loop_makes_no_file_call_for_a_slow_directory(disk: SlowDisk, monk
 
 
 async def test_last_sync_of_a_move_does_not_run_on_the_loop(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often producers have the log synced meanwhile."""
+    """Also if producers cause many syncs of the log during the move."""
     async with running(disk) as broker:
         client = broker.client
         await move(client, "synced", str(broker.good))

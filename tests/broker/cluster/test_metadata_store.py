@@ -43,7 +43,7 @@ class Mounts:
         path.mkdir()
 
     def mount(self, path: Path) -> None:
-        """What was written in the empty directory meanwhile is hidden by the mount."""
+        """The mount hides the records that were written to the empty directory."""
         shutil.rmtree(path)
         (self.folder / f"{path.name}-unmounted").rename(path)
 

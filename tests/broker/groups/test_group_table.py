@@ -25,7 +25,7 @@ OLD = ErrorCode.ILLEGAL_GENERATION
 def group_in(state: GroupState) -> Harness:
     """Members a-1 (leader) and static s-1 (instance i), where the state has members; no request is parked.
 
-    In PreparingRebalance the rebalance was caused by a newcomer n-1, who is parked.
+    In PreparingRebalance a new member n-1 caused the rebalance, and its join is parked.
     """
     if state is EMPTY:
         return Harness()

@@ -1,6 +1,6 @@
-"""Random histories of commits and of removals in slices: what is shown is what the log says, and nothing is lost.
+"""Random histories of commits and of removals in slices: readable offsets equal those in the log, and none is lost.
 
-Offsets are removed in four ways, over many turns of the event loop, while commits go on. Whatever comes in between, a
+Offsets are removed in four ways, over many turns of the event loop, during further commits. In every interleaving, a
 new coordinator that reads the log back finds the same offsets, and a commit that was acknowledged stays unless its
 removal was asked for later.
 """

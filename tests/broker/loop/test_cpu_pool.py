@@ -1,4 +1,4 @@
-"""Work beside the event loop, and who is told when too much of it waits."""
+"""Work outside the event loop, and the notification when too much of it is queued."""
 
 import asyncio
 import threading

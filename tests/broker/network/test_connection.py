@@ -40,10 +40,10 @@ def framed(payload: bytes) -> bytes:
 
 
 class Script:
-    """Answers by the first byte of a frame.
+    """Responds according to the first byte of a frame.
 
-    e echo, w wait, p wait for a promise, k a promise that is kept already, n no answer, b bad, x a bug, h huge answer,
-    f huge answer from `file`, m echo and mute for 100 ms, M the same after a wait.
+    e echo, w wait, p wait for a promise, k a completed promise, n no response, b malformed, x a bug, h huge response,
+    f huge response from `file`, m echo and mute for 100 ms, M the same after a wait.
     """
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ def test_rates_of_the_broker_and_of_a_listener_both_delay() -> None:
 
 @pytest.mark.parametrize("rate_max", [0, 1, 7, 1000])
 def test_many_connections_are_accepted_at_the_rate(rate_max: int) -> None:
-    """Whoever waits as told comes to the rate in the long run, and to one a window with a rate of nothing."""
+    """Clients that wait as long as they are delayed reach the rate in the long run; with a rate of 0, one a window."""
     rate = CreationRate(window_count=11, window_ms=1000)
     now_ms, accepted = 5_000, 0
     end_ms = now_ms + 60_000

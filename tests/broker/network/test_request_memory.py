@@ -1,4 +1,4 @@
-"""The memory of requests that arrive: who has how much, and who is held until others have finished."""
+"""The memory of arriving requests: how much each connection uses, and which ones are held until others finish."""
 
 from broker.network.channel import Channel, Hold
 from broker.network.connection import Buffers
@@ -12,7 +12,7 @@ LARGE = 60_000
 
 
 class Served:
-    """A dispatcher that wants no answers, and a registry."""
+    """A dispatcher that returns no responses, and a registry."""
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | None:
         return None

@@ -28,7 +28,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Moody:
-    """Answers the numbers that requests begin with, now or later, with much or little behind them."""
+    """Returns the number at the start of each request, at once or later, with few or many bytes after it."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -45,7 +45,7 @@ class Moody:
 
 
 class Served:
-    """A socket server and those who are connected to it."""
+    """A socket server and its connections."""
 
     def __init__(self, server: SocketServer) -> None:
         self.server = server
@@ -254,7 +254,7 @@ async def test_no_connection_is_read_while_the_request_queue_is_full() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_every_request_gets_one_response_in_order_despite_holds(seed: int) -> None:
-    """Turns, answers that wait, readers that are slow, memory that is short and holds of all, in every mixture."""
+    """Random combinations of turns, delayed responses, slow readers, little memory, and holds of all connections."""
     rng = random.Random(seed)
     count = 100
 

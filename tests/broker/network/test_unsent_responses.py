@@ -1,4 +1,4 @@
-"""The memory of answers that are not read: who gets how much, who waits, who has to go."""
+"""The memory of unsent responses: the allowance of a reader, the waiters for room, and which readers are aborted."""
 
 import asyncio
 from collections.abc import Callable
@@ -129,7 +129,7 @@ async def test_reader_with_few_unsent_bytes_is_not_aborted() -> None:
 
 async def test_only_as_many_readers_as_necessary_are_aborted() -> None:
     class Socket(Reader):
-        """As in the event loop: one that is aborted is gone a turn later."""
+        """As in the event loop, an aborted connection is closed one turn later."""
 
         def abort(self) -> None:
             self.is_aborted = True

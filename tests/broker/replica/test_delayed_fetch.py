@@ -1,4 +1,4 @@
-"""When a waiting fetch has enough, and how little it looks at to know."""
+"""When a waiting fetch completes, and that an event makes it check only the partitions concerned."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SizedLog:
 
 @dataclass
 class SizedPartition:
-    """What a waiting fetch looks at of a partition."""
+    """The part of a partition that a waiting fetch reads."""
 
     partition: int
     topic: str = "t"

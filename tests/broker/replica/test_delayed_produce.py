@@ -1,4 +1,4 @@
-"""A produce request that waits for many partitions: each is looked at when something happened to it."""
+"""A produce request that waits for many partitions: an event makes it check only the partition concerned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CommittingLog:
 
 @dataclass
 class CommittingPartition:
-    """What a waiting append looks at of a partition."""
+    """The part of a partition that a waiting append reads."""
 
     partition: int
     topic: str = "t"

@@ -28,7 +28,7 @@ class Postponed:
 
 @dataclass(eq=False)
 class CountingWatcher:
-    """Counts the events that it is told of, and how often its fetch is woken; `then` is called at each time."""
+    """Counts its notifications and how often its fetch is woken; each calls `then`."""
 
     told_count: int = 0
     woken_count: int = 0

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): epochs, changes, what is worth sending, and who gives up a slot."""
+"""Fetch sessions (KIP-227): epochs, changes, the partitions in a response, and eviction."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The cleaner's tasks follow log.cleaner.threads, cut off passes that nobody wants, and leave nothing behind."""
+"""The cleaner's tasks follow log.cleaner.threads, stop passes whose result is not wanted, and leave no files behind."""
 
 import asyncio
 import dataclasses
@@ -43,7 +43,7 @@ def blocking() -> Iterator[ThreadPoolExecutor]:
 
 
 class NothingDue:
-    """A `LogCleaning` that notes who asks it, or fails."""
+    """A `LogCleaning` that records the workers that call `pick`, or fails."""
 
     def __init__(self) -> None:
         self.settings = CleanerSettings()

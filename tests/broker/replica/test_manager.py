@@ -1,4 +1,4 @@
-"""Leadership, commits and waiters over real logs, told by control requests as the controller sends them."""
+"""Leadership, commits and waiting requests with real logs and control requests as the controller sends them."""
 
 import errno
 import shutil

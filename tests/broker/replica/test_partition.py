@@ -1,4 +1,4 @@
-"""What each event makes of a partition: who leads, since when, how far it is committed and where its epochs begin."""
+"""The effect of each event on a partition: its leader and epoch, its high watermark, and the start of its epochs."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""Frames to answers with scripted handlers: the three families of failure, waiting, what ApiVersions may promise."""
+"""From frames to responses with scripted handlers: three kinds of failure, waiting handlers, and ApiVersions."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -50,7 +50,7 @@ def heartbeat(version: int = 4) -> memoryview:
 
 
 def answer_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
-    """The response in a framed answer, with its length and correlation id checked."""
+    """Return the response in a frame, after checking its length and correlation id."""
     data = b"".join(buffers)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     correlation_id, position = read_response_header(HEARTBEAT, version, data[4:])

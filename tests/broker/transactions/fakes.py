@@ -134,7 +134,7 @@ class Surroundings:
         await self.idle()
 
     async def restart(self) -> None:
-        """The broker is killed; whatever had not reached the log is gone, and a new coordinator loads the rest."""
+        """Kill the broker: what has not reached the log is lost, and a new coordinator loads the rest."""
         for partition in range(self.log.count or 0):
             self.coordinator.partitions.resign(partition)
         self.log.held.clear()

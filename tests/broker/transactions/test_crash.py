@@ -1,8 +1,8 @@
-"""A broker that dies, or whose disk fails, at every single call by which transactions change its files.
+"""A broker that is killed, or whose disk fails, at each call with which transactions change files.
 
-Real logs, a real coordinator and real markers; a producer that commits, aborts, and leaves a transaction open. Whatever
-the call was: after a restart every transaction is whole or not there, what was answered holds, nothing stays open
-beyond its timeout, and the id goes on with an epoch that nobody had.
+The logs, the coordinator and the markers are real. A producer commits, aborts, and leaves a transaction open. For each
+call: after a restart every transaction is complete or absent, acknowledged results hold, no transaction stays open
+beyond its timeout, and the transactional id continues with an unused epoch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STATE_LOG = (TRANSACTION_STATE_TOPIC, 0)
 
 
 class Told(NamedTuple):
-    """What the producer knows: who it was in which transaction, and how that was said to end (None: nothing)."""
+    """The producer's view: its id and epoch in each transaction, and the acknowledged result (None: none)."""
 
     producer: Producer
     value: bytes
@@ -137,7 +137,7 @@ class World:
             await self.idle()
 
     async def live(self, told: list[Told]) -> None:
-        """The script. What the producer is told of its transactions goes to `told`."""
+        """Run the script; `told` gets the results that the producer receives."""
         await self.lead()
         producer = await self.coordinator.init_producer_id("id", TIMEOUT_MS, None)
         for number, is_committed in enumerate((True, False, True, None)):

@@ -27,7 +27,7 @@ COMMIT, ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 
 
 class History:
-    """One id and what its clients were told."""
+    """One transactional id and the responses of its clients."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

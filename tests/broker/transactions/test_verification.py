@@ -158,7 +158,7 @@ async def test_a_marker_before_the_verdict_cancels_the_append(here: Verifying) -
 
 
 async def test_a_verdict_on_the_last_transaction_does_not_apply_to_the_next(here: Verifying) -> None:
-    """Asked, ended, begun anew and asked again: the first answer must not let the late batch in."""
+    """The first verdict must not admit a late batch after the transaction has ended and another one has begun."""
     here.link.waits = True
     late = asyncio.ensure_future(here.admit(header()))
     await asyncio.sleep(0)
