@@ -81,7 +81,7 @@ def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
 
 @contextmanager
 def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
-    """Yield the port of a server that responds to each request with `answer`, `piece` bytes at a time."""
+    """Yield the port of a server that sends `answer` for each request, `piece` bytes at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:

@@ -39,7 +39,7 @@ TURNS_MAX = 100_000
 
 
 class ScriptedBroker:
-    """Answers control requests at once, unless told to hold or to fail."""
+    """Responds to control requests at once, unless it is set to hold or to fail."""
 
     def __init__(self, broker_id: int, log: Callable[[str], None]) -> None:
         self.broker_id = broker_id
@@ -206,14 +206,14 @@ class ScriptedCluster:
             await self.settle(QUIET_TURNS // 2)
 
     async def do_kill(self, *ids: str) -> None:
-        """The process is gone; the store notices at once."""
+        """End the process; the store expires its session at once."""
         for broker_id in map(int, ids):
             self.brokers[broker_id].is_up = False
             self.stores[broker_id].lose_session_silently()
             await self.controllers.pop(broker_id).stop()
 
     async def do_bounce(self, broker_id: str) -> None:
-        """The broker is gone and back before the controller looks."""
+        """Restart the broker before the controller handles the event."""
         store = self.controller_store()
         store.pause()
         await self.do_kill(broker_id)
@@ -223,7 +223,7 @@ class ScriptedCluster:
         await restart
 
     async def do_listeners(self, broker_id: str, port: str) -> None:
-        """A broker of Kafka tells the others of changed listeners; its epoch stays."""
+        """Change the registration as a broker of Kafka does for changed listeners; its epoch stays."""
         broker = Broker(int(broker_id), (Endpoint("PLAINTEXT", "127.0.0.1", int(port), "PLAINTEXT"),))
         data = paths.encode_broker(broker, jmx_port=-1, timestamp_ms=self.clock.now_ms())
         await self.stores[int(broker_id)].set(paths.broker_path(int(broker_id)), data)
@@ -252,7 +252,7 @@ class ScriptedCluster:
         return self.stores[self.controller.broker_id]
 
     def any_store(self) -> MemoryStore:
-        """A session that works, for what somebody else does."""
+        """A session of another client."""
         return next(store for store in self.stores.values() if store.is_usable)
 
     async def do_pause(self, broker_id: str) -> None:
@@ -375,7 +375,7 @@ class ScriptedCluster:
     # -- the store -------------------------------------------------------------------------------------------------
 
     async def do_set(self, path: str, data: str) -> None:
-        """Somebody writes a node by hand."""
+        """Write a node as an operator does by hand."""
         store = self.any_store()
         try:
             await store.create(path, data.encode())

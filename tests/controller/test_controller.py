@@ -163,7 +163,7 @@ async def test_alter_partition_with_an_old_broker_epoch_is_stale(store: MemorySt
 
 
 class FailingStore(MemoryStore):
-    """Fails one operation in a way nobody expects."""
+    """Fails one operation with an unexpected exception."""
 
     failures_left = 0
 

@@ -95,7 +95,7 @@ async def _crash(brokers: str, commands: list[str], writes: int) -> tuple[Script
 
 
 def _leave() -> None:
-    """The dead do not go on: what waits for them is not waited for."""
+    """A killed process does not continue, so its tasks are not awaited."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
 

@@ -63,7 +63,7 @@ async def test_watching_works_with_and_without_a_controller(store: MemoryStore) 
 
 
 class ForgetfulStore(MemoryStore):
-    """Loses the answer to a write and tries it again by itself, as a client whose connection broke does."""
+    """Loses the response to a write and retries it, as a client does after a lost connection."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         await super().multi(operations)

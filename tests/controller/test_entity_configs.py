@@ -26,7 +26,7 @@ TOPIC = paths.topic_entity("events")
 
 @pytest.fixture
 async def controlled(store: MemoryStore) -> MemoryStore:
-    """A store in which somebody is controller."""
+    """A store with a controller."""
     await store.create(paths.CONTROLLER, paths.encode_controller(1, 0))
     return store
 

@@ -1,4 +1,4 @@
-"""Golden scripts: what brokers are told and what the store holds, command by command.
+"""Golden scripts: the requests to brokers and the content of the store, command by command.
 
 A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is
 seen now into the files, and commit only differences that you understand.

@@ -25,7 +25,7 @@ NAMES = ("a", "b", "c")
 
 
 class Crashed(BaseException):
-    """The process is dead. Not an Exception: nothing may catch it and go on."""
+    """The process was killed. It is no Exception, so that no code catches it and continues."""
 
 
 class Disks:

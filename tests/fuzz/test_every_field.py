@@ -1,6 +1,6 @@
 """Every field of every version of every served request, with wrong values one at a time, against one broker.
 
-What has to come of it: an answer that decodes, with the codes of the table below or none; no error of ours; nothing
+Expected: a response that decodes, with the codes of the table below or none; no internal error; nothing
 stored but what was accepted, as it was sent; no waiter left behind; memory as before.
 """
 
@@ -243,7 +243,7 @@ class Run:
         )
 
     async def _coordinated(self, key: str, key_type: int, request: object, version: int) -> Any:
-        """The answer once the coordinator is there."""
+        """Return the response once the coordinator is available."""
         for _ in range(500):
             answer = await self._broker.ask(request, version)
             if not answer.error_code:

@@ -41,7 +41,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def send(broker: BrokerProcess, data: bytes, *, patience_s: float = ANSWER_TIMEOUT_S) -> bytes:
-    """The first frame that the broker answers on a connection of its own; b"" when it closes or stays silent."""
+    """Return the first frame from the broker on a new connection; b"" if it closes the connection or sends none."""
     with socket.create_connection(("127.0.0.1", broker.port), ANSWER_TIMEOUT_S) as connection:
         connection.settimeout(patience_s)
         answer = b""

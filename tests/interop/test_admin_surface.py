@@ -1,6 +1,6 @@
-"""What Kafka's own admin client can ask of one broker, answered field by field and word by word as Kafka answers.
+"""All calls of Kafka's admin client to one broker, with the same result as from Kafka in every field and message.
 
-`admin-surface.txt` is what Apache Kafka 3.9.1 with ZooKeeper says.
+`admin-surface.txt` has the results of Apache Kafka 3.9.1 with ZooKeeper.
 """
 
 from __future__ import annotations

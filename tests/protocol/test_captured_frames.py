@@ -54,7 +54,7 @@ def _check_response(key: int, version: int, exchange: dict[str, Any]) -> None:
 
 
 def _check_values(struct: Struct, version: int, told: Any) -> None:
-    """Every value that Kafka tells is ours. It leaves out tagged fields that hold their default."""
+    """Check every value that Kafka prints. It omits tagged fields with their default."""
     if "truncated_json" in told:
         return  # it was too long for the capture
     fields = {field.name: field for field in struct.__fields__}

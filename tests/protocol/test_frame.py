@@ -105,7 +105,7 @@ def test_rest_of_an_incomplete_frame_is_not_a_sole_frame() -> None:
 
 
 def test_pending_frames_are_kept_in_order() -> None:
-    """A connection that stops cutting (its answer is awaited) finds the rest later, and may go on receiving."""
+    """A connection that stops splitting (its response is awaited) finds the rest later, and may continue to receive."""
     reader = FrameReader(memoryview(bytearray(64)), SIZE_MAX)
     data = framed(b"one", b"two", b"three")
     reader.writable()[: len(data)] = data

@@ -74,7 +74,7 @@ def rows_of(structs: list[Any], row: Any) -> list[Any]:
 
 
 def types_in(value: object) -> object:
-    """The types of a tuple, its rows and their values: `==` does not tell a named tuple from another."""
+    """Return the types of a tuple, its rows and their values, because `==` ignores the type of a named tuple."""
     if isinstance(value, tuple):
         return type(value), [types_in(each) for each in value]
     return [types_in(each) for each in value] if isinstance(value, list) else type(value)

@@ -13,7 +13,7 @@ class SpawnedService:
 
 
 class ExternalService:
-    """A broker that somebody else starts and stops."""
+    """A broker that the fixture starts and stops."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
