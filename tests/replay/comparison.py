@@ -1,6 +1,6 @@
-"""Where two answers to the same request differ in what a client goes by.
+"""The differences of two responses to the same request in fields that matter to a client.
 
-Owns: which fields say who or where the broker is, when it was or how much was written before; they are not compared,
+Owns: which fields depend on the broker's id, address, time or previous records; they are not compared,
 or only as set or not set.
 """
 

@@ -1,4 +1,4 @@
-"""One captured request and its answer.
+"""One captured request and its response.
 
 Owns: reading the capture into exchanges in the order in which they happened. Connections were numbered as they were
 opened, over all files: sorting by them and by the request's number puts the whole capture in order.
@@ -23,7 +23,7 @@ from tests.support.recorded import CLIENT_FRAMES, read_lines
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one client sent and Apache Kafka 3.9.1 answered; each call decodes a message anew."""
+    """A request of a client and the response of Apache Kafka 3.9.1; each call decodes a message again."""
 
     client: str
     connection: int
@@ -67,7 +67,7 @@ def captured_exchanges() -> list[Exchange]:
 
 
 def topic_names(exchanges: Iterable[Exchange]) -> dict[UUID, str]:
-    """The topics that answers to Metadata and CreateTopics speak of, by their captured ids."""
+    """Return the topics in responses to Metadata and CreateTopics, by their captured ids."""
     return {
         topic.topic_id: topic.name
         for exchange in exchanges

@@ -1,7 +1,7 @@
 """Captured conversations, sent again to a broker under test.
 
-Owns: the sockets (one for each captured connection), the order, and waiting for answers that come late because another
-member has to move first.
+Owns: the sockets (one for each captured connection), the order, and waiting for responses that depend on a request of
+another member.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Replay:
             connection.close()
 
     def run(self, exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, list[str]]]:
-        """Every exchange with what differs in it, in the order of the answers."""
+        """Yield every exchange with its differences, in the order of the responses."""
         for exchange in exchanges:
             connection = self._connections.get(exchange.connection)
             if connection is None:
@@ -79,7 +79,7 @@ class Replay:
 
 
 class _Connection:
-    """A socket and the request that it has not answered yet."""
+    """A socket and the request whose response is pending."""
 
     def __init__(self, port: int) -> None:
         self.waiting: tuple[Exchange, Any] | None = None

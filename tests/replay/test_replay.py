@@ -1,4 +1,4 @@
-"""Captured conversations of many clients with Apache Kafka 3.9.1: our answers have the same fields and error codes.
+"""Captured conversations of many clients with Apache Kafka 3.9.1: Milena's responses have the same fields and codes.
 
 The capture holds at most three examples of every request a client made, so some responses depend on what was left out
 of it: those are listed. A sample without them must agree whole.

@@ -1,6 +1,6 @@
-"""What a broker made up in a captured conversation, and what the broker under test made up in its place.
+"""Maps the ids that the broker of a captured conversation generated to those of the broker under test.
 
-Owns: learning the pairs of ids from pairs of answers, and putting ours for theirs into later requests. Everything else
+Owns: learning the pairs of ids from pairs of responses, and replacing ids in later requests. Everything else
 of a request is sent as it was captured, but for two values that depend on how much was written before: an offset to
 read from, and the sequence numbers of idempotent batches.
 """
@@ -48,7 +48,7 @@ PRODUCER_OFFSET = 43
 
 
 class UntoldError(Exception):
-    """The request goes by something that was made up in an answer which the capture left out."""
+    """The request depends on an id from a response that the capture lacks."""
 
 
 class World(Protocol):
@@ -70,7 +70,7 @@ class Translation:
         self._next_session_epoch: dict[int, int] = {}
 
     def learn(self, request: Any, theirs: Any, ours: Any) -> None:
-        """Take the ids of two answers to the same request."""
+        """Learn the ids of two responses to the same request."""
         for name, their_value, our_value in _pairs(theirs, ours):
             kind = _kind(name, request)
             if kind is not None and is_given(kind, their_value) and is_given(kind, our_value):
@@ -81,7 +81,7 @@ class Translation:
             self._next_session_epoch.setdefault(ours.session_id, 1)
 
     def apply(self, request: Any, theirs: Any) -> None:
-        """Change a captured request, answered with `theirs`, in place to what the same client would send to us.
+        """Change a captured request, whose response is `theirs`, in place to what the same client would send to Milena.
 
         May raise `UntoldError`.
         """
@@ -184,7 +184,7 @@ def _fields(message: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _pairs(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(field, their value, our value) where both answers have the field; items of lists go by their name or number."""
+    """Yield (field, their value, our value) of fields in both responses; list items are matched by name or number."""
     for field in theirs.__fields__:
         their_value, our_value = getattr(theirs, field.name), getattr(ours, field.name)
         if isinstance(their_value, list) and isinstance(our_value, list):
