@@ -255,8 +255,8 @@ class LogDurability:
     def release_idle(self) -> Sequence[Segment]:
         """Close the files of segments that were not used since the last call; return those that must stay open.
 
-        These hold records that no sync has covered. Without an open descriptor nobody would receive the error of a
-        failed write-back, and the next sync would succeed. Close them with `finish_writeback` and `release_written`.
+        These hold records that no sync has covered. Without an open descriptor the kernel would not report a failed
+        write-back, and the next sync would succeed. Close them with `finish_writeback` and `release_written`.
         """
         segments, recovery_point = self._segments.all(), self.recovery_point
         waiting = []

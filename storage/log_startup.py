@@ -438,7 +438,7 @@ class LogStartup:
     def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:
         """Take a directory offline, unless it was a shortage.
 
-        Raises LoadError for a shortage: nothing is tried again at a start, and half a start helps nobody.
+        Raises LoadError for a shortage: a start repeats nothing, and a broker with some of its logs is of no use.
         """
         if isinstance(error, ShortageError):
             raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
