@@ -1,4 +1,4 @@
-"""What a broker gets from the machine: clocks, randomness, files, threads and worker processes.
+"""What a broker gets from the machine: clocks, randomness, files, threads, worker processes and the cluster's store.
 
 Owns the choice. No module below creates one of these itself, so a simulation can run whole brokers on virtual time.
 """
@@ -16,6 +16,8 @@ from broker.network.descriptors import open_count, soft_limit
 from broker.network.network import Network
 from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
+from controller.state_store import StateStore
+from controller.zookeeper.settings import ZooKeeperSettings
 from storage.dirty_pages import DirtyPages
 from storage.files import Files, OsFiles
 
@@ -40,6 +42,8 @@ class Environment:
     """How many file descriptors the process may have open."""
     open_descriptors: Callable[[], int]
     """Returns how many it has open; raises OSError if that is not known."""
+    new_cluster_store: Callable[[ZooKeeperSettings], StateStore] | None = None
+    """Returns a store that several brokers share, not open yet. None: there is none, and a broker runs alone."""
 
 
 def environment_of_this_machine() -> Environment:

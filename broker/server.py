@@ -44,6 +44,7 @@ from broker.settings.component_settings import (
     connection_limits,
     controller_settings,
     listener_settings,
+    zookeeper_settings,
 )
 from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
@@ -65,9 +66,9 @@ from controller.registration import (
     register_broker,
 )
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
-from controller.state_store import StoreError, StoreUnavailable
+from controller.state_store import StateStore, StoreError, StoreUnavailable
 from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_directory import DirectoryLockedError, ForeignDirectoryError
+from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_manager import LogManager
 from storage.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
 from storage.meta_properties import MetaProperties, WrongDirectoryError
@@ -149,7 +150,7 @@ class Server:
         self._background: ThreadPool
         self._cpu_pool: CpuPool
         self._log_manager: LogManager
-        self._store: SqliteStore | None = None
+        self._embedded_store: SqliteStore | None = None
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._on_directory_lost: Callable[[], None] = lambda: None
@@ -192,6 +193,7 @@ class Server:
     async def _start(self) -> None:
         self._state = BrokerState.STARTING
         _reject_unsupported_settings(self._config)
+        self._reject_missing_cluster_store()
         self._loop = asyncio.get_running_loop()
         new_threads = self._environment.new_threads
         self._blocking = ThreadPool(self._config[properties.NUM_IO_THREADS], "blocking", new_threads)
@@ -221,7 +223,8 @@ class Server:
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # a directory that failed during the start
-        self._warn_unmet_settings(services)
+        if self._embedded_store is not None:
+            self._warn_unmet_settings(services)
         await self._accept_connections(services)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
@@ -240,17 +243,7 @@ class Server:
         )
         meta = await self._in_thread(log_manager.startup.open)
         self._undo.callback(log_manager.directories.unlock)
-        store, accepted = await open_store(
-            log_manager,
-            environment.clock,
-            self._blocking,
-            sleep=environment.files.sleep,
-            accepts_changed=config[properties.LOG_DIRS_ACCEPT_CHANGED],
-            on_lost=lambda error: self._stop_after_fatal(
-                f"no copy of the metadata store can be written any more: {error}"
-            ),
-        )
-        self._store = store
+        store, accepted = await self._open_store(log_manager)
         self._undo.push_async_callback(store.close)
         cluster_id = await ensure_cluster_id(
             store, environment.random, stored=None if meta is None else meta.cluster_id
@@ -263,7 +256,8 @@ class Server:
             generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
-        await record_directories(store, log_manager, accepted)
+        if self._embedded_store is not None:
+            await record_directories(store, log_manager, accepted)
         await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
         loop_timer = LoopTimer(self._loop, environment.clock)
         self._undo.callback(loop_timer.close)
@@ -279,6 +273,38 @@ class Server:
             self._cpu_pool,
             self._sockets.unsent,
         )
+
+    async def _open_store(self, log_manager: LogManager) -> tuple[StateStore, list[LogDirectory]]:
+        """Open the cluster's store if `zookeeper.connect` is set, else the embedded one.
+
+        Also returns the directories that the embedded store accepted, for `record_directories`.
+        """
+        zookeeper, new_cluster_store = zookeeper_settings(self._config), self._environment.new_cluster_store
+        if zookeeper is not None and new_cluster_store is not None:
+            cluster_store = new_cluster_store(zookeeper)
+            await cluster_store.open()
+            return cluster_store, []
+        store, accepted = await open_store(
+            log_manager,
+            self._clock,
+            self._blocking,
+            sleep=self._environment.files.sleep,
+            accepts_changed=self._config[properties.LOG_DIRS_ACCEPT_CHANGED],
+            on_lost=lambda error: self._stop_after_fatal(
+                f"no copy of the metadata store can be written any more: {error}"
+            ),
+        )
+        self._embedded_store = store
+        return store, accepted
+
+    def _reject_missing_cluster_store(self) -> None:
+        """Raise StartupError if the configuration names a cluster, and this broker can only run alone."""
+        connect = self._config[properties.ZOOKEEPER_CONNECT]
+        if connect and self._environment.new_cluster_store is None:
+            raise StartupError(
+                f"Invalid value {connect} for configuration zookeeper.connect: clusters are not served yet, expected "
+                "none (metadata is kept in each of log.dirs); see docs/not-yet.md"
+            )
 
     async def _load_logs(self, foundation: Foundation) -> None:
         """Open every log with its topic's configuration, with recovery after an unclean shutdown."""
@@ -330,7 +356,7 @@ class Server:
         self._undo.callback(self._sockets.stop_accepting)
 
     def _warn_unmet_settings(self, services: Services) -> None:
-        """Log a warning for each setting that a single broker cannot satisfy. Without ZooKeeper there is only one."""
+        """Log a warning for each setting that a broker which runs alone cannot satisfy."""
         topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
         for line in unmet_by_one_broker(self._config, topics):
             logger.warning("%s", line)
@@ -431,8 +457,8 @@ class Server:
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Handle the failure of a log directory. Called from any thread."""
-        if self._store is not None:
-            self._store.leave(Path(path) / METADATA_FILE)
+        if self._embedded_store is not None:
+            self._embedded_store.leave(Path(path) / METADATA_FILE)
         if self._log_manager.directories.live:
             self._loop.call_soon_threadsafe(self._on_directory_lost)
         else:
@@ -527,11 +553,6 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
         raise StartupError(
             f"Invalid value {','.join(sorted(protocols))} for configuration group.coordinator.rebalance.protocols: "
             "as in Kafka 3.9 with ZooKeeper, the classic protocol alone is served, expected classic"
-        )
-    if config[properties.ZOOKEEPER_CONNECT]:
-        raise StartupError(
-            f"Invalid value {config[properties.ZOOKEEPER_CONNECT]} for configuration zookeeper.connect: "
-            "clusters are not served yet, expected none (metadata is kept in each of log.dirs); see docs/not-yet.md"
         )
 
 

@@ -70,12 +70,11 @@ BROKER_RACK = string("broker.rack", None, READ_ONLY, MEDIUM,
 ZOOKEEPER_CONNECT = string("zookeeper.connect", None, READ_ONLY, HIGH,
     doc="ZooKeeper ensemble as host:port,host:port/chroot; without it the embedded store serves a single broker.")
 ZOOKEEPER_SESSION_TIMEOUT_MS = integer("zookeeper.session.timeout.ms", 18000, READ_ONLY, HIGH,
-    no_effect=NoEffect.ZOOKEEPER, doc="Time without a heartbeat after which ZooKeeper declares this broker gone.")
+    doc="Time without a heartbeat after which ZooKeeper declares this broker gone.")
 ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", None, READ_ONLY, HIGH,
-    no_effect=NoEffect.ZOOKEEPER,
     doc="Longest wait for the first connection to ZooKeeper; unset means the session timeout.")
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,
-    no_effect=NoEffect.ZOOKEEPER, doc="Requests sent to ZooKeeper before a response must arrive.")
+    doc="Requests sent to ZooKeeper before a response must arrive.")
 ZOOKEEPER_SET_ACL = boolean("zookeeper.set.acl", False, READ_ONLY, HIGH,
     no_effect=NoEffect.ZOOKEEPER, doc="Whether znodes are created so that only brokers may change them.")
 ZOOKEEPER_CLIENT_CNXN_SOCKET = string("zookeeper.clientCnxnSocket", None, READ_ONLY, MEDIUM,

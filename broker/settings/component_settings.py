@@ -14,6 +14,7 @@ from config.broker import BrokerConfig
 from config.definition import Property
 from config.log_config import CompactionLag
 from controller.settings import ControllerSettings
+from controller.zookeeper.settings import ZooKeeperSettings
 
 
 class UnknownHostError(Exception):
@@ -69,6 +70,21 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         inter_broker_listener_name=config.inter_broker_listener.name,
         compaction_lag=CompactionLag.of(config),
+    )
+
+
+def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:
+    """Return None for a broker that runs alone, with the embedded store."""
+    connect = (config[properties.ZOOKEEPER_CONNECT] or "").strip()
+    if not connect:
+        return None
+    session_timeout_ms = config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
+    connection_timeout_ms = config[properties.ZOOKEEPER_CONNECTION_TIMEOUT_MS]
+    return ZooKeeperSettings(
+        connect=connect,
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
+        max_in_flight_requests=config[properties.ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS],
     )
 
 

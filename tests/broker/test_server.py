@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from broker.server import Server
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
+from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.messages.metadata import MetadataRequest
 from tests.support.in_process import reason_not_to_start, running_broker
+from tests.support.memory_store import MemoryStore, MemoryTree
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -64,6 +67,26 @@ async def test_metrics_address_in_use_stops_the_start(tmp_path: Path) -> None:
 async def test_zookeeper_connect_stops_the_start(tmp_path: Path) -> None:
     reason = await reason_not_to_start(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"))
     assert "zookeeper.connect" in reason
+
+
+async def test_broker_with_zookeeper_connect_registers_in_the_store_of_its_cluster(tmp_path: Path) -> None:
+    tree = MemoryTree()
+    asked: list[ZooKeeperSettings] = []
+
+    def new_cluster_store(zookeeper: ZooKeeperSettings) -> MemoryStore:
+        asked.append(zookeeper)
+        return MemoryStore(tree)
+
+    environment = replace(environment_of_this_machine(), new_cluster_store=new_cluster_store)
+    server = Server(settings(tmp_path, zookeeper_connect="a:1,b:2/milena"), environment)
+    await server.start()
+    try:
+        assert "/brokers/ids/0" in tree.entries
+        assert not (tmp_path / METADATA_FILE).exists()
+    finally:
+        await server.stop()
+    assert [one.connect for one in asked] == ["a:1,b:2/milena"]
+    assert "/brokers/ids/0" not in tree.entries
 
 
 async def test_second_broker_on_the_same_directory_does_not_start(tmp_path: Path) -> None:

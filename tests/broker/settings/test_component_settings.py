@@ -3,7 +3,12 @@
 import pytest
 
 from broker.network.connection_quotas import UNLIMITED, ListenerLimits
-from broker.settings.component_settings import UnknownHostError, connection_limits, listener_settings
+from broker.settings.component_settings import (
+    UnknownHostError,
+    connection_limits,
+    listener_settings,
+    zookeeper_settings,
+)
 from config.broker import BrokerConfig
 
 TWO_LISTENERS = {
@@ -60,3 +65,19 @@ def test_a_limit_for_a_host_that_nobody_knows_is_named() -> None:
 def test_the_bound_of_arriving_requests() -> None:
     config = BrokerConfig.from_properties({"queued.max.request.bytes": "200000000"})
     assert listener_settings(config).queued_request_bytes_max == 200_000_000
+
+
+def test_broker_without_zookeeper_connect_has_no_zookeeper() -> None:
+    assert zookeeper_settings(BrokerConfig.from_properties({"zookeeper.connect": " "})) is None
+
+
+@pytest.mark.parametrize(
+    ("connect", "hosts", "chroot"),
+    [("a:1", "a:1", ""), ("a:1,b:2/", "a:1,b:2", ""), ("a,b:2/kafka/one/", "a,b:2", "/kafka/one")],
+)
+def test_zookeeper_connect_ends_in_the_chroot(connect: str, hosts: str, chroot: str) -> None:
+    settings = zookeeper_settings(
+        BrokerConfig.from_properties({"zookeeper.connect": connect, "zookeeper.session.timeout.ms": "6000"})
+    )
+    assert settings is not None
+    assert (settings.hosts, settings.chroot, settings.connection_timeout_ms) == (hosts, chroot, 6000)

@@ -1,0 +1,1 @@
+"""The metadata store of a cluster: ZooKeeper."""
