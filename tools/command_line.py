@@ -155,17 +155,27 @@ def run_tool(
 
     With an `error_prefix`, a usage error prints this prefix and the error, and no usage.
     """
+
+    def run() -> int:
+        try:
+            return main(line, line.parse(arguments))
+        except UsageError as error:
+            if str(error):
+                print(f"{error_prefix or ''}{error}", file=sys.stderr)
+            if error_prefix is None or not str(error):
+                line.print_help(sys.stderr)
+            return 1
+
+    return run_guarded(run)
+
+
+def run_guarded(run: Callable[[], int]) -> int:
+    """Return the exit status of `run`, also if SIGINT or SIGTERM ends it or the reader of its output has gone."""
     log_to_stderr(logging.WARNING)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status = main(line, line.parse(arguments))
+        status = run()
         sys.stdout.flush()
-    except UsageError as error:
-        if str(error):
-            print(f"{error_prefix or ''}{error}", file=sys.stderr)
-        if error_prefix is None or not str(error):
-            line.print_help(sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -14,7 +14,7 @@ from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
 from tools.log_lines import log_to_stderr
-from tools.running_brokers import registered
+from tools.running_servers import registered
 from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from tools.running_brokers import running_brokers
+from tools.running_servers import running_brokers
 from tools.version import version_line
 
 _BROKER_ROLE = "broker"
@@ -27,12 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not brokers:
         print("No kafka server to stop")
         return 1
+    return send_signal([broker.pid for broker in brokers])
+
+
+def send_signal(pids: Sequence[int]) -> int:
+    """Send SIGTERM, or the signal in the environment variable SIGNAL; return the exit status of the tool."""
     number = _signal(os.environ.get("SIGNAL") or "TERM")
     if number is None:
         print(f"SIGNAL={os.environ['SIGNAL']} is not the name of a signal", file=sys.stderr)
         return 1
-    for broker in brokers:
-        os.kill(broker.pid, number)
+    for pid in pids:
+        os.kill(pid, number)
     return 0
 
 

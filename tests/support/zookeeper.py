@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.java import java_command, pyspark_jars
@@ -12,21 +12,25 @@ from tests.support.processes import ServerProcess
 ASK_TIMEOUT_S = 2.0
 
 
+def server_command(settings: Path) -> list[str]:
+    """Return a command line with options for a quick start and little memory."""
+    return java_command(
+        [pyspark_jars() / "*"],
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        [str(settings)],
+        options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+    )
+
+
 class ZooKeeperProcess(ServerProcess):
     """One standalone server on 127.0.0.1 with all files below `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, command: Callable[[Path], Sequence[str]] = server_command) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "zoo.cfg"
-        command = java_command(
-            [pyspark_jars() / "*"],
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-            [str(settings)],
-            options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
-        )
         super().__init__(
             "ZooKeeper",
-            command,
+            command(settings),
             folder / "zookeeper.log",
             _is_serving,
             settings=settings,

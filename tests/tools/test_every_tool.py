@@ -24,7 +24,9 @@ def module_of(name: str) -> str:
 
 
 def test_every_launcher_of_a_tool_is_a_console_script() -> None:
-    launchers = {path.name for path in (ROOT / "bin").glob("kafka-*") if path.suffix != ".sh"}
+    names = {path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-"))}
+    launchers = {name for name in names if not name.endswith(".sh")}
+    assert {f"{name}.sh" for name in launchers} == names - launchers
     assert set(SCRIPTS) == launchers - LAUNCHER_ALONE | {"metadata-copy"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.conftest import Outcome, RunTool
 from tools import server_stop
-from tools.running_brokers import RunningBroker
+from tools.running_servers import RunningBroker
 
 
 @pytest.fixture

@@ -1,0 +1,237 @@
+"""The trees of nodes that zookeeper-shell shows: an ensemble of ZooKeeper, and a broker's embedded store.
+
+Owns how each is opened, read and changed, and one set of errors for both. Must not know commands or what is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadArgumentsError,
+    BadVersionError,
+    KazooException,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import ZnodeStat
+
+from broker.loop.clock import SystemClock
+from controller import state_store
+from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.state_store import Stat, StateStore, StoreError, StoreUnavailable
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 15.0
+
+
+class TreeError(Exception):
+    """A command failed; the text is that of ZooKeeper's own client."""
+
+
+class TreeUnavailableError(Exception):
+    """The tree cannot be opened or reached; the text names it."""
+
+
+@dataclass(frozen=True)
+class NodeStat:
+    """A node's metadata; None for what its store does not keep."""
+
+    czxid: int
+    ctime_ms: int
+    mzxid: int
+    mtime_ms: int | None
+    pzxid: int | None
+    cversion: int | None
+    data_version: int
+    acl_version: int | None
+    ephemeral_owner: int
+    data_length: int
+    children_count: int
+
+
+class Tree(Protocol):
+    """One open tree. Its methods raise TreeError and TreeUnavailableError."""
+
+    def get(self, path: str) -> tuple[bytes | None, NodeStat]: ...
+    def children(self, path: str) -> Sequence[str]: ...
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str: ...
+    def set(self, path: str, data: bytes, version: int) -> None: ...
+    def delete(self, path: str, version: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_zookeeper(address: str) -> Tree:
+    """Connect to `host:port,.../chroot`. Raises TreeUnavailableError."""
+    hosts, slash, chroot = address.partition("/")
+    client = KazooClient(hosts)
+    try:
+        client.start(CONNECT_TIMEOUT_S)
+    except KazooTimeoutError:
+        client.close()
+        raise TreeUnavailableError(
+            f"Unable to connect to ZooKeeper {hosts} within {CONNECT_TIMEOUT_S:g} s: expected host:port of a running "
+            "server"
+        ) from None
+    client.chroot = slash + chroot.rstrip("/")
+    return _ZooKeeperTree(client)
+
+
+def open_embedded(location: str, *, writable: bool) -> Tree:
+    """Open a broker's log directory, or the file in it. Raises TreeUnavailableError, also if a broker uses it."""
+    path = Path(location)
+    file = path / METADATA_FILE if path.is_dir() else path
+    if not file.exists():
+        raise TreeUnavailableError(f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}")
+    return _EmbeddedTree(SqliteStore([file], SystemClock(), sleep=time.sleep), is_writable=writable)
+
+
+class _ZooKeeperTree:
+    def __init__(self, client: KazooClient) -> None:
+        self._client = client
+
+    def get(self, path: str) -> tuple[bytes | None, NodeStat]:
+        data, stat = _asked(path, lambda: self._client.get(path))
+        return data, _node_stat(stat)
+
+    def children(self, path: str) -> Sequence[str]:
+        return sorted(_asked(path, lambda: self._client.get_children(path)))
+
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str:
+        created: str = _asked(path, lambda: self._client.create(path, data, ephemeral=ephemeral, sequence=sequential))
+        return created
+
+    def set(self, path: str, data: bytes, version: int) -> None:
+        _asked(path, lambda: self._client.set(path, data, version))
+
+    def delete(self, path: str, version: int) -> None:
+        _asked(path, lambda: self._client.delete(path, version))
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def _asked(path: str, request: Callable[[], T]) -> T:
+    try:
+        return request()
+    except KazooException as error:
+        raise TreeError(_text_of(error, path)) from None
+    except KazooTimeoutError as error:
+        raise TreeUnavailableError(f"ZooKeeper does not respond: {error or type(error).__name__}") from None
+
+
+def _text_of(error: KazooException, path: str) -> str:
+    texts: dict[type[KazooException], str] = {
+        NoNodeError: "Node does not exist",
+        NodeExistsError: "Node already exists",
+        NotEmptyError: "Node not empty",
+        BadVersionError: "version No is not valid",
+        NoChildrenForEphemeralsError: "Ephemerals cannot have children",
+        BadArgumentsError: "Arguments are not valid",
+    }
+    text = next((text for kind, text in texts.items() if isinstance(error, kind)), type(error).__name__)
+    return f"{text}{' ' if text.endswith('valid') else ''}: {path}"
+
+
+def _node_stat(stat: ZnodeStat) -> NodeStat:
+    return NodeStat(
+        stat.czxid,
+        stat.ctime,
+        stat.mzxid,
+        stat.mtime,
+        stat.pzxid,
+        stat.cversion,
+        stat.version,
+        stat.aversion,
+        stat.ephemeralOwner,
+        stat.dataLength,
+        stat.numChildren,
+    )
+
+
+class _EmbeddedTree:
+    """The store is asynchronous; each call runs to its end on a loop of its own."""
+
+    def __init__(self, store: SqliteStore, *, is_writable: bool) -> None:
+        self._store: StateStore = store
+        self._is_writable = is_writable
+        self._loop = asyncio.new_event_loop()
+        try:
+            # A session would delete the ephemeral nodes of the last one and make this copy the newest.
+            self._run("/", store.open() if is_writable else store.examine())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def get(self, path: str) -> tuple[bytes | None, NodeStat]:
+        node = self._run(path, self._store.get(path))
+        return node.data, _embedded_stat(node.stat, node.data, len(self.children(path)))
+
+    def children(self, path: str) -> Sequence[str]:
+        return self._run(path, self._store.children(path))
+
+    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str:
+        self._require_writable()
+        return self._run(path, self._store.create(path, data, ephemeral=ephemeral, sequential=sequential))
+
+    def set(self, path: str, data: bytes, version: int) -> None:
+        self._require_writable()
+        self._run(path, self._store.set(path, data, version))
+
+    def delete(self, path: str, version: int) -> None:
+        self._require_writable()
+        self._run(path, self._store.delete(path, version))
+
+    def close(self) -> None:
+        with closing(self._loop):
+            self._loop.run_until_complete(self._store.close())
+
+    def _require_writable(self) -> None:
+        if not self._is_writable:
+            raise TreeError("The embedded store is open for reading: --write allows changes")
+
+    def _run(self, path: str, request: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._loop.run_until_complete(request)
+        except StoreError as error:
+            raise TreeError(f"{_EMBEDDED_TEXTS[type(error)]}: {path}") from None
+        except StoreUnavailable as error:
+            raise TreeUnavailableError(str(error)) from None
+
+
+_EMBEDDED_TEXTS: Final[dict[type[StoreError], str]] = {
+    state_store.NoNode: "Node does not exist",
+    state_store.NodeExists: "Node already exists",
+    state_store.NotEmpty: "Node not empty",
+    state_store.BadVersion: "version No is not valid ",
+    state_store.NoChildrenForEphemerals: "Ephemerals cannot have children",
+    state_store.DataTooLarge: f"Data is larger than {state_store.DATA_SIZE_MAX} bytes",
+}
+
+
+def _embedded_stat(stat: Stat, data: bytes | None, children_count: int) -> NodeStat:
+    return NodeStat(
+        stat.czxid,
+        stat.ctime_ms,
+        stat.mzxid,
+        None,
+        None,
+        None,
+        stat.version,
+        None,
+        stat.ephemeral_owner,
+        len(data or b""),
+        children_count,
+    )

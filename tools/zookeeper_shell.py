@@ -1,0 +1,274 @@
+"""zookeeper-shell: reads and changes the nodes of ZooKeeper, or of a broker's embedded store.
+
+    zookeeper-shell localhost:2181/chroot ls /brokers/ids
+    zookeeper-shell sqlite:/tmp/kafka-logs get /cluster/id
+
+Without a command it reads commands from standard input. Owns the commands and what they print, which are those of
+ZooKeeper's own client. Must not know how a tree is reached.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from controller.state_store import ANY_VERSION
+from tools.command_line import run_guarded
+from tools.version import version_line
+from tools.znode_trees import NodeStat, Tree, TreeError, TreeUnavailableError, open_embedded, open_zookeeper
+
+USAGE: Final = (
+    "USAGE: zookeeper-shell zookeeper_host:port[/path] [args...]\n"
+    "       zookeeper-shell sqlite:log_directory [--write] [args...]"
+)
+_EMBEDDED: Final = "sqlite:"
+_UNKNOWN_COMMAND_STATUS: Final = 127
+# A word in quotes, or one that starts without: quotes inside of it are kept, so that JSON needs none around it.
+_WORD = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s"']\S*)""")
+
+
+class _CommandUsageError(Exception):
+    """The arguments of a command are invalid; the text is its usage."""
+
+
+class _UnknownCommandError(Exception):
+    """No command has this name."""
+
+
+class _Arguments(NamedTuple):
+    """The arguments of one command: its flags, the value of `-v`, and the rest."""
+
+    flags: frozenset[str]
+    version: int
+    words: Sequence[str]
+
+    @property
+    def path(self) -> str:
+        return self.words[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status: that of the command, or of the last one of standard input."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(version_line())
+        return 0
+    if not given or given[0].startswith("-"):
+        print(USAGE, file=sys.stderr)
+        return 1
+    return run_guarded(lambda: _run(given))
+
+
+def _run(given: list[str]) -> int:
+    address, *command = given
+    is_embedded = address.startswith(_EMBEDDED)
+    is_writable = is_embedded and command[:1] == ["--write"]
+    try:
+        if is_embedded:
+            tree = open_embedded(address.removeprefix(_EMBEDDED), writable=is_writable)
+        else:
+            print(f"Connecting to {address}", file=sys.stderr)
+            tree = open_zookeeper(address)
+    except TreeUnavailableError as error:
+        print(error, file=sys.stderr)
+        return 1
+    try:
+        words = command[1:] if is_writable else command
+        return _execute(tree, words) if words else _converse(tree, address)
+    finally:
+        tree.close()
+
+
+def _converse(tree: Tree, address: str) -> int:
+    """Execute the commands of standard input, with a prompt on a terminal."""
+    status = 0
+    prompt = f"[zk: {address}] " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            words = words_of(input(prompt))
+        except EOFError:
+            return status
+        if words == ["quit"]:
+            return status
+        if words:
+            status = _execute(tree, words)
+
+
+def words_of(line: str) -> list[str]:
+    """Split a line into words, without the quotes around a word."""
+    return [word[1:-1] if word[0] in "\"'" else word for word in _WORD.findall(line)]
+
+
+def _execute(tree: Tree, words: Sequence[str]) -> int:
+    """Execute a command, print its result or error, and return its exit status."""
+    try:
+        name, *arguments = words
+        if name not in _COMMANDS:
+            raise _UnknownCommandError
+        command = _COMMANDS[name]
+        for line in command.execute(tree, _parsed(command, arguments)):
+            print(line)
+    except _UnknownCommandError:
+        print("ZooKeeper -server host:port cmd args", file=sys.stderr)
+        for command in _COMMANDS.values():
+            print(f"\t{command.usage}", file=sys.stderr)
+        print(f"Command not found: Command not found {words[0]}", file=sys.stderr)
+        return _UNKNOWN_COMMAND_STATUS
+    except (_CommandUsageError, TreeError, TreeUnavailableError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+class _Command(NamedTuple):
+    usage: str
+    execute: Callable[[Tree, _Arguments], Iterator[str]]
+    flags: str = ""
+    words_min: int = 1
+    words_max: int = 1
+
+
+def _parsed(command: _Command, arguments: Sequence[str]) -> _Arguments:
+    """Return the arguments. Raises _CommandUsageError, and TreeError for an invalid path."""
+    flags: set[str] = set()
+    words: list[str] = []
+    version = ANY_VERSION
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if not re.fullmatch("-[A-Za-z]", argument):
+            words.append(argument)
+        elif argument[1] not in command.flags:
+            raise _CommandUsageError(command.usage)
+        elif argument == "-v":
+            if not rest or not re.fullmatch("-?[0-9]+", rest[0]):
+                raise _CommandUsageError(command.usage)
+            version = int(rest.pop(0))
+        else:
+            flags.add(argument[1])
+    if not command.words_min <= len(words) <= command.words_max:
+        raise _CommandUsageError(command.usage)
+    if words:
+        _check_path(words[0])
+    return _Arguments(frozenset(flags), version, words)
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/"):
+        raise TreeError("Path must start with / character")
+    if path != "/" and path.endswith("/"):
+        raise TreeError("Path must not end with / character")
+    if "//" in path:
+        raise TreeError(f'Invalid path string "{path}" caused by empty node name specified @{path.index("//") + 1}')
+
+
+def _ls(tree: Tree, given: _Arguments) -> Iterator[str]:
+    if "R" in given.flags:
+        yield from _paths_below(tree, given.path)
+        return
+    yield f"[{', '.join(tree.children(given.path))}]"
+    if "s" in given.flags:
+        yield from _stat_lines(tree.get(given.path)[1])
+
+
+def _paths_below(tree: Tree, top: str) -> Iterator[str]:
+    """Return the path and all below it: the children of a node, then those of each child, as ZooKeeper's client does.
+
+    A node that is deleted at the same time has no children.
+    """
+    found = _child_paths(tree, top)
+    yield top
+    pending = [found]
+    while pending:
+        children = pending.pop()
+        yield from children
+        for path in reversed(children):
+            try:
+                pending.append(_child_paths(tree, path))
+            except TreeError:
+                continue
+
+
+def _child_paths(tree: Tree, path: str) -> list[str]:
+    return [f"{path.rstrip('/')}/{name}" for name in tree.children(path)]
+
+
+def _ls2(tree: Tree, given: _Arguments) -> Iterator[str]:
+    return _ls(tree, given._replace(flags=frozenset("s")))
+
+
+def _get(tree: Tree, given: _Arguments) -> Iterator[str]:
+    data, stat = tree.get(given.path)
+    yield "null" if data is None else data.decode(errors="replace")
+    if "s" in given.flags:
+        yield from _stat_lines(stat)
+
+
+def _stat(tree: Tree, given: _Arguments) -> Iterator[str]:
+    return _stat_lines(tree.get(given.path)[1])
+
+
+def _stat_lines(stat: NodeStat) -> Iterator[str]:
+    """Return the lines of ZooKeeper's client; lines of values that a store does not keep are left out."""
+    values: list[tuple[str, str | int | None]] = [
+        ("cZxid", hex(stat.czxid)),
+        ("ctime", _time_text(stat.ctime_ms)),
+        ("mZxid", hex(stat.mzxid)),
+        ("mtime", None if stat.mtime_ms is None else _time_text(stat.mtime_ms)),
+        ("pZxid", None if stat.pzxid is None else hex(stat.pzxid)),
+        ("cversion", stat.cversion),
+        ("dataVersion", stat.data_version),
+        ("aclVersion", stat.acl_version),
+        ("ephemeralOwner", hex(stat.ephemeral_owner)),
+        ("dataLength", stat.data_length),
+        ("numChildren", stat.children_count),
+    ]
+    return (f"{name} = {value}" for name, value in values if value is not None)
+
+
+def _time_text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+
+
+def _create(tree: Tree, given: _Arguments) -> Iterator[str]:
+    data = given.words[1].encode() if len(given.words) > 1 else None
+    created = tree.create(given.path, data, ephemeral="e" in given.flags, sequential="s" in given.flags)
+    print(f"Created {created}", file=sys.stderr)
+    return iter(())
+
+
+def _set(tree: Tree, given: _Arguments) -> Iterator[str]:
+    tree.set(given.path, given.words[1].encode(), given.version)
+    if "s" in given.flags:
+        yield from _stat_lines(tree.get(given.path)[1])
+
+
+def _delete(tree: Tree, given: _Arguments) -> Iterator[str]:
+    tree.delete(given.path, given.version)
+    return iter(())
+
+
+def _delete_all(tree: Tree, given: _Arguments) -> Iterator[str]:
+    for path in reversed(list(_paths_below(tree, given.path))):
+        tree.delete(path, ANY_VERSION)
+    return iter(())
+
+
+_COMMANDS: Final = {
+    "create": _Command("create [-s] [-e] path [data]", _create, "se", words_max=2),
+    "delete": _Command("delete [-v version] path", _delete, "v"),
+    "deleteall": _Command("deleteall path", _delete_all),
+    "get": _Command("get [-s] path", _get, "s"),
+    "ls": _Command("ls [-s] [-R] path", _ls, "sR"),
+    "ls2": _Command("ls2 path", _ls2),
+    "rmr": _Command("rmr path", _delete_all),
+    "set": _Command("set [-s] [-v version] path data", _set, "sv", words_min=2, words_max=2),
+    "stat": _Command("stat path", _stat),
+}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
