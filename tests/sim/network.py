@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
+from zlib import crc32
 
 from broker.network.network import Arrival, ListenError, ListeningPort, SocketOptions
 from tests.sim.world import ProcessLoop, World
@@ -30,32 +31,84 @@ class SimulatedNetwork:
     def __init__(self, world: World) -> None:
         self.world = world
         self._ports: dict[tuple[str, int], SimulatedPort] = {}
-        self._ends: list[SimulatedTransport] = []
-        self._cut: set[frozenset[str]] = set()
+        self._ends: dict[SimulatedTransport, None] = {}
+        self._half_open: list[SimulatedTransport] = []
+        self._cut: set[tuple[str, str]] = set()
+        self._slow_us: dict[tuple[str, str], int] = {}
+        self._to_tear: set[tuple[str, str]] = set()
+        self._connecting: list[tuple[str, str, ProcessLoop, asyncio.Future[None]]] = []
+        self._on_mended: list[Callable[[], None]] = []
         self._next_port = FIRST_PORT
 
     def host(self, name: str, loop: ProcessLoop) -> SimulatedHost:
         """Return the network as the process of `loop` uses it, which runs on the host `name`."""
         return SimulatedHost(self, name, loop)
 
-    def cut(self, one: str, other: str) -> None:
-        """Deliver nothing between two hosts until `mend`; what is sent before arrives then: TCP sends it again."""
-        self._cut.add(frozenset((one, other)))
+    # Faults
+
+    def cut(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """Deliver nothing between two hosts until `mend`; what is sent before arrives then: TCP sends it again.
+
+        With `one_way`, what `other` sends still arrives.
+        """
+        self._cut.add((one, other))
+        if not one_way:
+            self._cut.add((other, one))
 
     def mend(self, one: str, other: str) -> None:
-        self._cut.discard(frozenset((one, other)))
-        for end in self._ends:
+        """Deliver again what two hosts send to each other, in both directions."""
+        self._cut -= {(one, other), (other, one)}
+        for end in list(self._ends):
             if {end.host, end.peer_host} == {one, other}:
                 end.send_again()
+        waiting, self._connecting = self._connecting, []
+        for source, target, loop, mended in waiting:
+            if {source, target} == {one, other}:
+                loop.call_soon(_wake, mended)
+            else:
+                self._connecting.append((source, target, loop, mended))
+        for callback in self._on_mended:
+            callback()
 
-    def is_cut(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) in self._cut
+    def is_cut(self, source: str, target: str) -> bool:
+        """Return whether nothing that `source` sends arrives at `target`."""
+        return (source, target) in self._cut
+
+    def on_mended(self, callback: Callable[[], None]) -> None:
+        self._on_mended.append(callback)
+
+    def slow_down(self, one: str, other: str, delay_us: int) -> None:
+        """Deliver all that two hosts send to each other later by up to `delay_us`; 0 ends it."""
+        for link in ((one, other), (other, one)):
+            if delay_us:
+                self._slow_us[link] = delay_us
+            else:
+                self._slow_us.pop(link, None)
+
+    def tear(self, source: str, target: str) -> None:
+        """Cut the next message from `source` to `target` in its middle, and reset its connection."""
+        self._to_tear.add((source, target))
 
     def process_died(self, loop: ProcessLoop) -> None:
         """Close the ports and connections of a killed process, as the kernel of its machine does."""
         self._ports = {address: port for address, port in self._ports.items() if port.loop is not loop}
         for end in [end for end in self._ends if end.loop is loop]:
             end.reset()
+
+    def machine_died(self, loop: ProcessLoop) -> None:
+        """Remove the ports and connections of a process whose machine is gone. Its peers are not notified."""
+        self._ports = {address: port for address, port in self._ports.items() if port.loop is not loop}
+        for end in [end for end in self._ends if end.loop is loop]:
+            end.vanish()
+            self._half_open.append(end)
+
+    def machine_returned(self, host: str) -> None:
+        """Reset the connections that peers of a machine kept from before its power loss."""
+        for end in [end for end in self._half_open if end.host == host]:
+            self._half_open.remove(end)
+            end.reset()
+
+    # Connections
 
     def listen(self, host: str, port: int, loop: ProcessLoop) -> SimulatedPort:
         if not port:
@@ -73,18 +126,40 @@ class SimulatedNetwork:
 
     def connection(self, client: SimulatedHost, port: SimulatedPort) -> tuple[SimulatedTransport, SimulatedTransport]:
         """Return the two ends of a new connection: the client's and the listener's."""
-        here = SimulatedTransport(self, client.name, client.loop)
-        there = SimulatedTransport(self, port.host, port.loop)
+        here = SimulatedTransport(self, client.name, client.loop, is_client=True)
+        there = SimulatedTransport(self, port.host, port.loop, is_client=False)
         here.peer, there.peer = there, here
-        self._ends += here, there
+        self._ends[here] = self._ends[there] = None
         return here, there
 
-    def forget(self, end: SimulatedTransport) -> None:
-        if end in self._ends:
-            self._ends.remove(end)
+    async def reachable(self, source: str, target: str, loop: ProcessLoop) -> None:
+        """Wait for a round trip between two hosts, while the link is cut until it is mended."""
+        while True:
+            await asyncio.sleep((self.delay_us(source, target) + self.delay_us(target, source)) / 1_000_000)
+            if not self.is_cut(source, target) and not self.is_cut(target, source):
+                return
+            mended = loop.create_future()
+            self._connecting.append((source, target, loop, mended))
+            await mended
 
-    def delay_us(self) -> int:
-        return self.world.random.randint(DELAY_US_MIN, DELAY_US_MAX)
+    def forget(self, end: SimulatedTransport) -> None:
+        self._ends.pop(end, None)
+
+    def is_to_tear(self, source: str, target: str) -> bool:
+        """Return whether this message is to be torn; only once."""
+        if (source, target) not in self._to_tear:
+            return False
+        self._to_tear.remove((source, target))
+        return True
+
+    def delay_us(self, source: str, target: str) -> int:
+        slow_us = self._slow_us.get((source, target), 0)
+        return self.world.random.randint(DELAY_US_MIN, DELAY_US_MAX + slow_us)
+
+
+def _wake(mended: asyncio.Future[None]) -> None:
+    if not mended.done():
+        mended.set_result(None)
 
 
 class SimulatedHost:
@@ -93,22 +168,20 @@ class SimulatedHost:
     def __init__(self, network: SimulatedNetwork, name: str, loop: ProcessLoop) -> None:
         self.name = name
         self.loop = loop
-        self._network = network
+        self.network = network
 
     def listen(self, host: str, port: int, options: SocketOptions) -> Sequence[ListeningPort]:
-        return [self._network.listen(self.name, port, self.loop)]
+        return [self.network.listen(self.name, port, self.loop)]
 
-    async def connect(self, protocol: Protocol, host: str, port: int) -> SimulatedTransport:
+    async def connect(
+        self, protocol: Protocol, host: str, port: int, options: SocketOptions | None = None
+    ) -> SimulatedTransport:
         """Connect to a listening process. Raises ConnectionRefusedError; waits while the link is cut."""
-        network = self._network
-        while True:
-            await asyncio.sleep(2 * network.delay_us() / 1_000_000)
-            if not network.is_cut(self.name, host):
-                break
-        target = network.port_at(host, port)
+        await self.network.reachable(self.name, host, self.loop)
+        target = self.network.port_at(host, port)
         if target is None:
             raise ConnectionRefusedError(f"{host}:{port}")
-        here, there = network.connection(self, target)
+        here, there = self.network.connection(self, target)
         here.begin(protocol)
         target.arrive(SimulatedArrival(self.name, there))
         return here
@@ -176,10 +249,12 @@ class SimulatedTransport(asyncio.Transport):
 
     peer: SimulatedTransport
 
-    def __init__(self, network: SimulatedNetwork, host: str, loop: ProcessLoop) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, loop: ProcessLoop, *, is_client: bool) -> None:
         super().__init__()
         self.host = host
         self.loop = loop
+        self.is_client = is_client
+        """Whether this end has opened the connection."""
         self._network = network
         self._protocol: Protocol | None = None
         self._received = bytearray()
@@ -220,8 +295,20 @@ class SimulatedTransport(asyncio.Transport):
         self.loop.call_soon(self._deliver)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._is_closed:
-            self._send(partial(self.peer._receive, bytes(data)))
+        if self._is_closed:
+            return
+        content = bytes(data)
+        network = self._network
+        if network.is_to_tear(self.host, self.peer_host):
+            content = content[: network.world.random.randrange(len(content) or 1)]
+            self._send(partial(self.peer._receive, content))
+            network.world.note("torn", self.host, self.peer_host, len(content))
+            self.close()
+            return
+        network.world.note(
+            "sent", self.host, self.peer_host, self.is_client, content[:16], len(content), crc32(content)
+        )
+        self._send(partial(self.peer._receive, content))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
@@ -240,12 +327,18 @@ class SimulatedTransport(asyncio.Transport):
 
     def reset(self) -> None:
         """Close this end for a process that is gone."""
-        self._is_closed = True
+        self.vanish()
         self._send(self.peer._end)
+
+    def vanish(self) -> None:
+        """Close this end; the peer is not notified."""
+        self._is_closed = True
         self._network.forget(self)
 
     def send_again(self) -> None:
         """Send what a cut link has kept back."""
+        if self._network.is_cut(self.host, self.peer_host):
+            return
         kept, self._unsent = self._unsent, deque()
         for step in kept:
             self._send(step)
@@ -256,7 +349,8 @@ class SimulatedTransport(asyncio.Transport):
             self._unsent.append(step)
             return
         world = self._network.world
-        self._last_us = max(self._last_us + 1, world.now_us + self._network.delay_us())
+        now_us = self.loop.now_us()
+        self._last_us = max(self._last_us + 1, now_us + self._network.delay_us(self.host, self.peer_host))
         world.after(self._last_us - world.now_us, lambda: self.peer.loop.call_soon(step))
 
     def _receive(self, data: bytes) -> None:

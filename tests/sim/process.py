@@ -5,38 +5,39 @@ Owns the environment. Must not know what clients do, or which faults there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import asyncio
+from collections.abc import Callable, Mapping
 from random import Random
 
 from broker.environment import Environment
 from broker.server import Server
 from config.broker import BrokerConfig
+from controller.state_store import StateStore
+from controller.zookeeper.settings import ZooKeeperSettings
 from storage.cleaner import CleaningJob, CleaningResult, clean
 from storage.files import Files
+from tests.sim.disk import EPOCH_MS, DiskFiles
 from tests.sim.network import SimulatedNetwork
-from tests.sim.world import ProcessLoop, SimulatedThreads, World
+from tests.sim.world import ProcessLoop, SimulatedThreads
 
 PORT = 9092
-EPOCH_MS = 1_795_000_000_000
-"""The wall time at which a world begins."""
 
 
 class SimulatedClock:
-    """The clocks of one machine, of which the wall clock is wrong by `error_ms`."""
+    """The clocks that a process sees. The wall clock of its machine is wrong by `error_ms()`."""
 
-    def __init__(self, world: World, error_ms: int = 0) -> None:
-        self._world = world
+    def __init__(self, loop: ProcessLoop, error_ms: Callable[[], int] = lambda: 0) -> None:
+        self._loop = loop
         self._error_ms = error_ms
 
     def now_ms(self) -> int:
-        return EPOCH_MS + self._error_ms + self._world.now_us // 1000
+        return EPOCH_MS + self._error_ms() + self._loop.now_us() // 1000
 
     def monotonic_ms(self) -> int:
-        return self._world.now_us // 1000
+        return self._loop.now_us() // 1000
 
     def monotonic_s(self) -> float:
-        return self._world.now_us / 1_000_000
+        return self._loop.now_us() / 1_000_000
 
     def processor_s(self) -> float:
         return 0.0
@@ -55,46 +56,72 @@ class InlineWorker:
 
 
 class BrokerProcess:
-    """A broker that runs in a world, from its start until it is stopped or killed."""
+    """A broker that runs in a world, from its start until it is stopped or killed.
+
+    `new_files(loop)` returns the files of the process; `new_store` its connection to a simulated ZooKeeper, without
+    which it runs alone.
+    """
+
+    started: asyncio.Task[None]
+    stopped: asyncio.Task[None]
 
     def __init__(
-        self, network: SimulatedNetwork, host: str, files: Files, folder: Path, properties: Mapping[str, str]
+        self,
+        network: SimulatedNetwork,
+        host: str,
+        new_files: Callable[[ProcessLoop], Files],
+        properties: Mapping[str, str],
+        *,
+        clock_error_ms: Callable[[], int] = lambda: 0,
+        new_store: Callable[[ProcessLoop, ZooKeeperSettings], StateStore] | None = None,
     ) -> None:
         self.host = host
         self.loop: ProcessLoop = network.world.new_loop(host)
+        self.files = new_files(self.loop)
         self._network = network
         config = BrokerConfig.from_properties(
             {
                 "listeners": f"PLAINTEXT://{host}:{PORT}",
-                "log.dirs": str(folder),
                 "offsets.topic.replication.factor": "1",
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1",
+                "transaction.state.log.num.partitions": "1",
                 **properties,
             }
         )
         environment = Environment(
-            clock=SimulatedClock(network.world),
+            clock=SimulatedClock(self.loop, clock_error_ms),
             random=Random(network.world.random.getrandbits(64)),
-            files=files,
+            files=self.files,
             new_threads=lambda size, name: SimulatedThreads(self.loop),
-            new_worker=lambda: InlineWorker(files),
+            new_worker=lambda: InlineWorker(self.files),
             are_dirty_pages_many=lambda: False,
             network=network.host(host, self.loop),
             host_name=lambda: host,
             descriptors_max=1 << 20,
             open_descriptors=lambda: 0,
+            new_cluster_store=None if new_store is None else lambda settings: new_store(self.loop, settings),
         )
         self.server = Server(config, environment)
 
-    def start(self) -> None:
-        self.started = self.loop.start(self.server.start())
+    def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
+        self.started = self.loop.start(self.server.start(on_fatal))
 
     def stop(self) -> None:
         self.stopped = self.loop.start(self.server.stop())
 
     def kill(self) -> None:
         """End the process as kill -9 does: its files stay as they are, its connections are closed."""
-        self.loop.kill()
+        self._end()
         self._network.process_died(self.loop)
+
+    def lose_power(self) -> None:
+        """End the process with its machine: its peers are not notified."""
+        self._end()
+        self._network.machine_died(self.loop)
+
+    def _end(self) -> None:
+        if isinstance(self.files, DiskFiles):
+            self.files.die()
+        self.loop.kill()

@@ -14,8 +14,9 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from storage.files import Files, OsFiles
 from tests.sim.client import Client
+from tests.sim.disk import EPOCH_MS
 from tests.sim.network import SimulatedHost, SimulatedNetwork
-from tests.sim.process import EPOCH_MS, PORT, BrokerProcess
+from tests.sim.process import PORT, BrokerProcess
 from tests.sim.world import World
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ def run(world: World, loop: Any, main: Coroutine[Any, Any, T]) -> T:
 
 
 def started(network: SimulatedNetwork, folder: Path, files: Files | None = None) -> BrokerProcess:
-    broker = BrokerProcess(network, "broker", files or OsFiles(), folder, {"broker.id": "0"})
+    broker = BrokerProcess(
+        network, "broker", lambda loop: files or OsFiles(), {"broker.id": "0", "log.dirs": str(folder)}
+    )
     broker.start()
     assert network.world.run_until(broker.started.done, limit_us=network.world.now_us + 10 * MINUTE_US), "stuck"
     broker.started.result()

@@ -27,6 +27,10 @@ TURN_DELAY_US_MAX: Final = 50
 THREAD_DELAY_US_MAX: Final = 500
 
 
+class Crashed(BaseException):
+    """The process is dead. Not an Exception: no code may catch it and continue."""
+
+
 class World:
     """The scheduler. All times are virtual microseconds since its start."""
 
@@ -36,6 +40,12 @@ class World:
         self._due: list[tuple[int, float, int, Callable[[], None]]] = []
         self._count = 0
         self._loops: list[ProcessLoop] = []
+        self.trace: list[tuple[int, str, tuple[object, ...]]] = []
+        """What happened: time, kind, details. Details are formatted only when the trace is printed or compared."""
+
+    def note(self, kind: str, *details: object) -> None:
+        """Add a line to the trace."""
+        self.trace.append((self.now_us, kind, details))
 
     def after(self, delay_us: int, step: Callable[[], None]) -> None:
         """Run `step` in `delay_us`. Steps of the same time run in a random order."""
@@ -51,6 +61,12 @@ class World:
             self.now_us = due_us
             step()
         return True
+
+    def run_for(self, duration_us: int) -> None:
+        """Run all steps that are due within `duration_us`."""
+        end_us = self.now_us + duration_us
+        self.run_until(lambda: False, limit_us=end_us)
+        self.now_us = end_us
 
     def new_loop(self, name: str) -> ProcessLoop:
         """Return the event loop of a new process."""
@@ -84,6 +100,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._is_paused = False
         self._is_killed = False
         self._is_in_thread = False
+        self._stalled_us = 0
+        self._busy_until_us = 0
         self._held: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -117,9 +135,22 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def is_killed(self) -> bool:
         return self._is_killed
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the process runs: neither killed nor paused."""
+        return not self._is_killed and not self._is_paused
+
     def start(self, main: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin to run `main` in this process; return its task. For the world, not for code that runs in a loop."""
         return self.create_task(main)
+
+    def stall(self, duration_us: int) -> None:
+        """Make the step that runs now take `duration_us`: the loop, or the thread, does nothing else before."""
+        self._stalled_us += duration_us
+
+    def now_us(self) -> int:
+        """The virtual time within the step that runs now."""
+        return self._world.now_us + self._stalled_us
 
     # Scheduling
 
@@ -158,7 +189,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _take_turn_soon(self) -> None:
         if not self._has_turn:
             self._has_turn = True
-            self._after(self._world.random.randrange(TURN_DELAY_US_MAX), self._turn)
+            wait_us = max(self._busy_until_us - self._world.now_us, 0)
+            self._after(wait_us + self._world.random.randrange(TURN_DELAY_US_MAX), self._turn)
 
     def _turn(self) -> None:
         self._has_turn = False
@@ -172,6 +204,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                     handle._run()
         finally:
             asyncio.events._set_running_loop(None)
+            self._busy_until_us, self._stalled_us = self.now_us(), 0
         if self._ready:
             self._take_turn_soon()
 
@@ -210,11 +243,19 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return result
 
     def _run_thread(self, work: Callable[[], T], result: Future[T]) -> None:
+        done = Future[T]()
         self._is_in_thread = True
         try:
-            _do(work, result)
+            _do(work, done)
+        except Crashed:
+            return
         finally:
             self._is_in_thread = False
+            took_us, self._stalled_us = self._stalled_us, 0
+        if took_us:
+            self._after(took_us, partial(_copy_result, done, result))
+        else:
+            _copy_result(done, result)
 
     # What tasks need
 
@@ -239,7 +280,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._is_killed
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        self.failures.append(context)
+        if not self._is_killed:
+            self.failures.append(context)
 
 
 class SimulatedThreads(Executor):
@@ -264,7 +306,7 @@ def _do(work: Callable[[], T], result: Future[T]) -> None:
         result.set_result(value)
 
 
-def _copy_result(result: Future[T], done: asyncio.Future[T]) -> None:
+def _copy_result(result: Future[T], done: asyncio.Future[T] | Future[T]) -> None:
     if done.cancelled():
         return
     error = result.exception()

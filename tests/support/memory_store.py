@@ -5,7 +5,7 @@ Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers ar
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from controller.state_store import (
     ANY_VERSION,
@@ -48,6 +48,13 @@ class _Entry(NamedTuple):
         return Stat(self.version, self.czxid, self.mzxid, self.ctime_ms, self.owner)
 
 
+class Session(Protocol):
+    """What the server knows of a session: the watches to fire."""
+
+    @property
+    def watches(self) -> Watches: ...
+
+
 class MemoryTree:
     """The server: nodes and sessions."""
 
@@ -55,17 +62,16 @@ class MemoryTree:
         self.now_ms = now_ms
         self.zxid = 0
         self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0, 0)}
-        self.sessions: dict[int, MemoryStore] = {}
+        self._children: dict[str, dict[str, None]] = {"/": {}}
+        self._undo: list[tuple[str, _Entry | None]] = []
+        self.sessions: dict[int, Session] = {}
         self.operations = 0
 
     def children(self, path: str) -> list[str]:
-        prefix = path.rstrip("/") + "/"
-        return sorted(
-            child[len(prefix) :] for child in self.entries if child != "/" and parent_path(child) == (path or "/")
-        )
+        return sorted(self._children[path])
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
-        before = dict(self.entries)
+        self._undo.clear()
         self.zxid += 1
         results: list[Result] = []
         changes: list[WatchEvent] = []
@@ -73,13 +79,29 @@ class MemoryTree:
             for operation in operations:
                 results.append(self._do(operation, session_id, changes))  # noqa: PERF401 - its length is the failing index
         except StoreError as error:
-            self.entries = before
+            for path, entry in reversed(self._undo):
+                self._put(path, entry)
             self.zxid -= 1
             error.index = len(results)
             raise
         for store in list(self.sessions.values()):
             store.watches.fire(changes)
         return results
+
+    def _change(self, path: str, entry: _Entry | None) -> None:
+        """Set or delete an entry, so that `apply` can undo it."""
+        self._undo.append((path, self.entries.get(path)))
+        self._put(path, entry)
+
+    def _put(self, path: str, entry: _Entry | None) -> None:
+        if entry is None:
+            del self.entries[path], self._children[path]
+            del self._children[parent_path(path)][_name(path)]
+            return
+        if path not in self.entries:
+            self._children[path] = {}
+            self._children[parent_path(path)][_name(path)] = None
+        self.entries[path] = entry
 
     def _do(self, operation: Operation, session_id: int, changes: list[WatchEvent]) -> Result:
         path = operation.path
@@ -96,8 +118,8 @@ class MemoryTree:
             if path in self.entries:
                 raise NodeExists(path)
             owner = session_id if operation.ephemeral else 0
-            self.entries[path] = _Entry(operation.data, self.zxid, self.zxid, self.now_ms, owner)
-            self.entries[parent_path(path)] = parent._replace(child_creates=parent.child_creates + 1)
+            self._change(path, _Entry(operation.data, self.zxid, self.zxid, self.now_ms, owner))
+            self._change(parent_path(path), parent._replace(child_creates=parent.child_creates + 1))
             changes.append(WatchEvent(WatchKind.CREATED, path))
             return path
         entry = self.entries.get(path)
@@ -109,13 +131,13 @@ class MemoryTree:
             raise BadVersion(path)
         if isinstance(operation, SetData):
             entry = entry._replace(data=operation.data, version=entry.version + 1, mzxid=self.zxid)
-            self.entries[path] = entry
+            self._change(path, entry)
             changes.append(WatchEvent(WatchKind.CHANGED, path))
             return entry.stat()
         if isinstance(operation, Delete):
-            if self.children(path):
+            if self._children[path]:
                 raise NotEmpty(path)
-            del self.entries[path]
+            self._change(path, None)
             changes.append(WatchEvent(WatchKind.DELETED, path))
         else:
             assert isinstance(operation, Check)
@@ -239,3 +261,7 @@ class MemoryStore:
             raise SessionExpired("the session has expired")
         if not self._session_id:
             raise StoreUnavailable("the store is closed")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

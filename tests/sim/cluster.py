@@ -1,0 +1,214 @@
+"""A simulated cluster: machines with disks and clocks, a ZooKeeper, a network, and broker processes that come and go.
+
+Owns the means to start, stop and hurt brokers. Must not know when that happens (`tests.sim.faults` does), or what
+clients do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from broker.server import StartupError
+from tests.sim.disk import DiskFiles, SimulatedDisk
+from tests.sim.network import SimulatedNetwork
+from tests.sim.process import PORT, BrokerProcess
+from tests.sim.world import ProcessLoop, World
+from tests.sim.zookeeper import SimulatedZooKeeper
+
+FOLDER: Final = "/data"
+RESTART_US: Final = 1_000_000
+"""How long the supervisor of a machine waits before it starts a broker again that could not start or failed."""
+
+PROPERTIES: Final = {
+    "zookeeper.connect": "zookeeper:2181",
+    "zookeeper.session.timeout.ms": "6000",
+    "log.dirs": FOLDER,
+    "log.segment.bytes": "4096",
+    "log.index.size.max.bytes": "1024",
+    "log.index.interval.bytes": "256",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "replica.lag.time.max.ms": "5000",
+    "replica.fetch.backoff.ms": "200",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.enable": "false",
+    "leader.imbalance.check.interval.seconds": "20",
+    "request.timeout.ms": "10000",
+    "controller.socket.timeout.ms": "10000",
+    "replica.socket.timeout.ms": "10000",
+}
+
+
+@dataclass(slots=True)
+class Machine:
+    """One machine of the cluster. It runs a broker unless it is down; `is_wanted` says whether it should."""
+
+    broker_id: int
+    host: str
+    disk: SimulatedDisk = field(default_factory=SimulatedDisk)
+    clock_error_ms: int = 0
+    is_wanted: bool = True
+    process: BrokerProcess | None = None
+    starts: int = 0
+
+
+class Cluster:
+    """Brokers 1 to `size`, each on the machine `broker-<id>`."""
+
+    def __init__(self, world: World, size: int, properties: Mapping[str, str] | None = None) -> None:
+        self.world = world
+        self.network = SimulatedNetwork(world)
+        self.zookeeper = SimulatedZooKeeper(self.network)
+        self.properties = {**PROPERTIES, **(properties or {})}
+        self.machines = {number: Machine(number, f"broker-{number}") for number in range(1, size + 1)}
+        self.failures: list[str] = []
+        """What reached the exception handlers of brokers: defects of the brokers."""
+
+    @property
+    def hosts(self) -> list[str]:
+        return [machine.host for machine in self.machines.values()]
+
+    # Start and stop
+
+    def start(self, broker_id: int) -> None:
+        """Start the broker of a machine, and start it again if it fails by itself."""
+        machine = self.machines[broker_id]
+        assert machine.process is None
+        machine.is_wanted = True
+        machine.starts += 1
+        disk = machine.disk
+        if disk.find(FOLDER) is None:
+            DiskFiles(disk, lambda: self.world.now_us, lambda us: None).make_directory(FOLDER)
+        process = machine.process = BrokerProcess(
+            self.network,
+            machine.host,
+            lambda loop: DiskFiles(disk, loop.now_us, loop.stall),
+            {**self.properties, "broker.id": str(broker_id)},
+            clock_error_ms=lambda: machine.clock_error_ms,
+            new_store=lambda loop, settings: self.zookeeper.new_store(machine.host, loop, settings),
+        )
+        self.world.note("start", machine.host)
+        process.start(partial(self._has_failed, machine, process))
+        process.started.add_done_callback(partial(self._has_started, machine, process))
+
+    def _has_started(self, machine: Machine, process: BrokerProcess, started: object) -> None:
+        if process.started.cancelled():
+            return
+        error = process.started.exception()
+        if error is None:
+            self.world.note("started", machine.host)
+            return
+        if not isinstance(error, StartupError):
+            self.failures.append(f"{machine.host} at its start: {error!r}")
+        self.world.note("start failed", machine.host, f"{error}")
+        self._has_failed(machine, process)
+
+    def _has_failed(self, machine: Machine, process: BrokerProcess) -> None:
+        """The broker ends by itself: its supervisor starts it again."""
+        self.world.note("failed", machine.host)
+
+        def again() -> None:
+            if machine.process is process:
+                self.kill(machine.broker_id)
+                self.start(machine.broker_id)
+
+        self.world.after(RESTART_US, again)
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker cleanly; its machine runs none until `start`."""
+        machine = self.machines[broker_id]
+        process = machine.process
+        if process is None:
+            return
+        machine.is_wanted = False
+        self.world.note("stop", machine.host)
+        process.stop()
+
+        def has_stopped(stopped: object) -> None:
+            if machine.process is process:
+                if process.stopped.exception() is not None:
+                    self.failures.append(f"{machine.host} at its stop: {process.stopped.exception()!r}")
+                self.world.note("stopped", machine.host)
+                self._bury(machine)
+
+        process.stopped.add_done_callback(has_stopped)
+
+    def kill(self, broker_id: int) -> None:
+        machine = self.machines[broker_id]
+        if machine.process is not None:
+            self.world.note("kill", machine.host)
+            machine.process.kill()
+            self._bury(machine)
+
+    def kill_in_call(self, broker_id: int, calls: int) -> None:
+        """Kill a broker within a call of its disk, after `calls` more of them."""
+        machine = self.machines[broker_id]
+        process = machine.process
+        if process is not None and isinstance(process.files, DiskFiles):
+
+            def crash() -> None:
+                if machine.process is process:
+                    self.kill(broker_id)
+
+            process.files.crash_after(calls, crash)
+
+    def lose_power(self, broker_id: int) -> None:
+        """Cut the power of a machine: what its disk has not synced may be lost."""
+        machine = self.machines[broker_id]
+        self.world.note("lose power", machine.host)
+        if machine.process is not None:
+            machine.process.lose_power()
+            self._bury(machine)
+        machine.disk.lose_power(self.world.random)
+
+    def return_power(self, broker_id: int) -> None:
+        self.network.machine_returned(self.machines[broker_id].host)
+
+    def _bury(self, machine: Machine) -> None:
+        """Note the defects of a process that has ended."""
+        assert machine.process is not None
+        self._note_failures(machine)
+        if not machine.process.loop.is_killed:  # it has stopped by itself
+            machine.process.kill()
+        machine.process = None
+
+    def _note_failures(self, machine: Machine) -> None:
+        if machine.process is not None:
+            for context in machine.process.loop.failures:
+                self.failures.append(f"{machine.host}: {context.get('message')}: {context.get('exception')!r}")
+            machine.process.loop.failures.clear()
+
+    # Observation
+
+    def is_running(self, broker_id: int) -> bool:
+        """Whether the broker has started and still runs."""
+        process = self.machines[broker_id].process
+        return (
+            process is not None
+            and process.started.done()
+            and not process.started.cancelled()
+            and process.started.exception() is None
+        )
+
+    def collect_failures(self) -> list[str]:
+        """Return the defects noted so far, those of running brokers included."""
+        for machine in self.machines.values():
+            self._note_failures(machine)
+        return self.failures
+
+    def client_loop(self, name: str) -> ProcessLoop:
+        """Return the loop of a new client process on the machine `name`."""
+        return self.world.new_loop(name)
+
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(host, PORT) for host in self.hosts]

@@ -1,0 +1,211 @@
+"""The simulated ZooKeeper keeps what ZooKeeper promises, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from controller.state_store import (
+    BadVersion,
+    Check,
+    Create,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    StoreUnavailable,
+    WatchEvent,
+)
+from controller.zookeeper.settings import ZooKeeperSettings
+from tests.sim.network import SimulatedNetwork
+from tests.sim.world import ProcessLoop, World
+from tests.sim.zookeeper import HOST, SimulatedStore, SimulatedZooKeeper
+
+T = TypeVar("T")
+SETTINGS = ZooKeeperSettings("zookeeper:2181", session_timeout_ms=6000, connection_timeout_ms=6000)
+
+
+class Setup:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.network = SimulatedNetwork(world)
+        self.server = SimulatedZooKeeper(self.network)
+        self.loops: dict[str, ProcessLoop] = {}
+
+    def store(self, host: str) -> SimulatedStore:
+        loop = self.loops[host] = self.world.new_loop(host)
+        store = self.server.new_store(host, loop, SETTINGS)
+        self.run(store.open(), host)
+        return store
+
+    def run(self, main: Coroutine[Any, Any, T], host: str = "a") -> T:
+        task = self.loops[host].start(main)
+        assert self.world.run_until(task.done, limit_us=self.world.now_us + 60_000_000), "stuck"
+        return task.result()
+
+
+def test_operations_take_effect_in_order_and_failed_transactions_change_nothing() -> None:
+    with World(1) as world:
+        setup = Setup(world)
+        store = setup.store("a")
+
+        async def main() -> None:
+            writes = [asyncio.ensure_future(store.create("/n", b"0"))]
+            writes += [asyncio.ensure_future(store.set("/n", b"%d" % number, number - 1)) for number in range(1, 9)]  # type: ignore[arg-type]
+            await asyncio.gather(*writes)
+            assert (await store.get("/n")).data == b"8"
+            with pytest.raises(BadVersion) as caught:
+                await store.multi([Create("/m"), SetData("/n", b"x"), Check("/n", 5)])
+            assert caught.value.index == 2
+            assert (await store.get("/n")).data == b"8"
+            with pytest.raises(NoNode):
+                await store.get("/m")
+            assert await store.children("/") == ["n"]
+
+        setup.run(main())
+
+
+def test_watch_is_late_but_before_its_session_reads_the_change() -> None:
+    delays = []
+    for seed in range(30):
+        with World(seed) as world:
+            setup = Setup(world)
+            reader, writer = setup.store("reader"), setup.store("writer")
+            events: list[tuple[int, WatchEvent]] = []
+            setup.run(writer.create("/n", b"0"), "writer")
+
+            def note(event: WatchEvent, world: World = world, events: list[tuple[int, WatchEvent]] = events) -> None:
+                events.append((world.now_us, event))
+
+            setup.run(reader.get("/n", note), "reader")
+            setup.run(writer.set("/n", b"1"), "writer")
+            written_us = world.now_us
+            if seed % 2:
+                assert setup.run(reader.get("/n"), "reader").data == b"1"
+                assert len(events) == 1
+            else:
+                world.run_for(1_000_000)
+                delays.append(events[0][0] - written_us)
+            setup.run(writer.set("/n", b"2"), "writer")
+            world.run_for(1_000_000)
+            assert len(events) == 1  # it fires once
+    assert min(delays) < 10_000
+    assert max(delays) > 50_000
+
+
+def test_session_of_a_killed_process_ends_after_its_timeout() -> None:
+    with World(2) as world:
+        setup = Setup(world)
+        store, other = setup.store("a"), setup.store("b")
+        setup.run(store.create("/e", ephemeral=True))
+        setup.loops["a"].kill()
+        world.run_for(5_000_000)
+        assert setup.run(other.exists("/e"), "b") is not None
+        world.run_for(5_000_000)
+        assert setup.run(other.exists("/e"), "b") is None
+
+
+def test_closing_a_session_deletes_its_ephemeral_nodes_at_once() -> None:
+    with World(2) as world:
+        setup = Setup(world)
+        store, other = setup.store("a"), setup.store("b")
+        setup.run(store.create("/e", ephemeral=True))
+        setup.run(store.close())
+        assert setup.run(other.exists("/e"), "b") is None
+        with pytest.raises(StoreUnavailable):
+            setup.run(store.exists("/e"))
+
+
+@pytest.mark.parametrize("isolate", ["pause", "cut", "one way to", "one way from"])
+def test_isolated_client_learns_late_that_its_session_is_over(isolate: str) -> None:
+    with World(3) as world:
+        setup = Setup(world)
+        store, other = setup.store("a"), setup.store("b")
+        expired: list[int] = []
+        store.on_session_expired(lambda: expired.append(world.now_us))
+        setup.run(store.create("/e", ephemeral=True))
+        heal: Callable[[], None] = lambda: setup.network.mend("a", HOST)  # noqa: E731
+        if isolate == "pause":
+            setup.loops["a"].pause()
+            heal = setup.loops["a"].resume
+        elif isolate == "cut":
+            setup.network.cut("a", HOST)
+        else:
+            setup.network.cut(*(("a", HOST) if isolate == "one way to" else (HOST, "a")), one_way=True)
+        world.run_for(20_000_000)
+        assert setup.run(other.exists("/e"), "b") is None
+        assert not expired
+        heal()
+        world.run_for(5_000_000)
+        assert len(expired) == 1
+        with pytest.raises(SessionExpired):
+            setup.run(store.exists("/e"))
+        setup.run(store.open())
+        assert setup.run(store.exists("/e")) is None
+
+
+def test_short_loss_of_the_connection_is_waited_out() -> None:
+    with World(4) as world:
+        setup = Setup(world)
+        store = setup.store("a")
+        setup.network.cut("a", HOST)
+        world.after(2_000_000, lambda: setup.network.mend("a", HOST))
+        began_us = world.now_us
+        assert setup.run(store.create("/n")) == "/n"
+        assert 2_000_000 <= world.now_us - began_us < 4_000_000
+
+
+def test_write_whose_response_was_lost_is_executed_again() -> None:
+    outcomes = set()
+    for seed in range(40):
+        with World(seed) as world:
+            setup = Setup(world)
+            store = setup.store("a")
+            world.after(1_000 + 20 * seed, lambda setup=setup: setup.server.lose_connection("a"))  # type: ignore[misc]
+
+            async def main(store: SimulatedStore = store) -> str:
+                await asyncio.sleep(0.0008)
+                try:
+                    return await store.create("/n")
+                except NodeExists:
+                    return "its own"
+
+            outcomes.add(setup.run(main()))
+    assert outcomes == {"/n", "its own"}
+
+
+def test_no_session_ends_while_the_service_is_unavailable() -> None:
+    with World(5) as world:
+        setup = Setup(world)
+        store = setup.store("a")
+        setup.run(store.create("/e", ephemeral=True))
+        setup.server.become_unavailable()
+        world.after(60_000_000, setup.server.become_available)
+        read = setup.loops["a"].start(store.exists("/e"))
+        world.run_for(59_000_000)
+        assert not read.done()
+        world.run_for(10_000_000)
+        assert read.result() is not None
+
+
+def test_opening_fails_if_the_service_does_not_respond_in_time() -> None:
+    with World(6) as world:
+        setup = Setup(world)
+        setup.server.become_unavailable()
+        with pytest.raises(StoreUnavailable):
+            setup.store("a")
+        assert world.now_us < 7_000_000
+
+
+def test_expired_session_is_reported_to_a_living_client() -> None:
+    with World(7) as world:
+        setup = Setup(world)
+        store = setup.store("a")
+        expired: list[int] = []
+        store.on_session_expired(lambda: expired.append(1))
+        setup.server.expire("a")
+        world.run_for(3_000_000)
+        assert expired == [1]
