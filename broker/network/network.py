@@ -1,4 +1,4 @@
-"""The port to the network: addresses to listen on, and the connections that arrive there.
+"""The port to the network: addresses to listen on, the connections that arrive there, and connections to other brokers.
 
 Owns the interface. Must not know sockets (`broker.network.os_network`), or who is connected.
 """
@@ -17,7 +17,10 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """Options of the sockets of one listener, named like their properties; -1: the kernel chooses."""
+    """Options of the sockets of one listener, named like their properties; -1: the kernel chooses.
+
+    A socket that connects has no backlog.
+    """
 
     backlog_size: int = 50
     send_buffer_bytes: int = 102400
@@ -67,4 +70,15 @@ class Network(Protocol):
 
         Raises:
             ListenError: An address cannot be bound. No other is bound then.
+        """
+
+    async def connect(
+        self, protocol: asyncio.BufferedProtocol, host: str, port: int, options: SocketOptions
+    ) -> asyncio.Transport:
+        """Open a connection, connect `protocol` to it and return its transport.
+
+        May be cancelled before it returns; nothing is connected then.
+
+        Raises:
+            OSError: The host is unknown, or none of its addresses accepts connections on this port.
         """

@@ -1,6 +1,6 @@
 """The network of this machine: TCP sockets.
 
-Owns the calls that bind, listen and accept. Must not know limits of connections, or requests.
+Owns the calls that bind, listen, accept and connect. Must not know limits of connections, or requests.
 """
 
 from __future__ import annotations
@@ -34,6 +34,27 @@ class OsNetwork:
                     f"cannot listen on {address}:{port}: {error.strerror}; expected a free port of this machine"
                 ) from error
         return ports
+
+    async def connect(
+        self, protocol: asyncio.BufferedProtocol, host: str, port: int, options: SocketOptions
+    ) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        refused: OSError = ConnectionRefusedError(f"{host} has no address")
+        for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            connecting = _new_socket(family, options)
+            try:
+                connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await loop.sock_connect(connecting, address)
+            except OSError as error:
+                connecting.close()
+                refused = error
+                continue
+            except BaseException:
+                connecting.close()
+                raise
+            transport, _ = await loop.create_connection(lambda: protocol, sock=connecting)
+            return transport
+        raise refused
 
 
 class ListeningSocket:
@@ -80,19 +101,11 @@ class AcceptedSocket:
 
 
 def _listening_socket(family: int, address: str, port: int, options: SocketOptions) -> ListeningSocket:
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = _new_socket(family, options)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # Accepted sockets inherit both; the receive buffer must be set before the TCP window is negotiated.
-        for option, size in (
-            (socket.SO_SNDBUF, options.send_buffer_bytes),
-            (socket.SO_RCVBUF, options.receive_buffer_bytes),
-        ):
-            if size != -1:
-                bound.setsockopt(socket.SOL_SOCKET, option, size)
-        bound.setblocking(False)
         bound.bind((address, port))
         # `listen` reports an address in use; clients that connect before the broker accepts wait in the backlog.
         bound.listen(options.backlog_size)
@@ -100,6 +113,24 @@ def _listening_socket(family: int, address: str, port: int, options: SocketOptio
         bound.close()
         raise
     return ListeningSocket(bound)
+
+
+def _new_socket(family: int, options: SocketOptions) -> socket.socket:
+    """Return a non-blocking socket with its buffer sizes. Sockets that a listening one accepts inherit them."""
+    new = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        new.setblocking(False)
+        # The receive buffer must be set before the TCP window is negotiated.
+        for option, size in (
+            (socket.SO_SNDBUF, options.send_buffer_bytes),
+            (socket.SO_RCVBUF, options.receive_buffer_bytes),
+        ):
+            if size != -1:
+                new.setsockopt(socket.SOL_SOCKET, option, size)
+    except OSError:
+        new.close()
+        raise
+    return new
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, str]]:

@@ -1,0 +1,341 @@
+"""A connection to another broker: one request at a time, its response or a failure within a time limit.
+
+Owns: connecting and connecting again, the order of requests, the receive buffer, and what a peer may not do. Must not
+know: why a request is sent, which broker is asked, or what follows from a failure: the callers retry.
+
+As the brokers of Kafka do, a connection has one request in flight. So the bytes of a response are the only ones that
+may arrive, and they begin at the start of the buffer:
+
+    buffer:  [length|header|body ..............]          the frame of the response that is awaited
+              ^ its record sets are views into it, valid until the next request
+
+A peer that breaks this, with bytes that nobody asked for, another correlation id, a length that is negative or above
+the limit, or a frame that cannot be decoded, loses its connection. So does one that does not respond in time: a late
+response would be taken for the one to the next request.
+
+Invariant: memory follows the bytes that have arrived, not the length that a peer announces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import mmap
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Final, Protocol, cast
+
+from broker.loop.clock import Clock
+from broker.network.network import Network, SocketOptions
+from config.addresses import HostAndPort
+from milena_broker import __version__
+from protocol.api import APIS, Api
+from protocol.codec import decoder, encode
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.frame import GROWN_FROM_SIZE, GROWTH, LENGTH, LENGTH_SIZE, MAPPED_FROM_SIZE
+from protocol.headers import read_response_header, request_header
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.schema import message_info
+
+logger = logging.getLogger("kafka.clients.NetworkClient")
+
+BACKOFF_MS_MIN: Final = 50
+BACKOFF_MS_MAX: Final = 1000
+BACKOFF_GROWTH: Final = 2
+BACKOFF_JITTER: Final = 0.2
+"""Pauses are up to this fraction longer or shorter, so that brokers that lost the same peer do not return together."""
+
+RESPONSE_SIZE_MAX: Final = 100 << 20
+"""In bytes; as large as the requests that a broker accepts."""
+ELEMENTS_MAX: Final = 2_000_000
+"""How many list elements a response may have. A response about 100,000 partitions has about 1,000,000."""
+CORRELATION_ID_MAX: Final = (1 << 31) - 1
+
+API_VERSIONS_VERSION: Final = 4
+SOFTWARE_NAME: Final = "milena"
+
+
+class PeerUnavailable(Exception):  # noqa: N818 - a state of the peer, like StoreUnavailable
+    """Another broker did not respond. The message names it, with its address, and the reason."""
+
+
+class Peer(Protocol):
+    """Another broker, as one purpose of this broker reaches it."""
+
+    async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
+        """Send a request in at most this version, and return the response. Requests are sent in the order of the calls.
+
+        Record sets in the response are views that the next call invalidates. A cancelled call closes the connection if
+        its request was sent. `timeout_ms` includes the time to connect, but not the wait for earlier calls.
+
+        Raises:
+            PeerUnavailable: There is no connection, it was lost, or the time is over. The peer may have done what was
+                requested.
+            KafkaError: UNSUPPORTED_VERSION if the peer cannot serve the request.
+        """
+
+    def close(self) -> None:
+        """Close the connection for ever; a call in progress raises PeerUnavailable."""
+
+
+class Peers(Protocol):
+    """The other brokers of the cluster, by their ids."""
+
+    def connect(self, broker_id: int, purpose: str) -> Peer:
+        """Return a new connection to a broker, for one purpose, which names it at the peer.
+
+        Its address is looked up whenever it connects, so a broker may restart elsewhere.
+        """
+
+
+OpenTransport = Callable[[asyncio.BufferedProtocol, HostAndPort], Awaitable[asyncio.Transport]]
+"""Connects a protocol to an address. Raises OSError."""
+
+
+def plaintext(network: Network, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> OpenTransport:
+    """Return a way to open unencrypted connections whose sockets have these buffer sizes; -1: the kernel chooses."""
+    options = SocketOptions(send_buffer_bytes=send_buffer_bytes, receive_buffer_bytes=receive_buffer_bytes)
+
+    def open_transport(protocol: asyncio.BufferedProtocol, address: HostAndPort) -> Awaitable[asyncio.Transport]:
+        return network.connect(protocol, address.host, address.port, options)
+
+    return open_transport
+
+
+class OutgoingConnection:
+    """A `Peer` over a connection that is opened when it is needed."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Callable[[], HostAndPort | None],
+        open_transport: OpenTransport,
+        client_id: str,
+        clock: Clock,
+        random: Random,
+        *,
+        asks_versions: bool = False,
+        response_size_max: int = RESPONSE_SIZE_MAX,
+    ) -> None:
+        """`name` is the peer's name in messages, and `client_id` the name of this broker at the peer.
+
+        `address()` is called for each attempt to connect; None: it is not known at present. With `asks_versions`, each
+        connection begins with ApiVersions, and requests are sent in a version that the peer supports. Without, the
+        caller's versions are sent as they are.
+        """
+        self._name = name
+        self._address = address
+        self._open_transport = open_transport
+        self._client_id = client_id
+        self._clock = clock
+        self._random = random
+        self._asks_versions = asks_versions
+        self._response_size_max = response_size_max
+        self._in_order = asyncio.Lock()  # it is fair
+        self._link: _Link | None = None
+        self._versions: dict[int, range] = {}
+        self._failure_count = 0
+        self._connects_from_ms = 0  # monotonic
+        self._correlation_id = 0
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link is not None and not self._link.is_lost
+
+    async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
+        """See `Peer`."""
+        async with self._in_order:
+            if self._is_closed:
+                raise PeerUnavailable(f"the connection to {self._name} is closed")
+            address: HostAndPort | None = None
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    link = self._link
+                    if link is None or link.is_lost:
+                        await self._back_off()
+                        address = self._address()
+                        link = await self._connect(address)
+                    address = link.address
+                    response = await self._exchange(link, request, self._agreed(request, version))
+            except TimeoutError as error:
+                raise self._failed(address, f"no response within {timeout_ms} ms") from error
+            except (OSError, Malformed) as error:
+                raise self._failed(address, str(error) or type(error).__name__) from error
+            except asyncio.CancelledError:
+                self._disconnect()
+                raise
+            self._failure_count = 0
+            return response
+
+    def close(self) -> None:
+        """See `Peer`."""
+        self._is_closed = True
+        self._disconnect()
+
+    async def _connect(self, address: HostAndPort | None) -> _Link:
+        if address is None:
+            raise ConnectionRefusedError("its address is not known")
+        link = _Link(address, self._response_size_max)
+        await self._open_transport(link, address)
+        self._link = link
+        if self._is_closed:
+            self._disconnect()
+        if self._asks_versions:
+            await self._ask_versions(link)
+        return link
+
+    async def _ask_versions(self, link: _Link) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        response: ApiVersionsResponse = await self._exchange(link, request, API_VERSIONS_VERSION)
+        if response.error_code:
+            raise Malformed(f"ApiVersions failed with {ErrorCode(response.error_code).name}")
+        self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
+
+    def _agreed(self, request: object, version: int) -> int:
+        """Return the highest version up to `version` that the peer serves. Raises KafkaError(UNSUPPORTED_VERSION)."""
+        if not self._asks_versions:
+            return version
+        api = _api_of(request)
+        served = self._versions.get(api.key, range(0))
+        agreed = min(version, served.stop - 1)
+        if agreed not in served:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self._name} does not serve {api.name} v{version}, only {list(served) or 'none'}",
+            )
+        return agreed
+
+    async def _exchange(self, link: _Link, request: object, version: int) -> Any:
+        api = _api_of(request)
+        correlation_id, self._correlation_id = self._correlation_id, (self._correlation_id + 1) & CORRELATION_ID_MAX
+        body = encode(request, version)
+        header = request_header(api.key, version, correlation_id, self._client_id)
+        size = len(header) + sum(map(len, body))
+        frame = await link.exchange([LENGTH.pack(size) + header, *body])
+        try:
+            answered_id, position = read_response_header(api.key, version, frame)
+            if answered_id != correlation_id:
+                raise Malformed(f"correlation id {answered_id}, expected {correlation_id}")
+            return decoder(api.response, version)(frame, position, ELEMENTS_MAX)
+        except Malformed as error:
+            raise Malformed(f"a malformed response to {api.name} v{version}: {error}") from error
+
+    async def _back_off(self) -> None:
+        pause_ms = self._connects_from_ms - self._clock.monotonic_ms()
+        if self._failure_count and pause_ms > 0:
+            await asyncio.sleep(pause_ms / 1000)
+
+    def _failed(self, address: HostAndPort | None, reason: str) -> PeerUnavailable:
+        """Close the connection, and return the exception to raise. The next attempt to connect comes after a pause."""
+        self._disconnect()
+        pause_ms = min(BACKOFF_MS_MIN * BACKOFF_GROWTH**self._failure_count, BACKOFF_MS_MAX)
+        pause_ms *= 1 + BACKOFF_JITTER * (2 * self._random.random() - 1)
+        self._failure_count = min(self._failure_count + 1, BACKOFF_MS_MAX)
+        self._connects_from_ms = self._clock.monotonic_ms() + round(pause_ms)
+        where = "" if address is None else f" at {address.host}:{address.port}"
+        logger.debug("%s%s is unavailable: %s", self._name, where, reason)
+        return PeerUnavailable(f"{self._name}{where} is unavailable: {reason}")
+
+    def _disconnect(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.abort()
+
+
+class _Link(asyncio.BufferedProtocol):
+    """One connection, from its beginning to its end: at most one frame sent, and not answered, at any time."""
+
+    def __init__(self, address: HostAndPort, frame_size_max: int) -> None:
+        self.address = address
+        self.is_lost = False
+        self._frame_size_max = frame_size_max
+        self._transport: asyncio.Transport | None = None
+        self._awaited: asyncio.Future[memoryview] | None = None
+        self._buffer = memoryview(bytearray(GROWN_FROM_SIZE))
+        self._not_requested = memoryview(bytearray(1))
+        self._received_size = 0
+        self._frame_stop = LENGTH_SIZE  # the end of the frame, or of its length while that has not arrived
+
+    async def exchange(self, buffers: list[Any]) -> memoryview:
+        """Send a frame and return the peer's, without its length. It is valid until the next exchange.
+
+        Raises:
+            OSError: The connection is lost.
+            Malformed: The peer sent something else than one frame.
+        """
+        if self._transport is None or self.is_lost:
+            raise ConnectionResetError("the connection was closed")
+        self._received_size, self._frame_stop = 0, LENGTH_SIZE
+        awaited: asyncio.Future[memoryview]
+        awaited = self._awaited = asyncio.get_running_loop().create_future()
+        self._transport.writelines(buffers)
+        return await awaited
+
+    def abort(self) -> None:
+        """Close the connection; an exchange in progress fails."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail(ConnectionAbortedError("the connection was closed"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._awaited is None:
+            return self._not_requested  # the last response may still be in use
+        if self._received_size == len(self._buffer):
+            self._grow()
+        return self._buffer[self._received_size :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        awaited = self._awaited
+        if self.is_lost:
+            return
+        if awaited is None:
+            self._reject("bytes that were not requested")
+            return
+        self._received_size += nbytes
+        if self._frame_stop == LENGTH_SIZE and self._received_size >= LENGTH_SIZE:
+            (size,) = LENGTH.unpack_from(self._buffer)
+            if not 0 < size <= self._frame_size_max:
+                self._reject(f"a frame of {size} bytes, expected 1 to {self._frame_size_max}")
+                return
+            self._frame_stop = LENGTH_SIZE + size
+        if self._received_size > self._frame_stop:
+            self._reject(f"{self._received_size - self._frame_stop} bytes after the end of its response")
+        elif self._received_size == self._frame_stop > LENGTH_SIZE:
+            self._awaited = None
+            if not awaited.done():
+                awaited.set_result(self._buffer[LENGTH_SIZE : self._frame_stop])
+
+    def eof_received(self) -> None:
+        """Return None: the transport closes itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the peer closed the connection"))
+
+    def _reject(self, what: str) -> None:
+        logger.warning("closing the connection to %s:%d: it sent %s", *self.address, what)
+        self._fail(Malformed(f"it sent {what}"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        self.is_lost = True
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None and not awaited.done():
+            awaited.set_exception(error)
+
+    def _grow(self) -> None:
+        """Continue in a larger buffer. A large one is a mapping, whose memory is allocated as it is written."""
+        size = self._frame_stop
+        if size < MAPPED_FROM_SIZE:
+            size = min(size, GROWTH * self._received_size)
+        larger = memoryview(mmap.mmap(-1, size) if size >= MAPPED_FROM_SIZE else bytearray(size))
+        larger[: self._received_size] = self._buffer[: self._received_size]
+        self._buffer = larger
+
+
+def _api_of(request: object) -> Api:
+    return APIS[message_info(type(request)).api_key]
