@@ -304,7 +304,6 @@ class Log:
     def append_as_leader(
         self,
         records: memoryview | PreparedAppend,
-        *,
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,

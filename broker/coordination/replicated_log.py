@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
+from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
@@ -42,6 +43,7 @@ class ReplicatedLog:
     ) -> None:
         self._topic = topic
         self._replica_manager = replica_manager
+        self._bound: Bound = {}
         self._metadata = metadata
         self._clock = clock
         self._run_blocking = run_blocking
@@ -63,10 +65,11 @@ class ReplicatedLog:
 
         Otherwise the future is done once they have it. Raises KafkaError, at once or from the future.
         """
-        found = self._require(partition)
-        result = self._replica_manager.append(
-            found, memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR
-        )
+        bound = bind(self._bound, self._replica_manager, self._topic, partition)
+        if bound is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        result = bound.append(memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR)
+        found = bound.partition
         if found.is_committed(result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path needs no future and no timer
         append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)

@@ -26,6 +26,7 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork, Slices, each, whole
 from broker.network.unsent_responses import UnsentResponses
+from broker.replica.bound_partition import bind
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, FetchSessionCache, PartitionKey
 from broker.replica.manager import ReplicaManager
@@ -521,17 +522,21 @@ class _Fetch:
 
     def _locate(self, wanted: FetchPartition) -> Located:
         """Find the hosted partition, or the error code that says why it is missing."""
+        bound = wanted.bound
+        if bound is not None and bound.version == bound.partition.version:
+            return wanted, bound.partition, ErrorCode.NONE
         services = self._services
         if wanted.topic is None:
             wanted.topic = services.metadata_cache.name_of(wanted.topic_id)
             if wanted.topic is None:
                 return wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
-        partition = services.replica_manager.find(wanted.topic, wanted.partition)
-        if partition is None:
+        bound = bind(self._context.channel.bound, services.replica_manager, wanted.topic, wanted.partition)
+        if bound is None:
             return wanted, None, services.why_not_hosted(wanted.topic, wanted.partition).code
-        if self._uses_topic_ids and partition.topic_id != wanted.topic_id:
+        if self._uses_topic_ids and bound.partition.topic_id != wanted.topic_id:
             return wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
-        return wanted, partition, ErrorCode.NONE
+        wanted.bound = bound
+        return wanted, bound.partition, ErrorCode.NONE
 
 
 def _ignore_news(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:

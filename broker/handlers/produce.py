@@ -72,6 +72,7 @@ def handle(services: Needs, request: ScannedProduce, context: RequestContext) ->
         context.client_id == ADMIN_CLIENT_ID,
         context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
         context,
+        context.channel.bound,
     )
     if request.acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)

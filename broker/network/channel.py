@@ -2,7 +2,8 @@
 why its requests wait.
 
 Owns: the client's identity, the state of its authentication, the reasons to hold its requests, and the requests whose
-responses have not been handed to the socket yet. Must not know: sockets, frames, or what a request means.
+responses have not been handed to the socket yet. Keeps the client's bound partitions for others. Must not know:
+sockets, frames, or what a request means.
 
 Invariant: the connection serves no request while `holds` is not 0.
 """
@@ -10,7 +11,7 @@ Invariant: the connection serves no request while `holds` is not 0.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -57,6 +58,7 @@ class Channel:
     __slots__ = (
         "answered",
         "authentication",
+        "bound",
         "client_host",
         "client_port",
         "holds",
@@ -81,6 +83,8 @@ class Channel:
         """The connection is gone; responses are complete when they would be sent."""
         self.answered: list[Answered] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
+        self.bound: dict[Any, Any] = {}
+        """What the partitions that its requests name are bound to; filled by `broker.replica.bound_partition`."""
 
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on {self.listener}"

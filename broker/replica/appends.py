@@ -19,7 +19,7 @@ during the call: code that waits copies them before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -27,6 +27,7 @@ from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SLICE_MS, Slices, each, whole
 from broker.loop.waits import Waits
+from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
@@ -75,6 +76,8 @@ class AppendTerms(NamedTuple):
     """Whether the client knows TRANSACTION_ABORTABLE."""
     waits: Waits
     """Records the waits for other brokers."""
+    bound: Bound
+    """The bound partitions of the client."""
 
 
 class _Costly(NamedTuple):
@@ -93,6 +96,7 @@ class _Waiting(NamedTuple):
 
 _Undecided = AppendResult | Refusal | _Costly | _Waiting
 _DECIDED = frozenset({AppendResult, Refusal})
+_APPENDED = frozenset({AppendResult, _Waiting})
 
 
 class Appends:
@@ -133,11 +137,7 @@ class Appends:
             if isinstance(admitted, Awaitable):
                 return self._when_admitted(with_own_records(rows), terms, admitted)
             admission = admitted
-        if len(rows) == 1:
-            outcomes = [self._append(rows[0], terms, admission, self._clock.now_ms())]
-        else:
-            outcomes = self._append_few(rows, terms, admission)
-        return self._decided(rows, outcomes, terms, admission)
+        return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
 
     def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
         """Do the same as `serve` for many rows, whose records must stay valid until they are appended."""
@@ -151,7 +151,7 @@ class Appends:
         self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
     ) -> Slices[Appended]:
         now_ms = self._clock.now_ms()
-        outcomes = yield from each(rows, lambda row: self._append(row, terms, admission, now_ms))
+        outcomes = yield from each(rows, lambda row: self._append_one(row, terms, admission, now_ms))
         return self._decided(rows, outcomes, terms, admission)
 
     # -- before the append -------------------------------------------------------------------------------------------
@@ -163,9 +163,9 @@ class Appends:
             return batches
         for row in rows:
             header = None if row.records is None else transactional_header(row.records)
-            found = self._manager.find(row.name, row.index_)
-            if header is not None and found is not None and found.is_leader:
-                batches.append(((row.name, row.index_), found.log.producers(), header))
+            found = bind(terms.bound, self._manager, row.name, row.index_)
+            if header is not None and found is not None and found.partition.is_leader:
+                batches.append((found.key, found.log.producers(), header))
             yield
         return batches
 
@@ -179,7 +179,7 @@ class Appends:
         admitted: Admission | Awaitable[Admission] | None = None
         if terms.transactional_id is not None:
             admitted = self._verifier.admit(terms.transactional_id, batches, says_abortable=terms.knows_abortable)
-        if isinstance(admitted, Awaitable) or self._log_without_room(rows) is not None:
+        if isinstance(admitted, Awaitable) or self._log_without_room(rows, terms.bound) is not None:
             return self._admitted_with_room(rows, terms, admitted)
         return admitted
 
@@ -190,7 +190,7 @@ class Appends:
         admission = await admitted if isinstance(admitted, Awaitable) else admitted
         loop = asyncio.get_running_loop()
         deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
-        while (log := self._log_without_room(rows)) is not None:
+        while (log := self._log_without_room(rows, terms.bound)) is not None:
             room = loop.create_future()
             log.planned.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
             left_ms = deadline_ms - self._clock.monotonic_ms()
@@ -209,11 +209,11 @@ class Appends:
             return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
         return self._serve_admitted(rows, terms, admission)
 
-    def _log_without_room(self, rows: Sequence[ProduceRow]) -> Log | None:
+    def _log_without_room(self, rows: Sequence[ProduceRow], bound: Bound) -> Log | None:
         """Return a log that accepts no appends now: too many bytes wait to be written to its slow directory."""
         if self._manager.has_slow_directory:
             for row in rows:
-                found = self._manager.find(row.name, row.index_)
+                found = bind(bound, self._manager, row.name, row.index_)
                 if found is not None and not found.log.planned.has_room:
                     return found.log
         return None
@@ -225,8 +225,35 @@ class Appends:
     ) -> list[_Undecided]:
         """Append the rows in one step. Those that are left when a slice is over are prepared in a thread."""
         now_ms = self._clock.now_ms()
-        end_ms = self._clock.monotonic_ms() + SLICE_MS
-        return [self._append(row, terms, admission, now_ms, end_ms=end_ms) for row in rows]
+        end_ms = None if len(rows) == 1 else self._clock.monotonic_ms() + SLICE_MS
+        outcomes: list[_Undecided] = []
+        try:
+            for row in rows:
+                outcomes.append(self._append(row, terms, admission, now_ms, None, end_ms))  # noqa: PERF401 - faster
+        finally:
+            if self._manager.has_waiting_readers:
+                self._wake_readers(rows, outcomes, terms)
+        return outcomes
+
+    def _append_one(
+        self,
+        row: ProduceRow,
+        terms: AppendTerms,
+        admission: Admission | None,
+        now_ms: int,
+        prepared: PreparedAppend | None = None,
+    ) -> _Undecided:
+        """Append one row of a request whose rows are not appended in one step."""
+        outcome = self._append(row, terms, admission, now_ms, prepared)
+        self._wake_readers((row,), (outcome,), terms)
+        return outcome
+
+    def _wake_readers(self, rows: Iterable[ProduceRow], outcomes: Iterable[_Undecided], terms: AppendTerms) -> None:
+        """Try the fetches that wait for records of these rows, once all of them are appended."""
+        for row, outcome in zip(rows, outcomes, strict=False):
+            found = bind(terms.bound, self._manager, row.name, row.index_)
+            if found is not None and type(outcome) in _APPENDED:
+                self._manager.wake_readers(found.partition)
 
     def _append(
         self,
@@ -237,9 +264,12 @@ class Appends:
         prepared: PreparedAppend | None = None,
         end_ms: int | None = None,
     ) -> _Undecided:
-        """Append the records of a row, or the `prepared` append. From `end_ms` on, leave the records to a thread."""
+        """Append the records of a row, or the `prepared` append. From `end_ms` on, leave the records to a thread.
+
+        Waiting readers are left to the caller.
+        """
         topic, index, records = row
-        found = self._manager.find(topic, index)
+        found = bind(terms.bound, self._manager, topic, index)
         try:
             if found is None:
                 raise self._why_not_hosted(topic, index)
@@ -247,18 +277,17 @@ class Appends:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
             if records is None:
                 raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
-            if (header := transactional_header(records)) is not None and found.is_leader:
+            if (header := transactional_header(records)) is not None and found.partition.is_leader:
                 _check_admission(found, header, admission)
             if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
                 return _Costly(found.log, bytearray(records))
             needs_isr = terms.acks == ACKS_ALL
-            result = self._manager.append(
-                found,
+            result = found.append_unread(
                 prepared or (records if type(records) is memoryview else memoryview(records)),
-                needs_isr=needs_isr,
-                now_ms=now_ms,
-                origin=terms.origin,
-                may_take_long=False,
+                needs_isr,
+                now_ms,
+                terms.origin,
+                False,
             )
         except KafkaError as error:
             refusal = Refusal.of(error)
@@ -268,16 +297,18 @@ class Appends:
             assert found is not None
             assert records is not None
             return _Costly(found.log, bytearray(first_batch(records)))
-        log = found.log
+        log, partition = found.log, found.partition
         if (
             log.planned.count
             or log.durability.needs_flush
-            or (needs_isr and not found.is_committed(result.last_offset + 1))
+            or (needs_isr and not partition.is_committed(result.last_offset + 1))
         ):
-            return _Waiting(result, AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr))
+            return _Waiting(
+                result, AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
+            )
         return result
 
-    def _count(self, partition: Partition | None, refusal: Refusal, records: Buffer | None) -> None:
+    def _count(self, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None) -> None:
         metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
         metrics.refused(refusal, 0 if records is None else len(records))
 
@@ -372,9 +403,9 @@ class Appends:
         prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
         prepared = await self._cpu_pool.run(prepare)
         if isinstance(prepared, Refusal):
-            self._count(self._manager.find(row.name, row.index_), prepared, records)
+            self._count(bind(terms.bound, self._manager, row.name, row.index_), prepared, records)
             return prepared
-        return self._append(row._replace(records=records), terms, admission, now_ms, prepared)
+        return self._append_one(row._replace(records=records), terms, admission, now_ms, prepared)
 
     async def _until_decided(self, appends: list[AwaitedAppend], deadline_ms: int) -> None:
         """Wait until each append has its outcome."""
@@ -393,11 +424,11 @@ async def _flush_released(log: Log) -> None:
     await released
 
 
-def _check_admission(partition: Partition, header: BatchHeader, admission: Admission | None) -> None:
+def _check_admission(partition: BoundPartition, header: BatchHeader, admission: Admission | None) -> None:
     """Check that a transactional batch may be appended in this step. Raises KafkaError."""
     if admission is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    admission.check((partition.topic, partition.partition), partition.log.producers(), header)
+    admission.check(partition.key, partition.log.producers(), header)
 
 
 def with_own_records(rows: Sequence[ProduceRow]) -> list[ProduceRow]:

@@ -228,8 +228,8 @@ class DirectoryMoves:
         old_directory = self._log_manager.directory_of(partition.topic, partition.partition)
         assert old_directory is not None
         copy.take_over_state(log)
-        partition.log = self._log_manager.put_future_in_service(
-            partition.topic, partition.partition, now_ms=self._clock.now_ms()
+        partition.replace_log(
+            self._log_manager.put_future_in_service(partition.topic, partition.partition, now_ms=self._clock.now_ms())
         )
         logger.info("moved %s to %s", move.title, copy.directory)
         self.on_moved(copy, old_directory)

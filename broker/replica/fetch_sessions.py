@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from broker.loop.slices import Slices
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_news import FetchNews, Watcher
 from protocol.errors import ErrorCode, KafkaError
 
@@ -60,6 +61,8 @@ class FetchPartition:
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
     session: FetchSession | None = None
+    bound: BoundPartition | None = None
+    """What topic and partition stand for; None before the first read."""
 
     def has_news(self) -> bool:
         """Part of `Watcher`."""

@@ -1,4 +1,4 @@
-"""All partitions of this broker: finds them, appends and reads through them, and completes delayed operations.
+"""All partitions of this broker: finds them, changes their leadership and completes delayed operations.
 
 Owns: the partitions by topic and number, the purgatories, and which leader epochs are too old to be applied. Must not
 know: wire formats of produce and fetch, clients, or which controller is the present one (which is checked before a
@@ -40,7 +40,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.schema import ZERO_UUID
 from storage import checkpoints
-from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
+from storage.log import Log
 from storage.log_manager import LogManager, NewLog, Steps
 from storage.shortages import TryLaterError
 
@@ -112,31 +112,6 @@ class ReplicaManager:
 
     # -- producing ---------------------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        partition: Partition,
-        records: memoryview | PreparedAppend,
-        *,
-        needs_isr: bool,
-        now_ms: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        may_take_long: bool = True,
-    ) -> AppendResult:
-        """Append as leader, advance the high watermark and complete the operations that wait for either.
-
-        Raises what `Partition.append` raises.
-        """
-        result = partition.append(
-            records, needs_isr=needs_isr, now_ms=now_ms, origin=origin, may_take_long=may_take_long
-        )
-        size = len(records) if isinstance(records, memoryview) else records.size
-        partition.metrics.appended(size, result[0], result[1], result[5])
-        if partition.advance_high_watermark() and self.produce_purgatory.watched:
-            self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
-        if self.fetch_purgatory.watched or self.fetch_news.watched:
-            self.wake_readers(partition)
-        return result
-
     @property
     def has_slow_directory(self) -> bool:
         """Whether some log directory is slow, so that the logs in it may have no room for appends."""
@@ -164,11 +139,17 @@ class ReplicaManager:
         if partition is not None and partition.log is log:
             self.fetch_news.tell((log.topic, log.partition))
 
+    @property
+    def has_waiting_readers(self) -> bool:
+        """Whether a fetch or a fetch session waits for an event of some partition."""
+        return bool(self.fetch_purgatory.watched or self.fetch_news.watched)
+
     def wake_readers(self, partition: Partition) -> None:
         """Try the fetches that wait for records of this partition."""
-        key = (partition.topic, partition.partition)
-        self.fetch_news.tell(key)
-        self.fetch_purgatory.check_and_complete(key)
+        if self.has_waiting_readers:
+            key = (partition.topic, partition.partition)
+            self.fetch_news.tell(key)
+            self.fetch_purgatory.check_and_complete(key)
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
@@ -290,7 +271,7 @@ class ReplicaManager:
         config = self._topic_config(topic)
         for partition in self.hosted():
             if partition.topic == topic:
-                partition.log.reconfigure(config)
+                partition.reconfigure(config)
                 if partition.is_leader and partition.advance_high_watermark():
                     # A lower min.insync.replicas lets the high watermark advance.
                     self._complete_satisfied(partition)

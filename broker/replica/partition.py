@@ -27,6 +27,7 @@ from uuid import UUID
 
 from broker.replica.isr import low_watermark, next_high_watermark
 from broker.replica.topic_metrics import TopicMetrics
+from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.leader_epochs import EpochEnd
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
@@ -74,6 +75,7 @@ class Partition:
         "metrics",
         "partition",
         "topic",
+        "version",
     )
 
     def __init__(
@@ -87,6 +89,11 @@ class Partition:
         self.leadership = Leadership(NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_EPOCH, ())
         self.leader_epoch = NO_EPOCH
         self.is_leader = False
+        self.version = 0
+        """Rises with every change of leadership, log or configuration, and when the partition is stopped or deleted.
+
+        What is bound to an older version is bound again (`broker.replica.bound_partition`).
+        """
         self.leading_since = NO_EPOCH
         """The leader epoch in which this broker became leader; later epochs of the same leader do not change it."""
         self._is_alone = False  # leader without any other replica
@@ -128,7 +135,18 @@ class Partition:
     def stop(self) -> None:
         """Neither lead nor follow until a LeaderAndIsr request with a newer leader epoch."""
         self.leadership = replace(self.leadership, leader_id=NO_LEADER)
+        self.version += 1
         self._resign()
+
+    def replace_log(self, log: Log) -> None:
+        """Serve from `log`, which holds the same records in another log directory."""
+        self.log = log
+        self.version += 1
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Apply the topic's new effective configuration from the next append on."""
+        self.log.reconfigure(config)
+        self.version += 1
 
     def _resign(self) -> None:
         self.is_leader = False
@@ -164,7 +182,6 @@ class Partition:
     def append(
         self,
         records: memoryview | PreparedAppend,
-        *,
         needs_isr: bool,
         now_ms: int,
         origin: AppendOrigin,
@@ -182,9 +199,7 @@ class Partition:
                 f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
                 f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
             )
-        return self.log.append_as_leader(
-            records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, may_take_long=may_take_long
-        )
+        return self.log.append_as_leader(records, self.leader_epoch, now_ms, origin, may_take_long)
 
     @property
     def has_enough_in_sync(self) -> bool:
@@ -280,3 +295,4 @@ class Partition:
         assert leadership.leader_epoch > self.leader_epoch, "the manager refuses what is not newer"
         self.leadership = leadership
         self.leader_epoch = leadership.leader_epoch
+        self.version += 1

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from broker.loop.clock import Clock
+from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
@@ -39,6 +40,7 @@ class MarkerWriter:
         `timeout_ms` limits how long a marker may take to be replicated.
         """
         self._replica_manager = replica_manager
+        self._bound: Bound = {}
         self._guards = guards
         self._clock = clock
         self._timeout_ms = timeout_ms
@@ -102,11 +104,9 @@ class MarkerWriter:
 
         Raises KafkaError.
         """
-        partition = self._replica_manager.find(*name)
-        if partition is None:
+        bound = bind(self._bound, self._replica_manager, *name)
+        if bound is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        result = self._replica_manager.append(
-            partition, memoryview(batch), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
-        )
+        result = bound.append(memoryview(batch), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
         self._guards.cancel(name, marker.producer_id)
-        return partition, result.last_offset + 1
+        return bound.partition, result.last_offset + 1

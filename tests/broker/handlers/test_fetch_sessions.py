@@ -13,6 +13,7 @@ import pytest
 
 from broker.loop.slices import whole
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_sessions import FINAL_EPOCH, FetchSession
 from broker.replica.partition import Partition
 from protocol.codec import encode
@@ -183,7 +184,9 @@ def append(broker: InProcessBroker, topic: str, index: int, records: memoryview,
     """Append what no plain producer may send."""
     origin = AppendOrigin.COORDINATOR if is_marker else AppendOrigin.CLIENT
     partition = hosted(broker, topic, index)
-    broker.services.replica_manager.append(partition, records, needs_isr=False, now_ms=NOW_MS, origin=origin)
+    BoundPartition(partition, broker.services.replica_manager).append(
+        records, needs_isr=False, now_ms=NOW_MS, origin=origin
+    )
 
 
 def transactional(sequence: int = 0) -> memoryview:

@@ -12,6 +12,7 @@ import pytest
 
 from broker.loop.slices import whole
 from broker.loop.timer import Timer
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.isr import next_high_watermark
@@ -120,7 +121,7 @@ def led(manager: ReplicaManager) -> Partition:
 def append(manager: ReplicaManager, *, needs_isr: bool = False) -> AwaitedAppend:
     partition = led(manager)
     batch = bytearray(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
-    result = manager.append(partition, memoryview(batch), needs_isr=needs_isr, now_ms=NOW_MS)
+    result = BoundPartition(partition, manager).append(memoryview(batch), needs_isr=needs_isr, now_ms=NOW_MS)
     return AwaitedAppend(partition, partition.leading_since, result.last_offset + 1)
 
 

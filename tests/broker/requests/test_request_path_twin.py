@@ -25,6 +25,7 @@ from broker.handlers import offset_commit as commit_handler
 from broker.handlers import produce as produce_handler
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, whole
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_sessions import FetchContext
 from broker.replica.partition import Partition
 from broker.requests.routes import TABLE
@@ -644,8 +645,7 @@ class Walk:
         for side in self._sides:
             manager = side.broker.services.replica_manager
             try:
-                manager.append(
-                    side.partition(topic, index),
+                BoundPartition(side.partition(topic, index), manager).append(
                     memoryview(bytearray(records)),
                     needs_isr=False,
                     now_ms=NOW_MS,

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from broker.loop.timer import Timer
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
@@ -63,7 +64,9 @@ class Leading:
     def produce(self, partition: Partition, producer_id: int, epoch: int, sequence: int) -> AppendResult:
         """Append one transactional record, verified or not."""
         records = memoryview(bytearray(transactional_batch(producer_id, epoch, sequence)))
-        return self.replica_manager.append(partition, records, needs_isr=False, now_ms=self.clock.now_ms())
+        return BoundPartition(partition, self.replica_manager).append(
+            records, needs_isr=False, now_ms=self.clock.now_ms()
+        )
 
 
 def transactional_batch(producer_id: int = 7, epoch: int = 0, sequence: int = 0) -> bytes:

@@ -24,6 +24,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.loop.slices import whole
 from broker.loop.timer import Timer
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
@@ -125,8 +126,8 @@ class World:
                 [RecordData(self.clock.now_ms(), b"k", value)], producer_id=producer.producer_id,
                 producer_epoch=producer.epoch, base_sequence=sequence, is_transactional=True,
             )  # fmt: skip
-            self.replica_manager.append(
-                partition, memoryview(bytearray(batch)), needs_isr=True, now_ms=self.clock.now_ms()
+            BoundPartition(partition, self.replica_manager).append(
+                memoryview(bytearray(batch)), needs_isr=True, now_ms=self.clock.now_ms()
             )
 
     async def pass_time(self, milliseconds: int) -> None:

@@ -1,0 +1,91 @@
+"""Bound partitions: what the names in a client's requests stand for, resolved once instead of once per request.
+
+Owns which partition a topic and an index stand for until that changes, and the one way to append to it as a leader.
+Must not know requests, responses, or how the partition works.
+
+A client names the same few partitions again and again. Each connection therefore has a dictionary from
+(topic, partition) to `BoundPartition`, and a fetch session, which may outlive a connection, has one in each of its
+partitions. What belongs to one client and changes rarely belongs here.
+
+Each partition has a version of its own (`Partition.version`), which rises with its leadership, its configuration, its
+log and its deletion. A bound partition of an older version is bound again before it is used. There is no version of the
+whole broker: one election must not unbind the partitions of every connection. What changes often is read when a
+request is served: the in-sync replicas, the high watermark, the offline state, and transactions.
+"""
+
+from __future__ import annotations
+
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from storage.log import AppendOrigin, AppendResult, PreparedAppend
+
+BOUND_MAX = 500
+"""The most partitions that one connection keeps bound. A client that names more has them bound again."""
+
+TopicPartition = tuple[str, int]
+Bound = dict[TopicPartition, "BoundPartition"]
+"""The bound partitions of one client. It holds hosted partitions only, so that no client can fill it with names."""
+
+
+class BoundPartition:
+    """One partition as the requests of one client use it."""
+
+    __slots__ = ("_manager", "key", "log", "metrics", "partition", "version")
+
+    def __init__(self, partition: Partition, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self.partition = partition
+        self.version = partition.version
+        self.key = partition.topic, partition.partition
+        self.log = partition.log
+        self.metrics = partition.metrics
+
+    def append(
+        self,
+        records: memoryview | PreparedAppend,
+        *,
+        needs_isr: bool,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        may_take_long: bool = True,
+    ) -> AppendResult:
+        """Append as leader, advance the high watermark and complete the operations that wait for either.
+
+        Raises what `Partition.append` raises.
+        """
+        result = self.append_unread(records, needs_isr, now_ms, origin, may_take_long)
+        self._manager.wake_readers(self.partition)
+        return result
+
+    def append_unread(
+        self,
+        records: memoryview | PreparedAppend,
+        needs_isr: bool,
+        now_ms: int,
+        origin: AppendOrigin,
+        may_take_long: bool,
+    ) -> AppendResult:
+        """Do the same as `append`, but leave waiting readers to the caller, who wakes them once per request."""
+        partition = self.partition
+        result = partition.append(records, needs_isr, now_ms, origin, may_take_long)
+        size = len(records) if type(records) is memoryview else records.size
+        self.metrics.appended(size, result[0], result[1], result[5])
+        if partition.advance_high_watermark() and self._manager.produce_purgatory.watched:
+            self._manager.produce_purgatory.check_and_complete(self.key)
+        return result
+
+
+def bind(bound: Bound, manager: ReplicaManager, topic: str, partition: int) -> BoundPartition | None:
+    """Return what a topic and an index stand for now, and keep it in `bound`; None if no replica is hosted here."""
+    key = topic, partition
+    found = bound.get(key)
+    if found is not None and found.version == found.partition.version:
+        return found
+    hosted = manager.find(topic, partition)
+    if hosted is None:
+        bound.pop(key, None)
+        return None
+    if found is None and len(bound) >= BOUND_MAX:
+        bound.clear()
+    found = bound[key] = BoundPartition(hosted, manager)
+    return found
