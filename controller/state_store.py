@@ -10,8 +10,14 @@ Promises:
 - An ephemeral node is deleted with the session that created it, and has no children.
 - A sequential name ends in the number of children that the parent has ever had, ten digits wide.
 - A watch is armed by the same read that returns the value, so no change between the two is missed. It fires once, on
-  the event loop, before the writer of the change resumes.
+  the event loop. It may fire late, after the writer has resumed and others have read the change, but it fires before
+  its own session reads the change, and the watches of one session fire in the order of the changes.
 - The operations of one store take effect in the order of the calls.
+- A lost connection is waited out: operations take as long as it takes, until the connection is back or the session has
+  expired. An operation whose response was lost is performed again, in its order. So a write may be performed twice: one
+  that is conditional, or creates a node by its name, has the result of its first execution; one that only deletes may
+  raise `NoNode` although it was its first execution that deleted; an unconditional `SetData` may overwrite what another
+  session wrote in between; a sequential node may exist twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +69,10 @@ class DataTooLarge(StoreError):  # noqa: N818
 
 
 class StoreUnavailable(Exception):  # noqa: N818
-    """The store cannot be reached, or is closed. Whether a write took effect is unknown."""
+    """The store is closed, refuses the session, or could not be reached to open one.
+
+    Whether a write took effect is unknown.
+    """
 
 
 class SessionExpired(StoreUnavailable):

@@ -24,19 +24,21 @@ class Watches:
     def fire(self, changes: Iterable[WatchEvent]) -> None:
         """Call the watches of each changed node, and of the parent of each that was created or deleted."""
         for change in changes:
-            waiting = self._data.pop(change.path, {})
-            if change.kind is WatchKind.DELETED:
-                waiting |= self._children.pop(change.path, {})
-            _call(waiting, change)
-            if change.kind is not WatchKind.CHANGED:
-                parent = parent_path(change.path)
-                _call(self._children.pop(parent, {}), WatchEvent(WatchKind.CHILDREN, parent))
+            for watch, event in self.disarm(change):
+                watch(event)
+
+    def disarm(self, change: WatchEvent) -> list[tuple[Watch, WatchEvent]]:
+        """Remove the watches that a change concerns, and return the calls that are due."""
+        waiting = self._data.pop(change.path, {})
+        if change.kind is WatchKind.DELETED:
+            waiting |= self._children.pop(change.path, {})
+        due = [(watch, change) for watch in waiting]
+        if change.kind is not WatchKind.CHANGED:
+            parent = parent_path(change.path)
+            event = WatchEvent(WatchKind.CHILDREN, parent)
+            due += [(watch, event) for watch in self._children.pop(parent, {})]
+        return due
 
     def clear(self) -> None:
         self._data.clear()
         self._children.clear()
-
-
-def _call(waiting: dict[Watch, None], event: WatchEvent) -> None:
-    for watch in waiting:
-        watch(event)

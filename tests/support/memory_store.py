@@ -4,7 +4,9 @@ Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers ar
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from typing import NamedTuple, Protocol
 
 from controller.state_store import (
@@ -33,6 +35,8 @@ from controller.state_store import (
     parent_path,
 )
 from controller.watches import Watches
+
+LATE_TURNS_MAX = 20
 
 
 class _Entry(NamedTuple):
@@ -153,12 +157,45 @@ class MemoryTree:
         return {path: self.entries[path].data for path in sorted(self.entries)}
 
 
-class MemoryStore:
-    """A session. `pause` delays every operation until `resume`, like a stopped process."""
+class LateWatches(Watches):
+    """Watches whose calls follow some turns of the event loop after the change, in order."""
 
-    def __init__(self, tree: MemoryTree) -> None:
+    def __init__(self, random_source: Random) -> None:
+        super().__init__()
+        self._random = random_source
+        self._due: deque[tuple[Watch, WatchEvent]] = deque()
+
+    def fire(self, changes: Iterable[WatchEvent]) -> None:
+        for change in changes:
+            self._due.extend(self.disarm(change))
+        if self._due:
+            self._call_later(self._random.randrange(LATE_TURNS_MAX))
+
+    def _call_later(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._call_later, turns - 1)
+        else:
+            self.call_due()
+
+    def call_due(self) -> None:
+        while self._due:
+            watch, event = self._due.popleft()
+            watch(event)
+
+    def clear(self) -> None:
+        super().clear()
+        self._due.clear()
+
+
+class MemoryStore:
+    """A session. `pause` delays every operation until `resume`, like a stopped process.
+
+    With `late` a watch fires some turns of the event loop after the change, as the port allows.
+    """
+
+    def __init__(self, tree: MemoryTree, late: Random | None = None) -> None:
         self.tree = tree
-        self.watches = Watches()
+        self.watches = Watches() if late is None else LateWatches(late)
         self._session_id = 0
         self._expired = False
         self._on_expired: list[Callable[[], None]] = []
@@ -261,6 +298,8 @@ class MemoryStore:
             raise SessionExpired("the session has expired")
         if not self._session_id:
             raise StoreUnavailable("the store is closed")
+        if isinstance(self.watches, LateWatches):
+            self.watches.call_due()  # before this session reads the changes
 
 
 def _name(path: str) -> str:
