@@ -1,11 +1,20 @@
-"""A store in memory, and sessions on it."""
+"""A store in memory, and sessions on it; a real ZooKeeper."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from controller.registration import ensure_paths
 from tests.support.memory_store import MemoryStore, MemoryTree
+from tests.support.parts import skip_when_unavailable
+from tests.support.zookeeper import ZooKeeperProcess
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """One server for all tests; each uses its own chroot."""
+    with skip_when_unavailable(), ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
 @pytest.fixture

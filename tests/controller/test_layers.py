@@ -47,6 +47,13 @@ def test_decision_modules_do_no_io(module: str) -> None:
     assert ours <= {*PURE, "broker_channels", "settings", "turns"}
 
 
+@pytest.mark.parametrize("module", ["armed_watches", "second_execution"])
+def test_decisions_about_lost_connections_do_no_io(module: str) -> None:
+    imported = _imported(CONTROLLER / "zookeeper" / f"{module}.py")
+    assert not {name.split(".")[0] for name in imported} & IMPURE
+    assert {name for name in imported if name.startswith("controller.")} <= {"controller.state_store"}
+
+
 def test_no_module_reads_the_system_clock() -> None:
     """Time comes in through `Clock`."""
     for path in CONTROLLER.rglob("*.py"):

@@ -1,6 +1,9 @@
-"""The promises of the port, kept by the SQLite store and by its twin in memory; random programs agree in both."""
+"""The promises of the port, kept by the SQLite store, by its twin in memory and by a real ZooKeeper; random programs
+agree in all.
+"""
 
 import random
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,19 +30,33 @@ from controller.state_store import (
     WatchKind,
     parent_path,
 )
+from controller.zookeeper.settings import ZooKeeperSettings
+from controller.zookeeper.store import ZooKeeperStore
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_store import MemoryStore, MemoryTree
+from tests.support.zookeeper import ZooKeeperProcess
+
+KINDS = ["sqlite", "memory", "late", "zookeeper"]
 
 
-def _make(kind: str, folder: Path) -> StateStore:
-    if kind == "sqlite":
-        return SqliteStore([folder / "metadata.sqlite"], ManualClock())
-    return MemoryStore(MemoryTree())
+def make_store(kind: str, request: pytest.FixtureRequest) -> StateStore:
+    """Return a new store with an empty tree."""
+    match kind:
+        case "sqlite":
+            folder: Path = request.getfixturevalue("tmp_path")
+            return SqliteStore([folder / "metadata.sqlite"], ManualClock())
+        case "zookeeper":
+            server: ZooKeeperProcess = request.getfixturevalue("zookeeper_server")
+            return ZooKeeperStore(ZooKeeperSettings(f"{server.connect}/{uuid.uuid4()}"))
+        case "late":
+            return MemoryStore(MemoryTree(), late=random.Random(7))
+        case _:
+            return MemoryStore(MemoryTree())
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StateStore]:
-    made = _make(request.param, tmp_path)
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
+    made = make_store(request.param, request)
     await made.open()
     yield made
     await made.close()
@@ -148,17 +165,19 @@ async def test_ephemeral_node_is_deleted_with_its_session(store: StateStore) -> 
     assert reborn.czxid > stat.czxid
 
 
-async def test_watches_fire_once_before_the_writer_resumes(store: StateStore) -> None:
+async def test_watches_fire_once_before_their_session_reads_the_change(store: StateStore) -> None:
     seen: list[WatchEvent] = []
     await store.exists("/a", seen.append)
     await store.children("/", seen.append)
     await store.create("/a", b"1")
+    await store.exists("/a")
     assert seen == [WatchEvent(WatchKind.CREATED, "/a"), WatchEvent(WatchKind.CHILDREN, "/")]
     await store.set("/a", b"2")
     assert len(seen) == 2
     await store.get("/a", seen.append)
     await store.set("/a", b"3")
     await store.set("/a", b"4")
+    await store.exists("/a")
     assert seen[2:] == [WatchEvent(WatchKind.CHANGED, "/a")]
 
 
@@ -169,6 +188,7 @@ async def test_deletion_fires_watches_of_node_children_and_parent(store: StateSt
     await store.children("/a", lambda event: seen.append(f"children {event.kind.value}"))
     await store.children("/", lambda event: seen.append(f"parent {event.kind.value}"))
     await store.delete("/a")
+    await store.exists("/a")
     assert seen == ["data deleted", "children deleted", "parent children"]
 
 
@@ -197,9 +217,9 @@ def _random_operation(random_source: random.Random) -> Operation:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_both_stores_agree_on_random_programs(seed: int, tmp_path: Path) -> None:
-    stores = [_make(kind, tmp_path) for kind in ("sqlite", "memory")]
-    seen: list[list[WatchEvent]] = [[], []]
+async def test_stores_agree_on_random_programs(seed: int, request: pytest.FixtureRequest) -> None:
+    stores = [make_store(kind, request) for kind in KINDS]
+    seen: list[list[WatchEvent]] = [[] for _ in stores]
     for store in stores:
         await store.open()
     random_source = random.Random(seed)
@@ -215,12 +235,11 @@ async def test_both_stores_agree_on_random_programs(seed: int, tmp_path: Path) -
                 outcomes.append([result if isinstance(result, str) else None for result in results])
             except StoreError as error:
                 outcomes.append([type(error).__name__, error.index, error.path])
-        assert outcomes[0] == outcomes[1], (seed, operations)
-        assert seen[0] == seen[1], (seed, operations)
+            await store.exists("/")
+        assert all(outcome == outcomes[0] for outcome in outcomes), (seed, operations, outcomes)
+        assert all(events == seen[0] for events in seen), (seed, operations)
     paths = ["/a", "/b", "/a/c", "/a/d", "/b/c", "/a/c/e"]
-    first, second = [await store.get_many(paths) for store in stores]
-    assert [node and (node.data, node.stat.version) for node in first] == [
-        node and (node.data, node.stat.version) for node in second
-    ]
+    found = [[node and (node.data, node.stat.version) for node in await store.get_many(paths)] for store in stores]
+    assert all(nodes == found[0] for nodes in found)
     for store in stores:
         await store.close()

@@ -1,0 +1,328 @@
+"""One session with ZooKeeper: one kazoo client, in a thread of its own.
+
+Owns the client, and the hand-over between its thread and the event loop: whatever the client reports reaches the loop
+by `call_soon_threadsafe`, in the order in which it was read from the connection. Must not know what requests mean or
+when they are sent again.
+
+kazoo passes responses and watch events through two queues with a thread each. That would lose their order, which is all
+that ZooKeeper promises about watches, so `_Handler` passes both on directly. The client serves one session: after its
+end kazoo would begin another one by itself, so the client is stopped and never used again.
+
+kazoo fails every request in flight when the connection is lost, and accepts new ones before it is back. A request that
+is accepted in between would overtake the failed ones. So from the first failure on the session accepts none until
+`resume`, which the loop calls when it has processed all failures.
+"""
+
+import asyncio
+import logging
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization
+from kazoo.protocol.states import Callback, KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from controller.state_store import Check, Create, Delete, Operation, SetData, WatchKind
+from controller.zookeeper.settings import ZooKeeperSettings
+
+logger = logging.getLogger("org.apache.zookeeper.ClientCnxn")
+
+RETRY_PAUSE_SECONDS_MIN = 0.05
+RETRY_PAUSE_SECONDS_MAX = 1.0
+
+_EPHEMERAL = 1
+_SEQUENTIAL = 2
+
+_KINDS = {
+    "CREATED": WatchKind.CREATED,
+    "DELETED": WatchKind.DELETED,
+    "CHANGED": WatchKind.CHANGED,
+    "CHILD": WatchKind.CHILDREN,
+}
+
+Outcome = Callable[[Any], None]
+"""Called on the event loop with the result of a request, or with its exception."""
+
+
+class SessionListener(Protocol):
+    """What a session reports, on the event loop."""
+
+    def connected(self) -> None:
+        """The connection is established, or again."""
+        ...
+
+    def connection_lost(self) -> None: ...
+
+    def ended(self) -> None:
+        """The session has expired, or the client has failed. Nothing is reported after this."""
+        ...
+
+    def changed(self, kind: WatchKind, path: str) -> None:
+        """A watched node has changed."""
+        ...
+
+
+class ZooKeeperSession:
+    def __init__(self, settings: ZooKeeperSettings, listener: SessionListener) -> None:
+        """Create the session in the running event loop. It begins with `start`."""
+        self._settings = settings
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._accepting = threading.Lock()
+        self._accepts = True
+        self._has_ended = False
+        self._known_id = 0
+        self._reports: deque[Callable[[], None]] = deque()
+        self._is_reporting = False
+        self._log = _ClientLog(logger)
+        handler = _Handler(settings.session_timeout_ms / 1000 / (settings.hosts.count(",") + 1), self._request_lost)
+        self._client = KazooClient(
+            settings.hosts,
+            timeout=settings.session_timeout_ms / 1000,
+            handler=handler,
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=RETRY_PAUSE_SECONDS_MIN,
+                backoff=2,
+                max_jitter=0.5,
+                max_delay=RETRY_PAUSE_SECONDS_MAX,
+                sleep_func=handler.sleep_func,
+            ),
+            logger=self._log,
+        )
+        self._client.add_listener(self._state_changed)
+
+    @property
+    def session_id(self) -> int:
+        """The id that the server gave, known once `connected` was reported."""
+        return self._known_id
+
+    @property
+    def last_zxid(self) -> int:
+        """The newest zxid in a response."""
+        return int(self._client.last_zxid)
+
+    @property
+    def last_problem(self) -> str:
+        """Why the last attempt to connect failed; empty if unknown."""
+        return self._log.last_problem
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        self._client.start_async()
+
+    async def close(self, timeout_seconds: float) -> None:
+        """End the session, and wait until the server has confirmed it; without a connection, do not wait."""
+        is_connected = self._client.connected
+        self._has_ended = True
+        self._reports.clear()
+        closed: asyncio.Future[None] = self._loop.create_future()
+        self._stop_in_thread(lambda: self._report(lambda: _complete(closed)))
+        if is_connected:
+            await asyncio.wait([closed], timeout=timeout_seconds)
+
+    def resume(self) -> None:
+        """Accept requests again. Call it on `connected`, after the failed requests were put back."""
+        with self._accepting:
+            self._accepts = True
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, watched: bool, done: Outcome) -> bool:
+        """Read a node: its data and kazoo's stat. Returns whether the request was accepted, as all below do."""
+        return self._send(lambda: self._client.get_async(path, self._watch(watched)), done)
+
+    def exists(self, path: str, watched: bool, done: Outcome) -> bool:
+        """Read a node's stat, None if it does not exist."""
+        return self._send(lambda: self._client.exists_async(path, self._watch(watched)), done)
+
+    def children(self, path: str, watched: bool, done: Outcome) -> bool:
+        """Read the names of a node's children, and its stat."""
+        return self._send(lambda: self._client.get_children_async(path, self._watch(watched), include_data=True), done)
+
+    def multi(self, operations: Sequence[Operation], done: Outcome) -> bool:
+        """Perform the operations as one transaction; the result has one entry each, an exception if all failed."""
+        transaction = self._client.transaction()
+        # kazoo's own methods refuse to create a node without data, which Kafka tells from empty data.
+        transaction.operations.extend(map(_serializable, operations))
+        return self._send(transaction.commit_async, done)
+
+    def _watch(self, watched: bool) -> Callable[[WatchedEvent], None] | None:
+        return self._changed if watched else None
+
+    def _send(self, call: Callable[[], "_Outcome"], done: Outcome) -> bool:
+        with self._accepting:
+            if not self._accepts or self._has_ended:
+                return False
+            outcome = call()
+        outcome.then(lambda result: self._report(lambda: done(result)))
+        return True
+
+    # -- in the client's thread ------------------------------------------------------------------------------------
+
+    def _request_lost(self) -> None:
+        with self._accepting:
+            self._accepts = False
+
+    def _state_changed(self, state: str) -> None:
+        if self._has_ended:
+            return
+        if state == KazooState.CONNECTED:
+            self._known_id = int(self._client.client_id[0])
+            self._report(self._listener.connected)
+        elif state == KazooState.SUSPENDED:
+            self._request_lost()
+            self._report(self._listener.connection_lost)
+        else:
+            self._has_ended = True
+            self._stop_in_thread(lambda: None)
+            self._report(self._listener.ended)
+
+    def _changed(self, event: WatchedEvent) -> None:
+        kind = _KINDS.get(event.type)
+        if kind is not None and not self._has_ended:
+            self._report(lambda: self._listener.changed(kind, event.path))
+
+    def _report(self, report: Callable[[], None]) -> None:
+        """Have the event loop call `report`, after those before it. Callable from any thread."""
+        self._reports.append(report)
+        if not self._is_reporting:
+            self._is_reporting = True
+            try:
+                self._loop.call_soon_threadsafe(self._call_reports)
+            except RuntimeError:
+                logger.debug("the event loop is closed")
+
+    def _call_reports(self) -> None:
+        self._is_reporting = False
+        try:
+            while self._reports:
+                self._reports.popleft()()
+        finally:
+            if self._reports:  # one of them failed
+                self._loop.call_soon(self._call_reports)
+
+    def _stop_in_thread(self, then: Callable[[], None]) -> None:
+        """Stop the client for good: kazoo waits for its thread, which may be in the middle of an attempt to connect."""
+
+        def stop() -> None:
+            try:
+                self._client.stop()
+                self._client.close()
+            except Exception as error:
+                logger.warning("the client of ZooKeeper session 0x%x did not stop: %s", self._known_id, error)
+            finally:
+                then()
+
+        threading.Thread(target=stop, name="zookeeper-stop", daemon=True).start()
+
+
+class _Outcome:
+    """The result of one request, in place of kazoo's, which would pass it through a queue and a thread."""
+
+    __slots__ = ("_callback", "_has_result", "_lock", "_on_lost", "_result")
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._on_lost = on_lost
+        self._callback: Outcome | None = None
+        self._has_result = False
+        self._result: object = None
+
+    def set(self, value: object = None) -> None:
+        with self._lock:
+            self._result, self._has_result = value, True
+            callback = self._callback
+        if callback is not None:
+            callback(value)
+
+    def set_exception(self, exception: Exception) -> None:
+        if isinstance(exception, ConnectionLoss):
+            self._on_lost()
+        self.set(exception)
+
+    def then(self, callback: Outcome) -> None:
+        """Call `callback` with the result, at once if it is there already."""
+        with self._lock:
+            if not self._has_result:
+                self._callback = callback
+                return
+        callback(self._result)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, without the queues for callbacks."""
+
+    def __init__(self, connect_timeout_seconds: float, on_request_lost: Callable[[], None]) -> None:
+        super().__init__()
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._on_request_lost = on_request_lost
+
+    def start(self) -> None:
+        """Start no thread: there is no queue."""
+
+    def stop(self) -> None: ...
+
+    def async_result(self) -> _Outcome:
+        return _Outcome(self._on_request_lost)
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        callback.func(*callback.args)
+
+    def create_connection(self, *args: object, timeout: float, **options: object) -> Any:
+        """Connect within this host's share of the session timeout, so that a silent host leaves time for the others."""
+        return super().create_connection(*args, timeout=min(timeout, self._connect_timeout_seconds), **options)
+
+    def select(
+        self, readable: Sequence[Any], writable: Sequence[Any], _: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait for sockets by poll: kazoo's own way creates and closes an epoll descriptor for each wait."""
+        poll = select.poll()
+        for socket in readable:
+            poll.register(socket, select.POLLIN)
+        for socket in writable:
+            poll.register(socket, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        return (
+            [socket for socket in readable if socket.fileno() in ready],
+            [socket for socket in writable if socket.fileno() in ready],
+            [],
+        )
+
+
+class _ClientLog(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """kazoo's log lines: repeated for every attempt to connect, so all but errors of its own are for debugging."""
+
+    def __init__(self, target: logging.Logger) -> None:
+        super().__init__(target)
+        self.last_problem = ""
+
+    def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
+        if level == logging.WARNING:
+            self.last_problem = str(msg) % args
+        super().log(level if level > logging.WARNING else logging.DEBUG, msg, *args, **options)
+
+
+def _serializable(operation: Operation) -> object:
+    match operation:
+        case Create(path, data, ephemeral, sequential):
+            flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+            return serialization.Create(path, data, OPEN_ACL_UNSAFE, flags)
+        case SetData(path, data, version):
+            return serialization.SetData(path, data, version)
+        case Delete(path, version):
+            return serialization.Delete(path, version)
+        case Check(path, version):
+            return serialization.CheckVersion(path, version)
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
