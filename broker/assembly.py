@@ -34,7 +34,9 @@ from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
+from broker.replica.partition import ReplicaRules
 from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
@@ -53,9 +55,13 @@ from controller.controller import Controller
 from controller.entity_configs import topic_overrides
 from controller.state_store import StateStore
 from protocol.api import APIS
+from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.schema import message_info
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
+
+ALTER_PARTITION_VERSION = APIS[message_info(AlterPartitionRequest).api_key].versions[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,8 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         delete_records_purge_interval=config[properties.DELETE_RECORDS_PURGATORY_PURGE_INTERVAL_REQUESTS],
         postpone=_call_soon,
         fetch_news=fetch_news,
+        rules=ReplicaRules(config[properties.REPLICA_LAG_TIME_MAX_MS], lambda broker_id: broker_id in metadata.brokers),
+        monotonic_ms=clock.monotonic_ms,
     )
     directory_moves = DirectoryMoves(
         on.log_manager,
@@ -118,6 +126,13 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     controller = Controller(
         on.broker_id, on.store, channels, controller_settings(config), clock, random, sliced_work.pace
     )
+    isr_changes = IsrChanges(
+        on.broker_id,
+        broker_epoch,
+        lambda request: controller.alter_partition(request, ALTER_PARTITION_VERSION),
+        replica_manager.isr_answered,
+    )
+    replica_manager.on_isr_change = isr_changes.submit
     topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
@@ -169,6 +184,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             internal_topics=INTERNAL_TOPICS,
         ),
         directory_moves=directory_moves,
+        isr_changes=isr_changes,
         fetch_sessions=FetchSessionCache(
             config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             lambda: random.randrange(1, 2**31),

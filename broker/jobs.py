@@ -13,6 +13,7 @@ from typing import TypeVar
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import Job, take_steps
 from broker.loop.slices import SlicedWork
+from broker.replica.manager import ReplicaManager
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -89,6 +90,17 @@ def storage_jobs(
             IDLE_RELEASE_INTERVAL_MS,
             lambda: take_steps(logs.release_idle(), sliced_work, background),
         ),
+    ]
+
+
+def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work: SlicedWork) -> list[Job]:
+    """Return the jobs of a leader with followers."""
+    return [
+        Job(
+            "isr-expiration",
+            max(1, config[properties.REPLICA_LAG_TIME_MAX_MS] // 2),
+            lambda: sliced_work.finished(replicas.check_in_sync()),
+        )
     ]
 
 

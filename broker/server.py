@@ -27,7 +27,7 @@ from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
-from broker.jobs import storage_jobs, transaction_jobs
+from broker.jobs import replication_jobs, storage_jobs, transaction_jobs
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
@@ -327,6 +327,7 @@ class Server:
         self._undo.push_async_callback(services.directory_moves.stop)
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
+        self._undo.push_async_callback(services.isr_changes.stop)
         services.replica_manager.report_unclaimed_logs()
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
@@ -342,6 +343,7 @@ class Server:
                     services.sliced_work,
                     self._background,
                 ),
+                *replication_jobs(self._config, services.replica_manager, services.sliced_work),
                 *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
             ]
         )

@@ -85,6 +85,12 @@ class LeaderEpochs:
         known = self._entries[slot - 1].epoch if slot else epoch
         return EpochEnd(known, self._entries[slot].start_offset)
 
+    def start_offset_of(self, epoch: int) -> int | None:
+        """Return where `epoch` began, None if it is unknown."""
+        slot = bisect_left(self._entries, epoch, key=_epoch)
+        found = self._entries[slot] if slot < len(self._entries) else None
+        return found.start_offset if found is not None and found.epoch == epoch else None
+
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the leader that wrote `offset`, NO_EPOCH if unknown."""
         slot = bisect_right(self._entries, offset, key=_start_offset)

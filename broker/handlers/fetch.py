@@ -56,6 +56,7 @@ FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_SESSIONS = first_version(FetchRequest, "session_id")
 FIRST_VERSION_WITH_TOPIC_IDS = first_version(FetchableTopicResponse, "topic_id")
 FIRST_VERSION_WITH_LEADERS = first_version(FetchResponse, "node_endpoints")
+NO_BROKER_EPOCH = -1
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 SCANNED = ScannedFetch
@@ -152,7 +153,8 @@ class _Fetch:
         yield from self._locate_all()
         if self._services.unsent_responses.is_full:
             return self._serve_when_memory_frees()
-        read = yield from self._read_warm()
+        # Only at its arrival does a fetch prove how far its follower is: later that may be another incarnation.
+        read = yield from self._read_warm(self._note_fetched if self._is_follower else None)
         if not read.is_cold and not self._is_enough(read):
             return (yield from self._respond_when_enough())
         return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
@@ -160,9 +162,21 @@ class _Fetch:
     def _locate_all(self) -> Slices[None]:
         self._located = yield from each(list(self._wanted.partitions.values()), self._locate)
 
-    def _read_warm(self) -> Slices[FetchRead]:
-        """Read what the page cache holds, without blocking."""
-        return self._read(self._limits_now(), nowait=True)
+    def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> Slices[FetchRead]:
+        """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`."""
+        return self._read(self._limits_now(), nowait=True, on_fetched=on_fetched)
+
+    def _note_fetched(self, partition: Partition, wanted: FetchPartition) -> None:
+        """Note how far the follower is. Raises KafkaError."""
+        state, replica_id = self._request.replica_state, self._replica_id
+        self._services.replica_manager.follower_fetched(
+            partition,
+            replica_id,
+            wanted.fetch_offset,
+            wanted.log_start_offset,
+            NO_BROKER_EPOCH if state is None else state.replica_epoch,
+        )
+        wanted.follower = partition.progress_of(replica_id)
 
     def _limits_now(self) -> FetchLimits:
         """Return the request's limits, lowered to what the memory for unsent responses allows."""
@@ -172,8 +186,14 @@ class _Fetch:
             limits = replace(limits, bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
 
-    def _read(self, limits: FetchLimits, *, nowait: bool) -> Slices[FetchRead]:
-        read = yield from read_partitions(self._located, limits, nowait=nowait)
+    def _read(
+        self,
+        limits: FetchLimits,
+        *,
+        nowait: bool,
+        on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
+    ) -> Slices[FetchRead]:
+        read = yield from read_partitions(self._located, limits, nowait=nowait, on_fetched=on_fetched)
         if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
                 refuse_zstd(partition_read, self._context.api_version)

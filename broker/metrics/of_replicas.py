@@ -12,6 +12,7 @@ from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.transactions.late import LateTransactions
@@ -101,6 +102,16 @@ def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Itera
     bean = "kafka.server:type=ReplicaManager"
     yield from gauges(bean, SUMS, partial(_sum, replicas))
     yield from gauges(bean, counts, alone)
+
+
+def isr_metrics(changes: IsrChanges) -> Iterator[Metric]:
+    facts: tuple[tuple[str, str, Callable[[], int]], ...] = (
+        ("IsrShrinksPerSec", "Changes that removed replicas from an ISR.", lambda: changes.shrink_count),
+        ("IsrExpandsPerSec", "Changes that added a replica to an ISR.", lambda: changes.expand_count),
+        ("FailedIsrUpdatesPerSec", "Changes that the controller has not applied.", lambda: changes.failure_count),
+    )
+    for name, text, fact in facts:
+        yield Metric(Kind.METER, f"kafka.server:type=ReplicaManager,name={name}", text, alone(fact))
 
 
 def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> Iterator[Metric]:

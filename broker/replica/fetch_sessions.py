@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
 from broker.loop.slices import Slices
@@ -42,6 +43,13 @@ Reader = tuple[int, bool]
 
 # By (topic id, partition) from version 13 on, by (name, partition) before.
 PartitionKey = tuple[UUID | str, int]
+
+
+class Follower(Protocol):
+    """The leader's record of a follower that this session belongs to."""
+
+    def confirm(self, fetched_ms: int) -> None:
+        """Note a fetch that did not name the partition, because nothing had changed since the follower caught up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +71,8 @@ class FetchPartition:
     session: FetchSession | None = None
     bound: BoundPartition | None = None
     """What topic and partition stand for; None before the first read."""
+    follower: Follower | None = None
+    """None for consumers."""
 
     def has_news(self) -> bool:
         """Part of `Watcher`."""
@@ -70,6 +80,9 @@ class FetchPartition:
         if session is None or session.is_closed:
             return False
         session.news[self.key] = self
+        if self.follower is not None:
+            # Until this event every fetch of the session was a fetch at the end of this partition's log.
+            self.follower.confirm(session.last_used_ms)
         return session.on_news is not None
 
     def wake(self) -> None:

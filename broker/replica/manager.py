@@ -6,12 +6,16 @@ request comes here).
 
 An append or an advanced high watermark tries the delayed fetches of the partition. An advanced high watermark also
 tries its delayed produces. Lost leadership and the removal of a partition complete all operations that wait for it.
+
+Two ports lead out of here: `on_isr_change` requests a change of the ISR from the controller, and `replication` fetches
+the partitions that this broker follows.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
 from uuid import UUID
 
 from broker.loop.purgatory import Postpone, Purgatory
@@ -21,7 +25,16 @@ from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDelete
 from broker.replica.delayed_fetch import DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.fetch_news import FetchNews
-from broker.replica.partition import NO_EPOCH, Leadership, Partition
+from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
+from broker.replica.partition import (
+    NO_EPOCH,
+    Effect,
+    Effects,
+    IsrAnswer,
+    Leadership,
+    Partition,
+    ReplicaRules,
+)
 from broker.replica.topic_metrics import AllTopicMetrics
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -50,6 +63,24 @@ TopicPartition = tuple[str, int]
 LeadershipListener = Callable[[Partition], None]
 
 
+class Replication(Protocol):
+    """Fetches partitions from their leaders."""
+
+    def follow(self, partition: Partition, leader_id: int) -> None:
+        """Fetch the partition from a live leader, in the partition's present leader epoch."""
+
+    def unfollow(self, key: TopicPartition) -> None:
+        """Stop fetching the partition. Has no effect if it is not fetched."""
+
+
+class NoReplication:
+    """`Replication` of a broker without others."""
+
+    def follow(self, partition: Partition, leader_id: int) -> None: ...
+
+    def unfollow(self, key: TopicPartition) -> None: ...
+
+
 class ReplicaManager:
     """The partitions that this broker leads or follows."""
 
@@ -65,6 +96,8 @@ class ReplicaManager:
         delete_records_purge_interval: int = 1,
         postpone: Postpone | None = None,
         fetch_news: FetchNews | None = None,
+        rules: ReplicaRules | None = None,
+        monotonic_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """`topic_config(topic)` returns the effective configuration of a topic whose overrides are loaded."""
         self._broker_id = broker_id
@@ -72,6 +105,12 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
         self.topic_metrics = AllTopicMetrics()
+        self._rules = rules
+        self.monotonic_ms = monotonic_ms
+        """The time by which followers are caught up."""
+        self.on_isr_change: Callable[[Partition, IsrChange], None] = lambda partition, change: None
+        """Called with each change of the ISR that is to be requested; `isr_answered` takes the answer."""
+        self.replication: Replication = NoReplication()
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
         self.on_opened: Callable[[Partition], None] = lambda partition: None
@@ -123,7 +162,7 @@ class ReplicaManager:
         if partition is None or partition.log is not log:
             return
         if partition.is_leader and not log.is_offline:
-            partition.advance_high_watermark()
+            partition.advance_high_watermark(self.monotonic_ms())
         self.produce_purgatory.check_and_complete((log.topic, log.partition))
         self.wake_readers(partition)
 
@@ -192,6 +231,51 @@ class ReplicaManager:
         """Park a fetch of a session, which `fetch_news` notifies of events of its partitions. See `await_bytes`."""
         self.fetch_purgatory.try_complete_else_watch(operation, (), deadline_ms)
 
+    # -- followers and the ISR ---------------------------------------------------------------------------------------
+
+    def follower_fetched(
+        self,
+        partition: Partition,
+        replica_id: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> None:
+        """Note how far a follower is, and complete the operations that waited for it.
+
+        Raises what `Partition.follower_fetched` raises.
+        """
+        effects = partition.follower_fetched(
+            replica_id, fetch_offset, log_start_offset, self.monotonic_ms(), broker_epoch
+        )
+        if effects:
+            self._put_into_effect(partition, effects)
+
+    def check_in_sync(self) -> Slices[None]:
+        """Have lagging followers leave the ISR. To be called every half of `replica.lag.time.max.ms`."""
+        for partition in self.hosted():
+            self._put_into_effect(partition, partition.time_passed(self.monotonic_ms()))
+            yield
+
+    def isr_answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
+        """Apply the controller's answer to a change of the ISR; return the effects, which are in effect already."""
+        effects = partition.isr_answered(change, answer, self.monotonic_ms())
+        self._put_into_effect(partition, effects)
+        return effects
+
+    def _put_into_effect(self, partition: Partition, effects: Effects) -> None:
+        key = (partition.topic, partition.partition)
+        for effect in effects:
+            if isinstance(effect, IsrChange):
+                self.on_isr_change(partition, effect)
+            elif effect is Effect.HIGH_WATERMARK_ADVANCED:
+                self.produce_purgatory.check_and_complete(key)
+                self.wake_readers(partition)
+            elif effect is Effect.LOG_START_REPORTED:
+                self.delete_records_purgatory.check_and_complete(key)
+            elif effect is Effect.ISR_COMMITTED:
+                self.produce_purgatory.check_and_complete(key)
+
     # -- requests of the controller ----------------------------------------------------------------------------------
 
     def create_logs(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[None]:
@@ -222,12 +306,13 @@ class ReplicaManager:
         Call `create_logs` first.
         """
         response = LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=[], topics=[])
+        live_leaders = {leader.broker_id for leader in request.live_leaders}
         for topic in request.topic_states:
             topic_id = _known_id(topic.topic_id)
             errors = LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=[])
             response.topics.append(errors)
             for state in topic.partition_states:
-                code = self._apply(topic.topic_name, topic_id, state)
+                code = self._apply(topic.topic_name, topic_id, state, live_leaders)
                 errors.partition_errors.append(
                     LeaderAndIsrPartitionError(
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
@@ -272,7 +357,7 @@ class ReplicaManager:
         for partition in self.hosted():
             if partition.topic == topic:
                 partition.reconfigure(config)
-                if partition.is_leader and partition.advance_high_watermark():
+                if partition.is_leader and partition.advance_high_watermark(self.monotonic_ms()):
                     # A lower min.insync.replicas lets the high watermark advance.
                     self._complete_satisfied(partition)
                 copy = self._log_manager.future(topic, partition.partition)
@@ -290,7 +375,9 @@ class ReplicaManager:
             self._close(partition.topic, partition.partition)
         return [(partition.topic, partition.partition) for partition in lost]
 
-    def _apply(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
+    def _apply(
+        self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, live_leaders: Collection[int]
+    ) -> ErrorCode:
         """Apply the state of one partition; return its error code. `topic_id` is None if the controller has no ids."""
         key = (topic, state.partition_index)
         if key in self._offline:
@@ -319,6 +406,7 @@ class ReplicaManager:
                     state.partition_epoch,
                     tuple(state.replicas),
                 ),
+                live_leaders,
             )
         except KafkaError as error:
             logger.error("cannot serve %s-%d: %s", topic, state.partition_index, error)
@@ -345,7 +433,8 @@ class ReplicaManager:
         copy = self._log_manager.future(*name)
         if copy is not None:
             copy.reconfigure(config)
-        partition = Partition(topic, state.partition_index, self._broker_id, log, self.topic_metrics.opened(topic))
+        metrics = self.topic_metrics.opened(topic)
+        partition = Partition(topic, state.partition_index, self._broker_id, log, metrics, self._rules)
         self._partitions[name] = partition
         self.on_opened(partition)
         return partition
@@ -362,16 +451,22 @@ class ReplicaManager:
         logger.warning("no log directory holds %s-%d, which exists: an empty log is created%s", *name, known)
         return True
 
-    def _lead_or_follow(self, partition: Partition, leadership: Leadership) -> None:
+    def _lead_or_follow(self, partition: Partition, leadership: Leadership, live_leaders: Collection[int]) -> None:
         was_leader = partition.is_leader
+        key = (partition.topic, partition.partition)
         if leadership.leader_id == self._broker_id:
-            is_new_leader = partition.lead(leadership)
+            self.replication.unfollow(key)  # first: what it still fetches belongs to an older epoch
+            is_new_leader = partition.lead(leadership, self.monotonic_ms())
             if is_new_leader:
                 self._announce(partition, gained=True)
         else:
             partition.follow(leadership)
             if was_leader:
                 self._announce(partition, gained=False)
+            if leadership.leader_id in live_leaders:
+                self.replication.follow(partition, leadership.leader_id)
+            else:
+                self.replication.unfollow(key)
         self._complete_satisfied(partition)
 
     def _complete_satisfied(self, partition: Partition) -> None:
@@ -417,6 +512,7 @@ class ReplicaManager:
     def _end_service(self, partition: Partition) -> None:
         """Stop leading or following, and complete all operations that wait for the partition."""
         was_leader = partition.is_leader
+        self.replication.unfollow((partition.topic, partition.partition))
         partition.stop()
         if was_leader:
             self._announce(partition, gained=False)

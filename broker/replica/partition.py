@@ -1,31 +1,44 @@
 """One partition on this broker: its leader, its in-sync replicas, and how far it is committed.
 
-Owns: the leadership state sent by the controller, and the advance of the high watermark. Must not know: requests,
-waiting operations or other partitions. After an append the manager completes the operations that wait for it.
+Owns: the leadership state sent by the controller, the advance of the high watermark, and the change of the ISR that is
+in flight. Must not know: requests, waiting operations, clocks or other partitions. Its log is the only thing that it
+touches; everything else is an effect that it returns, and that the manager puts into effect.
 
-Events, each of which depends on the state of the partition alone:
+Events, each of which depends on the state of the partition and the time alone:
 
 ============================  ==========================================================================
 leader began                  followers' positions are unknown; the epoch begins at the end of the log
 same leader, new epoch        the ISR and the replicas change; positions and waiting producers stay
 follower began                appends are rejected, operations that wait for the leader fail
 replica stopped               as follower, without a leader
-follower fetched              the follower has every record below its fetch offset
+follower fetched              the follower has every record below its fetch offset; it may join the ISR
 appended                      the high watermark advances if that is all the ISR needs
+AlterPartition answered       the change of the ISR is committed, dropped, repeated or left to the controller
+time passed                   followers that lag for too long are to leave the ISR
 ============================  ==========================================================================
 
 Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
-watermark never goes back; nothing is appended unless this broker leads.
+watermark never goes back; nothing is appended unless this broker leads; at most one change of the ISR is in flight,
+and until it is answered the larger set counts (`broker.replica.isr`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from uuid import UUID
 
-from broker.replica.isr import low_watermark, next_high_watermark
+from broker.replica.isr import (
+    UNKNOWN_BROKER_EPOCH,
+    UNKNOWN_OFFSET,
+    FollowerProgress,
+    IsrChange,
+    committed_offset,
+    low_watermark,
+    may_join,
+    out_of_sync,
+)
 from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -47,6 +60,55 @@ class FetchIsolation(Enum):
     """For consumers with read_committed."""
 
 
+class Effect(Enum):
+    """What an event has changed, for those who wait for it."""
+
+    HIGH_WATERMARK_ADVANCED = auto()
+    LOG_START_REPORTED = auto()
+    """A follower has another log start offset than before."""
+    ISR_COMMITTED = auto()
+    """The controller has applied the change of the ISR."""
+    ISR_REFUSED = auto()
+    """The controller has not applied the change of the ISR, or says that it knows a newer state."""
+
+
+Effects = tuple[Effect | IsrChange, ...]
+"""An `IsrChange` is to be requested from the controller."""
+
+RETURNS_TO_COMMITTED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+"""With these codes the controller says that the partition epoch is right and that nothing was or will be applied."""
+WAITS_FOR_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""With these codes the controller has another state than this leader, and sends it in a LeaderAndIsr request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRules:
+    """What all partitions of a broker share."""
+
+    lag_ms_max: int = 30_000
+    """`replica.lag.time.max.ms`."""
+    is_alive: Callable[[int], bool] = lambda replica: True
+    """Returns whether a broker is alive, according to the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """The controller's answer to a change of the ISR. All fields but the code are meaningful only if that is NONE."""
+
+    code: ErrorCode
+    leader_epoch: int = -1
+    isr: Sequence[int] = ()
+    partition_epoch: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Leadership:
     """The state of one partition in a LeaderAndIsr request."""
@@ -64,10 +126,11 @@ class Partition:
 
     __slots__ = (
         "_broker_id",
-        "_end_offsets",
-        "_is_alone",
-        "_start_offsets",
+        "_followers",
+        "_rules",
+        "is_alone",
         "is_leader",
+        "isr_change",
         "leader_epoch",
         "leadership",
         "leading_since",
@@ -79,7 +142,13 @@ class Partition:
     )
 
     def __init__(
-        self, topic: str, partition: int, broker_id: int, log: Log, metrics: TopicMetrics | None = None
+        self,
+        topic: str,
+        partition: int,
+        broker_id: int,
+        log: Log,
+        metrics: TopicMetrics | None = None,
+        rules: ReplicaRules | None = None,
     ) -> None:
         """`metrics` are the metrics of the topic; None: the partition gets its own."""
         self.metrics = TopicMetrics() if metrics is None else metrics
@@ -96,20 +165,26 @@ class Partition:
         """
         self.leading_since = NO_EPOCH
         """The leader epoch in which this broker became leader; later epochs of the same leader do not change it."""
-        self._is_alone = False  # leader without any other replica
+        self.is_alone = False
+        """Whether this broker leads and there is no other replica: then the time plays no part."""
+        self.isr_change: IsrChange | None = None
+        """The change of the ISR that is in flight."""
         self._broker_id = broker_id
-        self._end_offsets: dict[int, int] = {}
-        self._start_offsets: dict[int, int] = {}
+        self._rules = ReplicaRules() if rules is None else rules
+        self._followers: dict[int, FollowerProgress] = {}
 
     @property
     def topic_id(self) -> UUID | None:
         return self.log.topic_id
 
-    def lead(self, leadership: Leadership) -> bool:
+    def lead(self, leadership: Leadership, now_ms: int) -> bool:
         """Lead in a leader epoch above the present one; return whether this broker did not lead before.
 
-        A new leader discards the positions of followers. In a new epoch of the same leader they stay valid: it has lost
-        no records, and appends that producers wait for are committed as before.
+        A new leader discards the positions of followers, and counts the members of the ISR as caught up now. In a new
+        epoch of the same leader positions stay valid: it has lost no records, and appends that producers wait for are
+        committed as before.
+
+        A leader that recovers from an unclean election counts as recovered at once: its ISR is itself alone.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the state is unchanged.
@@ -118,13 +193,23 @@ class Partition:
         is_new_leader = not self.is_leader
         if is_new_leader:
             self.leading_since = leadership.leader_epoch
-        kept = () if is_new_leader else leadership.replicas
-        self._end_offsets = {it: self._end_offsets[it] for it in kept if it in self._end_offsets}
-        self._start_offsets = {it: self._start_offsets[it] for it in kept if it in self._start_offsets}
+        known, self._followers = self._followers, {}
+        for replica in dict.fromkeys((*leadership.replicas, *leadership.isr)):
+            if replica == self._broker_id:
+                continue
+            follower = None if is_new_leader else known.get(replica)
+            if follower is None:
+                follower = FollowerProgress()
+            follower.leader_elected_again(
+                UNKNOWN_OFFSET if is_new_leader else self.log.log_end_offset,
+                now_ms,
+                is_in_sync=replica in leadership.isr,
+            )
+            self._followers[replica] = follower
         self._apply(leadership)
         self.is_leader = True
-        self._is_alone = len(leadership.replicas) == 1
-        self.advance_high_watermark()
+        self.is_alone = not self._followers
+        self.advance_high_watermark(now_ms)
         return is_new_leader
 
     def follow(self, leadership: Leadership) -> None:
@@ -151,7 +236,9 @@ class Partition:
     def _resign(self) -> None:
         self.is_leader = False
         self.leading_since = NO_EPOCH
-        self._is_alone = False
+        self.is_alone = False
+        self.isr_change = None
+        self._followers = {}
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Check that this broker leads, and that the client's leader epoch is the present one (KIP-320).
@@ -231,26 +318,124 @@ class Partition:
         """Return whether every in-sync replica has all records below `end_offset`, and enough replicas are in sync."""
         return self.log.high_watermark >= end_offset and self.has_enough_in_sync
 
-    def advance_high_watermark(self) -> bool:
-        """Commit the records that every in-sync replica has; return whether the high watermark advanced.
+    def advance_high_watermark(self, now_ms: int) -> bool:
+        """Commit the records that all required replicas have; return whether the high watermark advanced.
 
         While fewer than `min.insync.replicas` replicas are in sync, nothing is committed (KIP-966).
         """
         log = self.log
-        if self._is_alone:  # every append is committed, and this is the hot path
+        if self.is_alone:  # every append is committed, and this is the hot path
             return log.advance_high_watermark(log.log_end_offset)
         if not self.has_enough_in_sync:
             return False
-        self._end_offsets[self._broker_id] = log.log_end_offset
         return log.advance_high_watermark(
-            next_high_watermark(self.leadership.isr, self._end_offsets, log.high_watermark)
+            committed_offset(
+                log.log_end_offset,
+                self._followers,
+                self.maximal_isr,
+                is_alive=self._rules.is_alive,
+                now_ms=now_ms,
+                lag_ms_max=self._rules.lag_ms_max,
+            )
         )
 
-    def follower_fetched(self, replica_id: int, fetch_offset: int, log_start_offset: int) -> bool:
-        """Record that a follower has all records below `fetch_offset`; return whether the high watermark advanced."""
-        self._end_offsets[replica_id] = fetch_offset
-        self._start_offsets[replica_id] = log_start_offset
-        return self.advance_high_watermark()
+    @property
+    def maximal_isr(self) -> Sequence[int]:
+        """The in-sync replicas, with those whose joining or leaving the controller has not confirmed."""
+        return self.leadership.isr if self.isr_change is None else self.isr_change.maximal
+
+    def progress_of(self, replica_id: int) -> FollowerProgress | None:
+        """Return how far a follower is, None if there is no such follower."""
+        return self._followers.get(replica_id)
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> Effects:
+        """Note that a follower has all records below `fetch_offset`.
+
+        `require_follower` has accepted the follower, and `fetch_offset` is within the log.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER for a fetch of an earlier registration of the follower, which may have
+                lost records since.
+        """
+        follower = self._followers.setdefault(replica_id, FollowerProgress())
+        if UNKNOWN_BROKER_EPOCH < broker_epoch < follower.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"A fetch of {self.topic}-{self.partition} by broker {replica_id} has the broker epoch {broker_epoch}, "
+                f"which is older than {follower.broker_epoch}",
+            )
+        effects: list[Effect | IsrChange] = []
+        if log_start_offset != follower.log_start_offset:
+            effects.append(Effect.LOG_START_REPORTED)
+        follower.fetched(fetch_offset, log_start_offset, self.log.log_end_offset, broker_epoch, now_ms)
+        # First the ISR: once the follower belongs to the maximal ISR, the high watermark waits for it.
+        if self.isr_change is None and replica_id not in self.leadership.isr:
+            effects.extend(self._expand(replica_id, follower))
+        if self.advance_high_watermark(now_ms):
+            effects.append(Effect.HIGH_WATERMARK_ADVANCED)
+        return tuple(effects)
+
+    def _expand(self, replica_id: int, follower: FollowerProgress) -> Effects:
+        leadership = self.leadership
+        epoch_start_offset = self.log.leader_epochs.start_offset_of(self.leader_epoch)
+        is_complete = may_join(follower, high_watermark=self.log.high_watermark, epoch_start_offset=epoch_start_offset)
+        if not is_complete or replica_id not in leadership.replicas or not self._rules.is_alive(replica_id):
+            return ()
+        return self._change_isr((*leadership.isr, replica_id), {})
+
+    def time_passed(self, now_ms: int) -> Effects:
+        """Have followers leave the ISR that lag for longer than `replica.lag.time.max.ms`."""
+        if not self.is_leader or self.is_alone or self.isr_change is not None:
+            return ()
+        leadership = self.leadership
+        lagging = out_of_sync(
+            leadership.isr,
+            self._followers,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            lag_ms_max=self._rules.lag_ms_max,
+        )
+        if not lagging:
+            return ()
+        return self._change_isr(tuple(it for it in leadership.isr if it not in lagging), lagging)
+
+    def _change_isr(self, proposed: tuple[int, ...], lags: Mapping[int, str]) -> Effects:
+        leadership = self.leadership
+        self.isr_change = IsrChange(
+            tuple(leadership.isr), proposed, leadership.leader_epoch, leadership.partition_epoch, lags
+        )
+        return (self.isr_change,)
+
+    def isr_answered(self, change: IsrChange, answer: IsrAnswer, now_ms: int) -> Effects:
+        """Apply the controller's answer to `change`; an answer to a change that is not in flight is ignored.
+
+        A lost or unclear answer may belong to a change that was applied. Then the change stays in flight, and the
+        larger set counts, until the controller is asked again or sends newer metadata.
+        """
+        if self.isr_change is not change:
+            return ()
+        if answer.code in RETURNS_TO_COMMITTED:
+            self.isr_change = None
+            return (Effect.ISR_REFUSED,)
+        if answer.code in WAITS_FOR_METADATA:
+            return (Effect.ISR_REFUSED,)
+        if answer.code:
+            return (Effect.ISR_REFUSED, change)
+        leadership = self.leadership
+        if answer.leader_epoch > leadership.leader_epoch or answer.partition_epoch < leadership.partition_epoch:
+            return ()  # of another leadership, which LeaderAndIsr brings, or older than what is known
+        self.leadership = replace(leadership, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch)
+        self.isr_change = None
+        if self.advance_high_watermark(now_ms):
+            return (Effect.ISR_COMMITTED, Effect.HIGH_WATERMARK_ADVANCED)
+        return (Effect.ISR_COMMITTED,)
 
     def delete_records_before(self, offset: int) -> int:
         """Raise the log start offset to `offset` and return the target; HIGH_WATERMARK stands for the high watermark.
@@ -279,9 +464,10 @@ class Partition:
 
     def low_watermark(self, is_live: Callable[[int], bool]) -> int:
         """Return the lowest log start offset of all live replicas, as their last fetches reported it."""
-        self._start_offsets[self._broker_id] = self.log.log_start_offset
+        start_offsets = {replica: follower.log_start_offset for replica, follower in self._followers.items()}
+        start_offsets[self._broker_id] = self.log.log_start_offset
         waited_for = (it for it in self.leadership.replicas if it == self._broker_id or is_live(it))
-        return low_watermark(waited_for, self._start_offsets)
+        return low_watermark(waited_for, start_offsets)
 
     def readable_end_offset(self, isolation: FetchIsolation) -> int:
         """Return the offset up to which (exclusive) a reader with this isolation may read."""
@@ -296,3 +482,4 @@ class Partition:
         self.leadership = leadership
         self.leader_epoch = leadership.leader_epoch
         self.version += 1
+        self.isr_change = None

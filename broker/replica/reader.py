@@ -9,7 +9,7 @@ disk are marked (`PartitionRead.is_cold`), and the caller reads them again in a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -82,11 +82,14 @@ def read_partitions(
     limits: FetchLimits,
     *,
     nowait: bool,
+    on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
 ) -> Slices[FetchRead]:
     """Read partitions in request order until the byte budget is spent.
 
     Each item carries the hosted partition, or None and the error code that says why it is missing. With `nowait`, no
     read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
+
+    `on_fetched` notes how far a follower is, for each partition whose fetch is valid, before the partition is read.
     """
     total = FetchRead()
     bytes_left = limits.bytes_max
@@ -97,7 +100,11 @@ def read_partitions(
         total.partitions.append(read)
         if partition is not None:
             try:
-                _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
+                _check(read, partition, wanted, limits)
+                if read.diverging is None:
+                    if on_fetched is not None:
+                        _note_fetched(on_fetched, partition, wanted)
+                    _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
@@ -114,6 +121,33 @@ def read_partitions(
     return total
 
 
+def _check(read: PartitionRead, partition: Partition, wanted: FetchPartition, limits: FetchLimits) -> None:
+    """Check that the reader may read here, and set `read.diverging` if its log differs. Raises KafkaError."""
+    partition.require_leader(wanted.current_leader_epoch)
+    if limits.replica_id > CONSUMER:
+        partition.require_follower(limits.replica_id, wanted.current_leader_epoch)
+    if wanted.last_fetched_epoch != NO_EPOCH:
+        read.diverging = _divergence(partition, wanted)
+        if read.diverging is not None:
+            _set_offsets(read, partition)
+
+
+def _note_fetched(
+    on_fetched: Callable[[Partition, FetchPartition], None], partition: Partition, wanted: FetchPartition
+) -> None:
+    """Call `on_fetched` unless the offset is out of range, which proves nothing."""
+    log = partition.log
+    if log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        on_fetched(partition, wanted)
+
+
+def _set_offsets(read: PartitionRead, partition: Partition) -> None:
+    log = partition.log
+    read.log_start_offset = log.log_start_offset
+    read.high_watermark = log.high_watermark
+    read.last_stable_offset = log.last_stable_offset
+
+
 def _read_one(
     read: PartitionRead,
     partition: Partition,
@@ -124,17 +158,10 @@ def _read_one(
     needs_whole_batch: bool,
     nowait: bool,
 ) -> None:
-    partition.require_leader(wanted.current_leader_epoch)
-    if limits.replica_id > CONSUMER:
-        partition.require_follower(limits.replica_id, wanted.current_leader_epoch)
     log = partition.log
     read.log_start_offset = log.log_start_offset
     read.high_watermark = log.high_watermark
     read.last_stable_offset = log.last_stable_offset
-    if wanted.last_fetched_epoch != NO_EPOCH:
-        read.diverging = _divergence(partition, wanted)
-        if read.diverging is not None:
-            return
     upper_bound_offset = partition.readable_end_offset(isolation)
     fetched = log.read(
         wanted.fetch_offset,

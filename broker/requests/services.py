@@ -29,6 +29,7 @@ from broker.quotas.client_quotas import ClientQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import TransactionVerifier
 from broker.security.scram_credentials import ScramCredentials
@@ -59,6 +60,7 @@ class Services:
     replica_manager: ReplicaManager
     appends: Appends
     directory_moves: DirectoryMoves
+    isr_changes: IsrChanges
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
     topic_configs: TopicConfigs

@@ -15,7 +15,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
 
-FOLLOWER = 1
+FOLLOWER, OTHER = 1, 2
 VERSION = 12
 SESSION = (0, 0)
 NO_SESSION = (0, -1)
@@ -23,7 +23,7 @@ FOREVER_MS = 600_000
 
 
 class Leader:
-    """A broker that leads t-0, which broker 1 follows and is in sync."""
+    """A broker that leads t-0, which brokers 1 and 2 follow; all are in sync."""
 
     def __init__(self, broker: InProcessBroker, partition: Partition) -> None:
         self._broker = broker
@@ -35,9 +35,8 @@ class Leader:
         await self._broker.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]), 9)
 
     def has_fetched(self, offset: int) -> None:
-        """The follower has everything below `offset`."""
-        if self.partition.follower_fetched(FOLLOWER, offset, 0):
-            self._broker.services.replica_manager.wake_readers(self.partition)
+        """The other follower has everything below `offset`."""
+        self._broker.services.replica_manager.follower_fetched(self.partition, OTHER, offset, 0)
 
     async def fetch(self, offset: int, session: tuple[int, int], wait_ms: int = FOREVER_MS) -> FetchResponse:
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
@@ -81,7 +80,8 @@ async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
         await broker.create_topic("t")
         partition = broker.services.replica_manager.find("t", 0)
         assert partition is not None
-        partition.lead(replace(partition.leadership, leader_epoch=1, isr=(0, FOLLOWER), replicas=(0, FOLLOWER)))
+        everyone = (0, FOLLOWER, OTHER)
+        partition.lead(replace(partition.leadership, leader_epoch=1, isr=everyone, replicas=everyone), 0)
         yield Leader(broker, partition)
 
 

@@ -46,7 +46,7 @@ from tests.storage.builders import NOW_MS, batch, delete_expired, marker
 from tests.support.in_process import InProcessBroker, reserved
 from tests.support.manual_clock import SteppingClock
 
-CONSUMER, FOLLOWER = -1, 1
+CONSUMER, FOLLOWER, OTHER = -1, 1, 2
 EVERYTHING, COMMITTED = 0, 1
 BY_NAME, BY_ID = 12, 17
 FOREVER_MS = 600_000
@@ -461,8 +461,7 @@ async def in_sync_follower(broker: InProcessBroker, topic: str) -> None:
 async def committed_by_follower(broker: InProcessBroker, topic: str) -> None:
     await in_sync_follower(broker, topic)
     partition = hosted(broker, topic, 1)
-    assert partition.follower_fetched(FOLLOWER, partition.log.log_end_offset, 0)
-    broker.services.replica_manager.wake_readers(partition)
+    broker.services.replica_manager.follower_fetched(partition, FOLLOWER, partition.log.log_end_offset, 0)
 
 
 async def shrunk_isr(broker: InProcessBroker, topic: str) -> None:
@@ -695,7 +694,7 @@ async def test_the_session_of_a_follower_reads_what_changed(
     """Records up to the end of the log, and each high watermark once."""
     await served.create_topic(name, 20)
     for index in range(20):
-        lead(served, name, index, isr=(0, FOLLOWER), replicas=(0, FOLLOWER))
+        lead(served, name, index, isr=(0, FOLLOWER, OTHER), replicas=(0, FOLLOWER, OTHER))
     client = await client_of(served, name, dict.fromkeys(range(20), 0), version=version, replica_id=FOLLOWER)
     reads.clear()
     fetching = await client.parked()
@@ -705,8 +704,7 @@ async def test_the_session_of_a_follower_reads_what_changed(
     assert reads == [6]
     fetching = await client.parked({6: 1})
     partition = hosted(served, name, 6)
-    assert partition.follower_fetched(FOLLOWER, 1, 0)
-    served.services.replica_manager.wake_readers(partition)
+    served.services.replica_manager.follower_fetched(partition, OTHER, 1, 0)
     data = sent(await soon(fetching))
     assert [(index, one.high_watermark, one.records) for index, one in data.items()] == [(6, 1, b"")]
     assert not sent(await client.fetch())

@@ -142,7 +142,7 @@ async def test_a_fetch_with_an_old_leader_epoch_is_refused_at_the_end_of_the_log
     waiting = reader.parked(20, leader_epoch=0)
     waiting.cancel()
     partition = reader.partition
-    partition.lead(replace(partition.leadership, leader_epoch=partition.leadership.leader_epoch + 1))
+    partition.lead(replace(partition.leadership, leader_epoch=partition.leadership.leader_epoch + 1), 0)
     assert data_in(reader.fetch(20, leader_epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 

@@ -442,7 +442,7 @@ async def test_a_reader_of_an_older_epoch_is_told_the_leader(served: InProcessBr
     await served.create_topic(name)
     partition = served.services.replica_manager.find(name, 0)
     assert partition is not None
-    partition.lead(replace(partition.leadership, leader_epoch=4))
+    partition.lead(replace(partition.leadership, leader_epoch=4), 0)
     fetched = await fetch(served, name, {0: 0}, version=version, leader_epoch=3)
     data = partitions_of(fetched)[0]
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH

@@ -31,10 +31,10 @@ def partition(tmp_path: Path) -> Partition:
     options = LogOptions(OsFiles(), Random(1))
     log = log_opening.create(options, str(tmp_path / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
     partition = Partition("t", 0, BROKER_ID, log)
-    partition.lead(Leadership(1, BROKER_ID, 0, (BROKER_ID,), 0, (BROKER_ID, OTHER_ID)))
+    partition.lead(Leadership(1, BROKER_ID, 0, (BROKER_ID,), 0, (BROKER_ID, OTHER_ID)), 0)
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v") for _ in range(10)])
     partition.append(memoryview(bytearray(batch)), needs_isr=True, now_ms=0, origin=AppendOrigin.CLIENT)
-    partition.advance_high_watermark()
+    partition.advance_high_watermark(0)
     return partition
 
 

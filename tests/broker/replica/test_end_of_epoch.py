@@ -29,7 +29,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
     log = log_opening.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
     partition = Partition("t", 0, BROKER_ID, log)
     for epoch in range(last_epoch + 1):
-        partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)))
+        partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)), 0)
         if epoch in written_in:
             partition.append(memoryview(bytearray(RECORD)), needs_isr=True, now_ms=0, origin=AppendOrigin.CLIENT)
     return partition

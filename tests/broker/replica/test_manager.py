@@ -15,7 +15,6 @@ from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
-from broker.replica.isr import next_high_watermark
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from config.broker import BrokerConfig
@@ -151,23 +150,6 @@ def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, 
     assert led(manager).log.log_end_offset == 2
 
 
-@pytest.mark.parametrize(
-    ("isr", "ends", "current", "expected"),
-    [
-        ((0,), {0: 5}, 0, 5),
-        ((0, 1), {0: 5, 1: 3}, 0, 3),
-        ((0, 1), {0: 5}, 2, 2),
-        ((0, 1), {0: 5, 1: 1}, 3, 3),
-        ((), {}, 4, 4),
-    ],
-    ids=["alone", "slowest counts", "unheard of holds it", "never back", "nobody in sync"],
-)
-def test_high_watermark_is_the_lowest_end_of_the_in_sync_replicas(
-    isr: tuple[int, ...], ends: dict[int, int], current: int, expected: int
-) -> None:
-    assert next_high_watermark(isr, ends, current) == expected
-
-
 def test_leader_without_in_sync_followers_commits_at_once(manager: ReplicaManager) -> None:
     assert tell(manager) == ErrorCode.NONE
     done: list[str] = []
@@ -235,7 +217,7 @@ def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: Re
     manager.await_commit([written], 1000, lambda: done.append("decided"))
     tell(manager, isr=(ME, 1), replicas=(ME, 1, 2), leader_epoch=1)
     assert not done
-    led(manager).follower_fetched(1, 1, 0)
+    led(manager).follower_fetched(1, 1, 0, 0)
     manager.produce_purgatory.check_and_complete(("t", 0))
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
 
@@ -511,7 +493,7 @@ def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manag
         manager.await_bytes(operation, 1000)
     append(manager)
     assert woken == ["follower"]
-    led(manager).follower_fetched(OTHER, 1, 0)
+    led(manager).follower_fetched(OTHER, 1, 0, 0)
     manager.wake_readers(led(manager))
     assert woken == ["follower", "consumer"]
 
@@ -523,7 +505,7 @@ def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
     append(manager)
     woken: list[int] = []
     for offset in (0, 1):
-        led(manager).follower_fetched(OTHER, offset, 0)
+        led(manager).follower_fetched(OTHER, offset, 0, 0)
         awaited = reader_of(led(manager), 1, isolation=FetchIsolation.LOG_END, known_high_watermark=0)
         operation = DelayedFetch([awaited], 1, lambda offset=offset: woken.append(offset))  # type: ignore[misc]
         manager.await_bytes(operation, 1000)

@@ -43,15 +43,15 @@ def led_by(
 def append(partition: Partition, count: int = 1) -> None:
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")] * count)
     partition.append(memoryview(bytearray(batch)), needs_isr=False, now_ms=0, origin=AppendOrigin.CLIENT)
-    partition.advance_high_watermark()
+    partition.advance_high_watermark(0)
 
 
 def test_leader_epoch_begins_without_a_record(partition: Partition) -> None:
-    partition.lead(led_by(ME, 0))
+    partition.lead(led_by(ME, 0), 0)
     append(partition)
-    partition.lead(led_by(ME, 2))
+    partition.lead(led_by(ME, 2), 0)
     assert list(partition.log.leader_epochs.entries) == [(0, 0), (2, 1)]
-    partition.lead(led_by(ME, 3))
+    partition.lead(led_by(ME, 3), 0)
     assert list(partition.log.leader_epochs.entries) == [(0, 0), (3, 1)]
     assert [tuple(partition.end_of_epoch(epoch)) for epoch in (0, 2, 3)] == [(0, 1), (0, 1), (3, 1)]
 
@@ -59,48 +59,48 @@ def test_leader_epoch_begins_without_a_record(partition: Partition) -> None:
 def test_an_offline_log_is_not_led(partition: Partition) -> None:
     partition.log.take_offline()
     with pytest.raises(KafkaError) as refused:
-        partition.lead(led_by(ME, 4))
+        partition.lead(led_by(ME, 4), 0)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (partition.is_leader, partition.leader_epoch, partition.leading_since) == (False, NO_EPOCH, NO_EPOCH)
 
 
 def test_new_epoch_of_the_same_leader_keeps_the_offsets_of_followers(partition: Partition) -> None:
-    assert partition.lead(led_by(ME, 0))
+    assert partition.lead(led_by(ME, 0), 0)
     append(partition, 5)
-    partition.follower_fetched(A, 4, 0)
+    partition.follower_fetched(A, 4, 0, 0)
     assert partition.log.high_watermark == 0
-    assert not partition.lead(led_by(ME, 1, (ME, A)))
+    assert not partition.lead(led_by(ME, 1, (ME, A)), 0)
     assert (partition.leading_since, partition.leader_epoch) == (0, 1)
     assert partition.log.high_watermark == 4, "the dead follower was all that it waited for"
 
 
 @pytest.mark.parametrize("between", ["follower", "stopped"])
 def test_new_leader_has_no_offsets_of_its_followers(partition: Partition, between: str) -> None:
-    partition.lead(led_by(ME, 0))
+    partition.lead(led_by(ME, 0), 0)
     append(partition, 5)
     for follower in (A, B):
-        partition.follower_fetched(follower, 2, 0)
+        partition.follower_fetched(follower, 2, 0, 0)
     if between == "follower":
         partition.follow(led_by(A, 1))
     else:
         partition.stop()
     assert partition.leading_since == NO_EPOCH
-    assert partition.lead(led_by(ME, 2, (ME, A)))
+    assert partition.lead(led_by(ME, 2, (ME, A)), 0)
     assert partition.leading_since == 2
-    partition.follower_fetched(B, 5, 0)
+    partition.follower_fetched(B, 5, 0, 0)
     assert partition.log.high_watermark == 2, "never back, and not without the follower that is in sync"
-    partition.follower_fetched(A, 3, 0)
+    partition.follower_fetched(A, 3, 0, 0)
     assert partition.log.high_watermark == 3
 
 
 def test_removed_replica_has_no_offset_when_it_returns(partition: Partition) -> None:
-    partition.lead(led_by(ME, 0))
+    partition.lead(led_by(ME, 0), 0)
     append(partition, 5)
     for follower in (A, B):
-        partition.follower_fetched(follower, 3, 0)
-    partition.lead(led_by(ME, 1, (ME, A), (ME, A)))
-    partition.lead(led_by(ME, 2))
-    partition.follower_fetched(A, 5, 0)
+        partition.follower_fetched(follower, 3, 0, 0)
+    partition.lead(led_by(ME, 1, (ME, A), (ME, A)), 0)
+    partition.lead(led_by(ME, 2), 0)
+    partition.follower_fetched(A, 5, 0, 0)
     assert partition.log.high_watermark == 3
     assert partition.low_watermark(lambda broker_id: True) == -1
 
@@ -121,41 +121,41 @@ def test_nothing_is_committed_while_too_few_replicas_are_in_sync(
 ) -> None:
     """No more can be asked for than there are replicas."""
     partition = partition_in(tmp_path, min_insync_replicas=min_in_sync)
-    partition.lead(led_by(ME, 0, isr))
+    partition.lead(led_by(ME, 0, isr), 0)
     append(partition, 3)
-    partition.follower_fetched(A, 2, 0)
-    partition.follower_fetched(B, 1, 0)
+    partition.follower_fetched(A, 2, 0, 0)
+    partition.follower_fetched(B, 1, 0, 0)
     assert partition.log.high_watermark == expected
 
 
 def test_committed_records_stay_committed_when_the_isr_shrinks(tmp_path: Path) -> None:
     partition = partition_in(tmp_path, min_insync_replicas="2")
-    partition.lead(led_by(ME, 0, (ME, A)))
+    partition.lead(led_by(ME, 0, (ME, A)), 0)
     append(partition, 3)
-    partition.follower_fetched(A, 2, 0)
-    partition.lead(led_by(ME, 1, (ME,)))
+    partition.follower_fetched(A, 2, 0, 0)
+    partition.lead(led_by(ME, 1, (ME,)), 0)
     append(partition)
     assert partition.log.high_watermark == 2
-    partition.lead(led_by(ME, 2, (ME, B)))
-    partition.follower_fetched(B, 4, 0)
+    partition.lead(led_by(ME, 2, (ME, B)), 0)
+    partition.follower_fetched(B, 4, 0, 0)
     assert partition.log.high_watermark == 4
 
 
 def test_a_partition_without_other_replicas_commits_with_the_append(tmp_path: Path) -> None:
     partition = partition_in(tmp_path, min_insync_replicas="3")
-    partition.lead(led_by(ME, 0, (ME,), (ME,)))
+    partition.lead(led_by(ME, 0, (ME,), (ME,)), 0)
     append(partition)
     assert partition.log.high_watermark == 1
 
 
 def test_a_partition_without_other_replicas_advances_its_last_stable_offset_with_the_append(tmp_path: Path) -> None:
     partition = partition_in(tmp_path)
-    partition.lead(led_by(ME, 0, (ME,), (ME,)))
+    partition.lead(led_by(ME, 0, (ME,), (ME,)), 0)
     log = partition.log
 
     def append_built(batch: bytes, origin: AppendOrigin) -> tuple[int, int, int]:
         partition.append(memoryview(bytearray(batch)), needs_isr=True, now_ms=0, origin=origin, may_take_long=False)
-        assert partition.advance_high_watermark()
+        assert partition.advance_high_watermark(0)
         return log.log_end_offset, log.high_watermark, log.last_stable_offset
 
     row = RecordData(timestamp=1, key=None, value=b"v")

@@ -22,7 +22,7 @@ PRODUCER_ID = 7
 def partition(tmp_path: Path) -> Partition:
     log = create_log(tmp_path, log_config(retention_ms=1000, file_delete_delay_ms=0))
     led = Partition("topic", 0, 1, log)
-    led.lead(Leadership(0, 1, 0, [1], 0, [1]))
+    led.lead(Leadership(0, 1, 0, [1], 0, [1]), 0)
     return led
 
 
@@ -48,7 +48,7 @@ def test_short_read_returns_only_overlapping_aborted_transactions(partition: Par
     log = partition.log
     for number in range(300):
         abort(log, number)
-    partition.advance_high_watermark()
+    partition.advance_high_watermark(0)
     read = committed_read(partition, 100, 1)
     assert first_offsets(read) == [100]
     assert first_offsets(committed_read(partition, 100, 2 * len(read.records) + 80)) == [100, 102]
@@ -61,7 +61,7 @@ def test_retention_after_a_read_loses_no_aborted_transaction(
     abort(log, 0)
     log.roll(NOW_MS)
     append(log, batch(1, timestamp_ms=NOW_MS + 5000))
-    partition.advance_high_watermark()
+    partition.advance_high_watermark(0)
     original = Log.read
 
     def read_then_expire(self: Log, *arguments: Any, **options: Any) -> Any:

@@ -289,10 +289,8 @@ class Side:
         """The followers have everything."""
         manager = self.broker.services.replica_manager
         for one in self.hosted():
-            if one.is_leader and FOLLOWER in one.leadership.isr:
-                one.follower_fetched(FOLLOWER, one.log.log_end_offset, 0)
-                manager.produce_purgatory.check_and_complete((one.topic, one.partition))
-                manager.wake_readers(one)
+            if one.is_leader and FOLLOWER in one.leadership.replicas:
+                manager.follower_fetched(one, FOLLOWER, one.log.log_end_offset, 0)
 
 
 @dataclass

@@ -57,7 +57,7 @@ class Leading:
             now_ms=self.clock.now_ms(),
         )
         partition = Partition(topic, number, BROKER, log)
-        partition.lead(Leadership(1, BROKER, 0, isr, 0, isr))
+        partition.lead(Leadership(1, BROKER, 0, isr, 0, isr), 0)
         self.replica_manager._partitions[topic, number] = partition
         return partition
 

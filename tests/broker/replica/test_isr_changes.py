@@ -1,0 +1,202 @@
+"""How changes of the ISR reach the controller: batched, one request at a time, repeated until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.replica import isr_changes
+from broker.replica.isr import IsrChange
+from broker.replica.isr_changes import IsrChanges
+from broker.replica.partition import Effects, IsrAnswer, Partition
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionResult,
+    TopicResult,
+)
+from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in
+
+Answer = Callable[[AlterPartitionRequest], AlterPartitionResponse]
+
+
+class Controller:
+    """Answers each request by the next of its answers, then applies every change."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.requests: list[AlterPartitionRequest] = []
+        self._answers = list(answers)
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        self.requests.append(request)
+        await self.may_answer.wait()
+        return self._answers.pop(0)(request) if self._answers else applied(request)
+
+
+def with_code(code: ErrorCode) -> Answer:
+    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        response = applied(request)
+        for topic in response.topics:
+            topic.partitions = [
+                PartitionResult(partition_index=one.partition_index, error_code=code) for one in topic.partitions
+            ]
+        return response
+
+    return answer
+
+
+def whole(code: ErrorCode) -> Answer:
+    return lambda request: AlterPartitionResponse(error_code=code)
+
+
+def unavailable(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    raise ConnectionError("broker 1 at 127.0.0.1:9092: connection lost")
+
+
+def applied(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    return AlterPartitionResponse(
+        topics=[
+            TopicResult(
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionResult(
+                        partition_index=one.partition_index,
+                        leader_id=request.broker_id,
+                        leader_epoch=one.leader_epoch,
+                        isr=[it.broker_id for it in one.new_isr_with_epochs],
+                        partition_epoch=one.partition_epoch + 1,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+class Leader:
+    """A broker that leads partitions which follower B has caught up with."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.changes = IsrChanges(ME, lambda: 11, controller.ask, self._answered)
+
+    def _answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
+        effects = partition.isr_answered(change, answer, 0)
+        for effect in effects:
+            if isinstance(effect, IsrChange):
+                self.changes.submit(partition, effect)
+        return effects
+
+    def expand(self, folder: Path) -> Partition:
+        partition = partition_in(folder)
+        partition.lead(led_by(ME, 0, (ME, A)), 0)
+        append(partition)
+        for effect in partition.follower_fetched(B, 1, 0, 0, broker_epoch=22):
+            if isinstance(effect, IsrChange):
+                self.changes.submit(partition, effect)
+        return partition
+
+
+@pytest.fixture(autouse=True)
+def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_changes, "RETRY_S", 0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - a turn of the loop, no time
+            await asyncio.sleep(0)
+
+
+async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_path: Path) -> None:
+    controller = Controller()
+    controller.may_answer.clear()
+    leader = Leader(controller)
+    partitions = [leader.expand(tmp_path / "a"), leader.expand(tmp_path / "b")]
+    await until(lambda: bool(controller.requests))
+    # Both are partition 0 of topic t, with ids of their own: the later change has replaced the earlier one.
+    (request,) = controller.requests
+    (topic,) = request.topics
+    (data,) = topic.partitions
+    assert (request.broker_id, request.broker_epoch, topic.topic_id) == (ME, 11, partitions[1].topic_id)
+    assert [(it.broker_id, it.broker_epoch) for it in data.new_isr_with_epochs] == [(ME, 11), (A, -1), (B, 22)]
+    assert (data.leader_epoch, data.partition_epoch, data.leader_recovery_state) == (0, 0, 0)
+    third = leader.expand(tmp_path / "c")
+    await asyncio.sleep(0)
+    assert len(controller.requests) == 1
+    controller.may_answer.set()
+    await until(lambda: third.isr_change is None)
+    assert len(controller.requests) == 2
+    assert leader.changes.expand_count == 2
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [unavailable, whole(ErrorCode.NOT_CONTROLLER), whole(ErrorCode.STALE_BROKER_EPOCH)],
+    ids=["unreachable", "not the controller", "stale broker epoch"],
+)
+async def test_change_is_requested_until_it_is_answered(tmp_path: Path, refusal: Answer) -> None:
+    controller = Controller(refusal, refusal)
+    leader = Leader(controller)
+    partition = leader.expand(tmp_path)
+    await until(lambda: partition.isr_change is None)
+    assert tuple(partition.leadership.isr) == (ME, A, B)
+    assert len(controller.requests) == 3
+    assert (leader.changes.expand_count, leader.changes.failure_count) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "requests"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, 1),
+        (ErrorCode.FENCED_LEADER_EPOCH, 1),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 2),
+    ],
+)
+async def test_refused_change_is_counted_and_repeated_only_if_that_may_help(
+    tmp_path: Path, code: ErrorCode, requests: int
+) -> None:
+    controller = Controller(with_code(code))
+    leader = Leader(controller)
+    leader.expand(tmp_path)
+    await until(lambda: leader.changes._task is None)
+    assert len(controller.requests) == requests
+    assert leader.changes.failure_count == 1
+
+
+async def test_partition_missing_in_the_response_is_requested_again(tmp_path: Path) -> None:
+    controller = Controller(lambda request: AlterPartitionResponse())
+    leader = Leader(controller)
+    partition = leader.expand(tmp_path)
+    await until(lambda: partition.isr_change is None)
+    assert len(controller.requests) == 2
+
+
+async def test_change_that_newer_metadata_has_ended_is_not_requested_again(tmp_path: Path) -> None:
+    controller = Controller(unavailable)
+    controller.may_answer.clear()
+    leader = Leader(controller)
+    partition = leader.expand(tmp_path)
+    await until(lambda: bool(controller.requests))
+    partition.lead(led_by(ME, 1, (ME, A)), 0)
+    controller.may_answer.set()
+    await until(lambda: leader.changes._task is None)
+    assert len(controller.requests) == 1
+
+
+async def test_nothing_is_requested_after_a_stop(tmp_path: Path) -> None:
+    controller = Controller()
+    controller.may_answer.clear()
+    leader = Leader(controller)
+    leader.expand(tmp_path / "a")
+    await until(lambda: bool(controller.requests))
+    await leader.changes.stop()
+    leader.expand(tmp_path / "b")
+    await asyncio.sleep(0)
+    assert len(controller.requests) == 1

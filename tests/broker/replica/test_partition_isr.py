@@ -1,0 +1,238 @@
+"""The ISR of a partition: every event in every state of the ISR, and which set counts meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.replica.isr import NEVER_MS, IsrChange
+from broker.replica.partition import Effect, IsrAnswer, Partition, ReplicaRules
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in
+
+LAG_MS = 30_000
+LATE_MS = LAG_MS + 1
+
+
+def leader_in(folder: Path, isr: tuple[int, ...], dead: tuple[int, ...] = (), **overrides: str) -> Partition:
+    """A leader since 0 ms, with three records."""
+    rules = ReplicaRules(LAG_MS, lambda replica: replica not in dead)
+    partition = Partition("t", 0, ME, partition_in(folder, **overrides).log, rules=rules)
+    partition.lead(led_by(ME, 0, isr), 0)
+    append(partition, 3)
+    return partition
+
+
+def expanding(folder: Path) -> tuple[Partition, IsrChange]:
+    partition = leader_in(folder, (ME, A))
+    partition.follower_fetched(A, 3, 0, 0)
+    (change,) = (it for it in partition.follower_fetched(B, 3, 0, 0) if isinstance(it, IsrChange))
+    return partition, change
+
+
+def shrinking(folder: Path) -> tuple[Partition, IsrChange]:
+    partition = leader_in(folder, (ME, A, B))
+    partition.follower_fetched(A, 3, 0, LATE_MS)
+    (change,) = partition.time_passed(LATE_MS)
+    assert isinstance(change, IsrChange)
+    return partition, change
+
+
+def applied(change: IsrChange) -> IsrAnswer:
+    return IsrAnswer(ErrorCode.NONE, change.leader_epoch, change.proposed, change.partition_epoch + 1)
+
+
+def test_follower_with_all_records_is_to_join(tmp_path: Path) -> None:
+    partition, change = expanding(tmp_path)
+    assert (change.committed, change.proposed, change.partition_epoch) == ((ME, A), (ME, A, B), 0)
+    assert partition.isr_change is change
+    assert tuple(partition.leadership.isr) == (ME, A), "until the controller has answered"
+
+
+def test_lagging_follower_is_to_leave_with_its_lag(tmp_path: Path) -> None:
+    _, change = shrinking(tmp_path)
+    assert (change.proposed, change.lags) == (
+        (ME, A),
+        {B: f"end offset unknown, leader 3; last caught up {LATE_MS} ms ago"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("isr", "dead", "fetched", "joins"),
+    [
+        ((ME, A), (), 3, True),
+        ((ME, A), (B,), 3, False),
+        ((ME, A), (), 1, False),
+        ((ME, A, B), (), 3, False),
+    ],
+    ids=["complete", "dead", "behind the high watermark", "in sync already"],
+)
+def test_which_follower_is_to_join(
+    tmp_path: Path, isr: tuple[int, ...], dead: tuple[int, ...], fetched: int, joins: bool
+) -> None:
+    partition = leader_in(tmp_path, isr, dead)
+    partition.follower_fetched(A, 2, 0, 0)
+    partition.follower_fetched(B, fetched, 0, 0)
+    assert (partition.isr_change is not None) is joins
+
+
+def test_follower_joins_from_the_start_of_the_leaders_epoch_on(tmp_path: Path) -> None:
+    """The high watermark of a new leader lags behind what its predecessor has committed."""
+    partition = leader_in(tmp_path, (ME, A))
+    partition.follow(led_by(A, 1))
+    partition.lead(led_by(ME, 2, (ME, A)), 0)
+    assert partition.log.high_watermark == 0
+    partition.follower_fetched(B, 2, 0, 0)
+    assert partition.isr_change is None
+    partition.follower_fetched(B, 3, 0, 0)
+    assert partition.isr_change is not None
+
+
+def test_replica_that_is_not_assigned_any_more_does_not_join(tmp_path: Path) -> None:
+    partition = leader_in(tmp_path, (ME, A))
+    partition.lead(led_by(ME, 1, (ME, A), (ME, A)), 0)
+    partition.follower_fetched(B, 3, 0, 0)
+    assert partition.isr_change is None
+
+
+def test_one_change_is_in_flight_at_a_time(tmp_path: Path) -> None:
+    partition, change = expanding(tmp_path)
+    append(partition)
+    assert partition.time_passed(10 * LATE_MS) == ()
+    assert partition.isr_change is change
+    partition, change = shrinking(tmp_path / "other")
+    partition.follower_fetched(B, 3, 0, LATE_MS)
+    assert partition.isr_change is change
+
+
+def test_high_watermark_waits_for_a_joining_follower(tmp_path: Path) -> None:
+    partition, change = expanding(tmp_path)
+    append(partition)
+    partition.follower_fetched(A, 4, 0, 10 * LATE_MS)
+    assert partition.log.high_watermark == 3, "follower B may be in the ISR that the next leader is chosen from"
+    assert Effect.HIGH_WATERMARK_ADVANCED in partition.follower_fetched(B, 4, 0, 10 * LATE_MS)
+    partition.isr_answered(change, applied(change), 10 * LATE_MS)
+    assert partition.log.high_watermark == 4
+
+
+def test_high_watermark_waits_for_a_leaving_follower_until_it_has_left(tmp_path: Path) -> None:
+    partition, change = shrinking(tmp_path)
+    assert partition.log.high_watermark == 0
+    effects = partition.isr_answered(change, applied(change), LATE_MS)
+    assert effects == (Effect.ISR_COMMITTED, Effect.HIGH_WATERMARK_ADVANCED)
+    assert partition.log.high_watermark == 3
+    assert (partition.leadership.isr, partition.leadership.partition_epoch) == ((ME, A), 1)
+
+
+def test_high_watermark_waits_for_a_follower_that_is_about_to_join(tmp_path: Path) -> None:
+    partition = leader_in(tmp_path, (ME,), dead=(A,))
+    assert partition.log.high_watermark == 3
+    for follower in (A, B):
+        partition.follower_fetched(follower, 3, 0, 0)
+    change = partition.isr_change
+    assert change is not None
+    assert change.proposed == (ME, B)
+    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    append(partition)
+    assert partition.log.high_watermark == 3, "B was caught up a moment ago, and A is dead"
+    assert partition.advance_high_watermark(LATE_MS)
+    assert partition.log.high_watermark == 4
+
+
+@pytest.mark.parametrize("state", [expanding, shrinking])
+@pytest.mark.parametrize(
+    ("code", "is_in_flight", "is_repeated"),
+    [
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, False, False),
+        (ErrorCode.INELIGIBLE_REPLICA, False, False),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True, False),
+        (ErrorCode.FENCED_LEADER_EPOCH, True, False),
+        (ErrorCode.INVALID_UPDATE_VERSION, True, False),
+        (ErrorCode.UNKNOWN_TOPIC_ID, True, False),
+        (ErrorCode.INVALID_REQUEST, True, False),
+        (ErrorCode.NOT_CONTROLLER, True, True),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True, True),
+        (ErrorCode.REQUEST_TIMED_OUT, True, True),
+    ],
+)
+def test_refused_change_returns_waits_or_is_repeated(
+    tmp_path: Path, state: object, code: ErrorCode, is_in_flight: bool, is_repeated: bool
+) -> None:
+    partition, change = state(tmp_path)  # type: ignore[operator]
+    isr = partition.leadership.isr
+    effects = partition.isr_answered(change, IsrAnswer(code), LATE_MS)
+    assert effects == ((Effect.ISR_REFUSED, change) if is_repeated else (Effect.ISR_REFUSED,))
+    assert (partition.isr_change is change) is is_in_flight
+    assert partition.leadership.isr == isr
+
+
+@pytest.mark.parametrize("state", [expanding, shrinking])
+def test_answer_of_another_leadership_is_ignored(tmp_path: Path, state: object) -> None:
+    partition, change = state(tmp_path)  # type: ignore[operator]
+    newer = replace(applied(change), leader_epoch=1)
+    older = replace(applied(change), partition_epoch=-1)
+    for answer in (newer, older):
+        assert partition.isr_answered(change, answer, 0) == ()
+        assert partition.isr_change is change
+
+
+@pytest.mark.parametrize("state", [expanding, shrinking])
+@pytest.mark.parametrize("event", ["new epoch", "follow", "stop"])
+def test_newer_metadata_ends_a_change(tmp_path: Path, state: object, event: str) -> None:
+    partition, change = state(tmp_path)  # type: ignore[operator]
+    if event == "new epoch":
+        partition.lead(led_by(ME, 1, (ME, A)), 0)
+    elif event == "follow":
+        partition.follow(led_by(A, 1))
+    else:
+        partition.stop()
+    assert partition.isr_change is None
+    assert partition.isr_answered(change, applied(change), 0) == ()
+
+
+def test_new_epoch_of_the_same_leader_gives_the_isr_a_full_lag_time(tmp_path: Path) -> None:
+    partition = leader_in(tmp_path, (ME, A, B))
+    partition.lead(led_by(ME, 1, (ME, A)), LATE_MS)
+    assert partition.time_passed(LATE_MS + LAG_MS) == ()
+    (change,) = partition.time_passed(LATE_MS + LAG_MS + 1)
+    assert isinstance(change, IsrChange)
+    assert change.proposed == (ME,)
+    outside = partition.progress_of(B)
+    assert outside is not None
+    assert outside.caught_up_ms == NEVER_MS
+
+
+def test_fetch_of_an_earlier_registration_is_refused(tmp_path: Path) -> None:
+    """The follower may have lost records when it restarted; a late fetch would claim that it still has them."""
+    partition = leader_in(tmp_path, (ME, A))
+    partition.follower_fetched(A, 1, 0, 0, broker_epoch=8)
+    with pytest.raises(KafkaError) as refused:
+        partition.follower_fetched(A, 3, 0, 0, broker_epoch=7)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.log.high_watermark == 1
+
+
+def test_reported_log_start_is_an_effect_when_it_changes(tmp_path: Path) -> None:
+    partition = leader_in(tmp_path, (ME, A))
+    assert Effect.LOG_START_REPORTED in partition.follower_fetched(A, 1, 0, 0)
+    assert Effect.LOG_START_REPORTED not in partition.follower_fetched(A, 2, 0, 0)
+    assert Effect.LOG_START_REPORTED in partition.follower_fetched(A, 2, 1, 0)
+
+
+def test_partition_without_followers_asks_for_nothing(tmp_path: Path) -> None:
+    partition = leader_in(tmp_path, (ME, A))
+    partition.lead(led_by(ME, 1, (ME,), (ME,)), 0)
+    assert partition.is_alone
+    assert partition.time_passed(LATE_MS) == ()
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_follower_asks_for_nothing(tmp_path: Path, is_led: bool) -> None:
+    partition = leader_in(tmp_path, (ME, A))
+    if is_led:
+        partition.follow(led_by(A, 1))
+    else:
+        partition.stop()
+    assert partition.time_passed(LATE_MS) == ()
