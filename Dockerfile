@@ -28,7 +28,7 @@ COPY --from=spark-packages /opt/milena/.venv .venv
 COPY . .
 USER milena
 # Starting Spark once brings its Kafka connector into the image: the container needs no network but the brokers'.
-RUN PYTHONPATH=. .venv/bin/python -c "from spark_jobs.session import spark_session; spark_session('image', {}).stop()"
+RUN PYTHONPATH=. .venv/bin/python -c "from spark_jobs.skeleton.session import spark_session; spark_session('image', {}).stop()"
 VOLUME /var/lib/milena
 ENTRYPOINT ["bin/spark-job"]
 CMD ["--help"]

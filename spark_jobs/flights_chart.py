@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from spark_jobs.flights import carrier_names
 from spark_jobs.flights_daily import read_table
-from spark_jobs.parameters import bare_parser
-from spark_jobs.session import spark_session
+from spark_jobs.skeleton.parameters import bare_parser
+from spark_jobs.skeleton.session import spark_session
 
 _INK = "#2b2f36"
 _QUIET = "#8a9099"
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"argument --parquet: {flags.parquet} has no batch of flights_daily")
     spark = spark_session("flights_chart", {})
     try:
-        rows = [DailyDelay(**row.asDict()) for row in read_table(spark, flags.parquet).collect()]
+        rows = [DailyDelay(**row.asDict()) for row in read_table(spark, str(flags.parquet)).collect()]
     finally:
         spark.stop()
     render(rows, flags.image)

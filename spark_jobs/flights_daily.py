@@ -21,73 +21,59 @@ Delivery (Spark repeats a batch after a crash, with the same id, input and state
 - Parquet: the folder of a batch is replaced as a whole, by one file. The ids belong to a checkpoint, so the job
   rejects a new checkpoint together with a folder that has batches.
 
-A record that is not a flight (no JSON object with a carrier) fails the job, naming its topic, partition and
-offset, or with `--on-error skip` is counted and dropped.
+Delivery: I for the topic, O for the folder. A record that is not a flight is no JSON object with a carrier.
 """
 
+import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.event_time import event_time
 from spark_jobs.flights import TOPIC_CONFIG
-from spark_jobs.parameters import JobParameters, checked, is_time_zone, job_parser
-from spark_jobs.runner import JobError, run_job
-from spark_jobs.topics import TopicSpec
+from spark_jobs.skeleton.delivery import refuse_foreign_output, start_batch_query, write_topic
+from spark_jobs.skeleton.event_time import event_time
+from spark_jobs.skeleton.job import COMPACTED, Job
+from spark_jobs.skeleton.parameters import JobParameters, checked, is_time_zone
+from spark_jobs.skeleton.records import InputRule, object_rule, read_input, start_dead_letters
 
 _FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
-_PLACE = ("topic", "partition", "offset")
 _KEY_SEPARATOR = "|"
 # Partitions of a backlog are not read at the same speed: with the carriers in a few of them, one can be five days of
 # flights ahead of another. The newest flight of all partitions moves the watermark.
 _WATERMARK = "7 days"
-_COMPACTED = {"cleanup.policy": "compact"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightsDailyParameters(JobParameters):
-    parquet: Path
+    parquet: str
     time_zone: str
 
 
-def build(spark: SparkSession, parameters: FlightsDailyParameters) -> StreamingQuery:
+def build(spark: SparkSession, parameters: FlightsDailyParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if checkpoint and Parquet folder do not belong together."""
-    _refuse_foreign_batches(parameters)
-    source = spark.readStream.format("kafka").options(**parameters.source_options()).load()
-    flights = read_flights(source, parameters.time_field, skip_malformed=parameters.on_error == "skip")
+    refuse_foreign_output(spark, parameters, parameters.parquet, "batch=")
+    rule = flight_rule(parameters)
+    flights = read_input(spark, parameters, rule).select("body.carrier", "body.dep_time", "body.dep_delay", "departed")
 
     def write_batch(rows: DataFrame, batch: int) -> None:
         _write_batch(rows, batch, parameters)
 
-    return (
-        daily_delays(flights, time_zone=parameters.time_zone, watermark=parameters.watermark)
-        .writeStream.queryName(parameters.app_id)
-        .outputMode("update")
-        .option("checkpointLocation", str(parameters.checkpoint))
-        .trigger(**parameters.trigger)
-        .foreachBatch(write_batch)
-        .start()
-    )
+    delays = daily_delays(flights, time_zone=parameters.time_zone, watermark=parameters.watermark)
+    query = start_batch_query(delays, parameters, write_batch, output_mode="update")
+    return [query, *start_dead_letters(spark, parameters, rule)]
 
 
-def read_flights(records: DataFrame, time_field: str | None, *, skip_malformed: bool) -> DataFrame:
-    """Return the columns carrier, dep_time, dep_delay and departed of records of Spark's Kafka source."""
-    text = f.col("value").cast("string")
-    parsed = records.select(
-        f.from_json(text, _FLIGHT_SCHEMA).alias("flight"), event_time(text, time_field).alias("departed"), *_PLACE
-    )
-    is_flight = f.col("flight.carrier").isNotNull() & f.col("departed").isNotNull()
-    if skip_malformed:
-        parsed = parsed.observe("input", f.count_if(~is_flight).alias("malformed")).where(is_flight)
-        carrier = f.col("flight.carrier")
-    else:
-        carrier = f.when(is_flight, f.col("flight.carrier")).otherwise(f.raise_error(_not_a_flight()))
-    return parsed.select(carrier.alias("carrier"), "flight.dep_time", "flight.dep_delay", "departed")
+def flight_rule(parameters: JobParameters) -> InputRule:
+    """Return the rule that reads flights: the columns body and departed."""
+    flight = object_rule(parameters, _FLIGHT_SCHEMA, "body.carrier IS NOT NULL AND departed IS NOT NULL", "a flight")
+
+    def read(records: DataFrame) -> DataFrame:
+        return flight.read(records).withColumn("departed", event_time(f.col("text"), parameters.time_field))
+
+    return InputRule(read, flight.accepts, flight.expected)
 
 
 def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataFrame:
@@ -118,9 +104,9 @@ def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataF
     )
 
 
-def read_table(spark: SparkSession, parquet: Path) -> DataFrame:
+def read_table(spark: SparkSession, parquet: str) -> DataFrame:
     """Return the rows of all batches so far: each carrier and day once, with its newest totals."""
-    rows = spark.read.parquet(str(parquet))
+    rows = spark.read.parquet(parquet)
     columns = [name for name in rows.columns if name != "batch"]
     newest = f.max_by(f.struct(*columns), "batch").alias("row")
     return rows.groupBy("carrier", "day").agg(newest).select("row.*")
@@ -130,8 +116,8 @@ def _write_batch(rows: DataFrame, batch: int, parameters: FlightsDailyParameters
     rows.persist()
     try:
         if not rows.isEmpty():
-            rows.coalesce(1).write.mode("overwrite").parquet(str(parameters.parquet / f"batch={batch}"))
-            _to_records(rows).write.format("kafka").options(**parameters.sink_options()).save()
+            rows.coalesce(1).write.mode("overwrite").parquet(f"{parameters.parquet}/batch={batch}")
+            write_topic(_to_records(rows), parameters)
     finally:
         rows.unpersist()
 
@@ -142,30 +128,9 @@ def _to_records(rows: DataFrame) -> DataFrame:
     return rows.select(key.alias("key"), value.alias("value"))
 
 
-def _not_a_flight() -> Column:
-    return f.format_string("record at %s-%d offset %d is not a flight", *_PLACE)
-
-
-def _refuse_foreign_batches(parameters: FlightsDailyParameters) -> None:
-    is_new = not (parameters.checkpoint / "metadata").exists()
-    if is_new and any(parameters.parquet.glob("batch=*")):
-        raise JobError(
-            f"{parameters.parquet} has batches of another checkpoint than {parameters.checkpoint}, which is new: "
-            "name an empty --parquet folder or the --checkpoint that the batches came from"
-        )
-
-
-def parse(arguments: Sequence[str] | None = None) -> FlightsDailyParameters:
-    """Parse the command line; an invalid one ends the process with exit code 2."""
-    parser = job_parser(
-        "flights_daily",
-        "Departure delays per carrier and day.",
-        input_topic="flights",
-        output_topic="flights-daily",
-        watermark=_WATERMARK,
-    )
-    add = parser.add_argument
-    add("--parquet", type=Path, required=True, metavar="DIR", help="folder of the Parquet table")
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("this job").add_argument
+    add("--parquet", required=True, metavar="DIR", help="folder of the Parquet table, or its URI")
     add(
         "--time-zone",
         type=checked(is_time_zone, "a time zone such as America/New_York"),
@@ -173,17 +138,20 @@ def parse(arguments: Sequence[str] | None = None) -> FlightsDailyParameters:
         metavar="ZONE",
         help="whose midnight ends a day (default %(default)s)",
     )
-    return FlightsDailyParameters(**vars(parser.parse_args(arguments)))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parameters = parse(arguments)
-    topics = [
-        TopicSpec(parameters.input, parameters.partitions, parameters.replication_factor, TOPIC_CONFIG),
-        TopicSpec(parameters.output, parameters.partitions, parameters.replication_factor, _COMPACTED),
-    ]
-    return run_job(parameters, build, topics)
-
+JOB = Job(
+    name="flights_daily",
+    doc=__doc__,
+    parameters=FlightsDailyParameters,
+    build=build,
+    input="flights",
+    output="flights-daily",
+    input_config=TOPIC_CONFIG,
+    output_config=COMPACTED,
+    watermark=_WATERMARK,
+    add_flags=_add_flags,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(JOB.main())

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from spark_jobs.flights import TOPIC_CONFIG, FlightRecord, records_by_time
-from spark_jobs.parameters import client_parser
-from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.parameters import client_parser
+from spark_jobs.skeleton.topics import TopicSpec, create_topics, record_count, wait_for_topics
 
 _PRODUCER_DEFAULTS: Mapping[str, str | bool] = {
     "enable.idempotence": "true",
@@ -51,7 +51,7 @@ def produce(bootstrap_servers: str, topic: str, records: Sequence[FlightRecord],
             _enqueue(producer, topic, record, on_delivery)
             if sent % _RECORDS_BETWEEN_UPDATES == 0:
                 producer.poll(0)
-                progress.update(task, completed=sent - len(producer))
+                progress.update(task, completed=max(sent + 1 - len(producer), 0))
                 if failures:
                     break
         unsent = producer.flush(_FLUSH_TIMEOUT_S)
@@ -86,11 +86,20 @@ def _progress_bar() -> Progress:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = client_parser("flights_produce", "Sends the flights of 2013 to a topic.")
     parser.add_argument("--output", default="flights", metavar="TOPIC", help="topic to write (default %(default)s)")
+    parser.add_argument("--append", action="store_true", help="send the flights although the topic has records")
     flags = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor, TOPIC_CONFIG)
     try:
         (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, [topic])
+        present = record_count(flags.bootstrap_servers, topic.name)
+        if present and not flags.append:
+            print(
+                f"spark-job flights_produce: {topic.name} has {present:,} records already: "
+                "use --append to send the flights again, or --output for another topic",
+                file=sys.stderr,
+            )
+            return 2
         records = records_by_time()
         produce(flags.bootstrap_servers, topic.name, records, flags.kafka_option)
     except (DeliveryError, ConnectionError, KafkaException) as error:

@@ -5,17 +5,23 @@ broker is a real Apache Kafka: a test that passes there and fails with Milena sh
 """
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.session import spark_session
+from spark_jobs.skeleton import runner
+from spark_jobs.skeleton.job import Job
+from spark_jobs.skeleton.progress import Batch, NewBatches
+from spark_jobs.skeleton.session import spark_session
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.java import java_executable
@@ -134,6 +140,69 @@ class KafkaReader:
         return {"kafka.bootstrap.servers": self._bootstrap, **{key: str(value) for key, value in options.items()}}
 
 
+class JobRunner:
+    """Runs jobs in the shared session to the end of their input, with a checkpoint below `folder`."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, folder: Path) -> None:
+        self._spark = spark
+        self._topics = topics
+        self.folder = folder
+
+    def parse(self, job: Job[Any], *flags: str) -> Any:
+        """Return the parameters of a command line; flags of the same name replace these defaults."""
+        defaults = ["--bootstrap-servers", self._topics.bootstrap, "--trigger", "availableNow"]
+        return job.parse([*defaults, "--checkpoint", str(self.folder / "checkpoint"), *flags])
+
+    def run(self, job: Job[Any], *flags: str) -> list[Batch]:
+        """Run the queries to their end; return the batches of all of them. Raises what a query raises."""
+        queries = job.build(self._spark, self.parse(job, *flags))
+        for query in queries:
+            query.awaitTermination()
+        new_batches = NewBatches()
+        return [batch for query in queries for batch in new_batches.of(query)]
+
+    def supervise(self, job: Job[Any], *flags: str) -> int:
+        """Run the queries as the job's process would, with all reports; return the exit code."""
+        parameters = runner.with_start(self._spark, self.parse(job, *flags))
+        watchers = runner.observers(parameters)
+        try:
+            return runner.supervise(job.build(self._spark, parameters), watchers)
+        finally:
+            for watcher in watchers:
+                watcher.close()
+
+
+def records(messages: Sequence[Message]) -> list[tuple[str | None, str | None]]:
+    """Return key and value of each message as text."""
+
+    def text(content: bytes | None) -> str | None:
+        return None if content is None else content.decode()
+
+    return [(text(message.key()), text(message.value())) for message in messages]
+
+
+def last_values(messages: Sequence[Message]) -> dict[str | None, str | None]:
+    """Return the last value of each key, as after compaction."""
+    return dict(records(messages))
+
+
+def record_ids(messages: Sequence[Message]) -> list[str]:
+    """Return the last header `record-id` of each message."""
+    return [dict(message.headers())["record-id"].decode() for message in messages]
+
+
+def lines(*values: str, partition: int = 0) -> list[Sent]:
+    return [Sent(value.encode(), partition=partition) for value in values]
+
+
+def objects(*values: Mapping[str, object], key: str | None = None) -> list[Sent]:
+    """Return a record for each object; `key` is the field that is the record's key."""
+    return [
+        Sent(json.dumps(value).encode(), None if key is None else str(value[key]).encode(), -1 if key else 0)
+        for value in values
+    ]
+
+
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("broker")
@@ -158,6 +227,11 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def job_runner(spark: SparkSession, topics: Topics, tmp_path: Path) -> JobRunner:
+    return JobRunner(spark, topics, tmp_path)
 
 
 @pytest.fixture(scope="session")

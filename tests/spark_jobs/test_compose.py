@@ -105,9 +105,9 @@ def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dic
 def test_the_spark_service_runs_a_job_with_flags_that_it_accepts(services: dict[str, Service]) -> None:
     job, *flags = services["spark"]["command"]
     assert job == "flights_daily"
-    parameters = flights_daily.parse(flags)
+    parameters = flights_daily.JOB.parse(flags)
     assert parameters.bootstrap_servers == listeners(overrides(services["broker"])["advertised.listeners"])["INTERNAL"]
-    assert str(parameters.checkpoint / "metadata") in services["spark"]["healthcheck"]["test"]
+    assert f"{parameters.checkpoint}/metadata" in services["spark"]["healthcheck"]["test"]
 
 
 def test_images_run_as_a_user_and_install_only_packages_with_hashes(dockerfile: str) -> None:

@@ -25,10 +25,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs import flights_daily, flights_produce, runner
+from spark_jobs import flights_daily, flights_produce
 from spark_jobs.flights import FLIGHT_COUNT
 from spark_jobs.flights_daily import FlightsDailyParameters
-from spark_jobs.parameters import trigger
+from spark_jobs.skeleton import runner
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.parameters import trigger
 from tests.spark_jobs.conftest import SHORT_LIVED_JVM, KafkaReader, Sent, Topics
 
 pytestmark = pytest.mark.spark
@@ -88,21 +90,12 @@ def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDail
     values: dict[str, Any] = {
         "bootstrap_servers": topics.bootstrap,
         "app_id": "flights_daily",
-        "checkpoint": folder / "checkpoint",
+        "checkpoint": str(folder / "checkpoint"),
         "input": topic,
         "output": changes.get("output") or topics.create("daily", 2, {"cleanup.policy": "compact"}),
-        "starting_offsets": "earliest",
         "trigger": trigger("availableNow"),
         "watermark": "7 days",
-        "max_offsets_per_trigger": None,
-        "time_field": None,
-        "on_error": "fail",
-        "create_topics": False,
-        "partitions": 1,
-        "replication_factor": 1,
-        "kafka_option": {},
-        "spark_conf": {},
-        "parquet": folder / "table",
+        "parquet": str(folder / "table"),
         "time_zone": "America/New_York",
     }
     return FlightsDailyParameters(**{**values, **changes})
@@ -110,9 +103,14 @@ def job(topics: Topics, folder: Path, topic: str, **changes: Any) -> FlightsDail
 
 def run(spark: SparkSession, parameters: FlightsDailyParameters) -> list[Any]:
     """Run the job to the end of its input; return the progress of its batches."""
-    query = flights_daily.build(spark, parameters)
-    query.awaitTermination()
-    return list(query.recentProgress)
+    queries = flights_daily.build(spark, parameters)
+    for query in queries:
+        query.awaitTermination()
+    return list(queries[0].recentProgress)
+
+
+def supervise(spark: SparkSession, parameters: FlightsDailyParameters) -> int:
+    return runner.supervise(flights_daily.build(spark, parameters), runner.observers(parameters))
 
 
 def rows_dropped_as_late(batches: Iterable[Any]) -> int:
@@ -221,7 +219,7 @@ def next_batch(process: subprocess.Popen[str]) -> int:
     seen = []
     for line in process.stderr:
         seen.append(line)
-        if done := re.search(r" INFO batch (\d+): ", line):
+        if done := re.search(r"batch (\d+): ", line):
             return int(done[1])
     raise AssertionError("".join(seen))
 
@@ -240,8 +238,7 @@ def test_a_flight_later_than_the_watermark_is_dropped_and_reported(
     late, in_time = flight("AA", NOON_MS, 1), flight("AA", NOON_MS + 4 * DAY_MS, 2)
     # Three batches: Spark advances the watermark after the first, removes state in the second, drops from the third on.
     topics.send(topic, [first, newest, newest, newest, late, in_time])
-    query = flights_daily.build(spark, parameters)
-    assert runner.supervise(query) == 0
+    assert supervise(spark, parameters) == 0
     assert "1 rows arrived later than the watermark allows" in caplog.text
     counts = sorted((day, row.flights, row.mean) for (_, day), row in parquet_table(spark, parameters).items())
     assert [(flights, mean) for _, flights, mean in counts] == [(1, 3.0), (1, 2.0), (3, 4.0)]
@@ -251,7 +248,7 @@ class TerminateAfterFirstBatch(logging.Handler):
     """Sends SIGTERM to this process after the first batch of the job."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("batch 0:"):
+        if record.getMessage().startswith("flights_daily: batch 0:"):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -263,7 +260,7 @@ def test_sigterm_stops_a_continuous_job(spark: SparkSession, topics: Topics, tmp
     log.addHandler(terminate)
     log.setLevel(logging.INFO)
     try:
-        assert runner.supervise(flights_daily.build(spark, parameters)) == 0
+        assert supervise(spark, parameters) == 0
     finally:
         log.removeHandler(terminate)
         log.setLevel(logging.NOTSET)
@@ -290,8 +287,8 @@ def test_records_that_are_not_flights_are_counted_and_skipped_on_demand(
     parameters = job(topics, tmp_path, topic, on_error="skip")
     topics.send(topic, [Sent(value, timestamp_ms=NOON_MS) for value in NOT_FLIGHTS.values()])
     topics.send(topic, [flight("AA", NOON_MS, None)])
-    assert runner.supervise(flights_daily.build(spark, parameters)) == 0
-    assert "4 malformed records were dropped" in caplog.text
+    assert supervise(spark, parameters) == 0
+    assert "4 malformed records" in caplog.text
     assert list(parquet_table(spark, parameters).values()) == [Figures(1, 1, None, None)]
     assert list(topic_table(topics, parameters).values()) == [Figures(1, 1, None, None)]
 
@@ -309,5 +306,5 @@ def test_a_new_checkpoint_does_not_mix_with_the_batches_of_another(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     (tmp_path / "table" / "batch=0").mkdir(parents=True)
-    with pytest.raises(runner.JobError, match="has batches of another checkpoint"):
+    with pytest.raises(JobError, match="has batches of another checkpoint"):
         flights_daily.build(spark, job(topics, tmp_path, "unread", output="unwritten"))

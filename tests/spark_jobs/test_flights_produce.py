@@ -28,3 +28,11 @@ def test_rejected_records_are_counted_with_the_reason(topics: Topics) -> None:
     too_large = FlightRecord(b"UA", b"x" * 1_000, 0)
     with pytest.raises(DeliveryError, match=r"^1 records were refused: .*size too large"):
         flights_produce.produce(topics.bootstrap, topic, [too_large], {"compression.type": "none"})
+
+
+def test_a_topic_with_records_is_refused_unless_appending(topics: Topics, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = topics.create("flights", 1)
+    flights_produce.produce(topics.bootstrap, topic, RECORDS[:3], {})
+    assert flights_produce.main(["--bootstrap-servers", topics.bootstrap, "--output", topic]) == 2
+    assert f"{topic} has 3 records already: use --append" in capsys.readouterr().err
+    assert len(topics.read(topic)) == 3

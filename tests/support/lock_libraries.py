@@ -3,7 +3,7 @@
     python -m tests.support.lock_libraries
 
 must run after the coordinates of a set have changed. It writes `libraries.lock` for tests and bench, and
-`spark_jobs/connector.sha256` for the jars that Spark itself fetches. Review the difference before you commit it.
+`spark_jobs/skeleton/connector.sha256` for the jars of Spark's connectors. Review the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spark_jobs.pinned_jars import TABLE
-from spark_jobs.session import CONNECTOR, EXCLUDED
+from spark_jobs.skeleton.pinned_jars import TABLE
+from spark_jobs.skeleton.session import CONNECTORS, EXCLUDED
 from tests.support.apache_kafka import library_sets
 from tests.support.ivy import LOCK, Library, ivy_module, run_ivy, section, sha256_of
 
@@ -58,9 +58,9 @@ def main() -> None:
         print(name, flush=True)
         sections.append(section(name, resolved(name, libraries)))
     LOCK.write_text(HEADER + "\n" + "\n".join(sections))
-    print(CONNECTOR, flush=True)
+    print(*CONNECTORS, flush=True)
     excluded = [(organisation, module) for organisation, _, module in (each.partition(":") for each in EXCLUDED)]
-    connector = resolved("spark-connector", [Library(*CONNECTOR.split(":"))], excluded)
+    connector = resolved("spark-connector", [Library(*each.split(":")) for each in CONNECTORS], excluded)
     # Spark names a jar after its coordinates.
     lines = sorted(f"{sha256}  {library.organisation}_{library.file_name}\n" for library, sha256 in connector.items())
     TABLE.write_text("".join(lines))

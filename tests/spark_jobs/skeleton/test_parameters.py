@@ -1,11 +1,9 @@
 """The shared command line: invalid values are rejected before the start, others are passed to Spark."""
 
-from pathlib import Path
-
 import pytest
 
 from spark_jobs import flights_daily
-from spark_jobs.parameters import JobParameters, job_parser
+from spark_jobs.skeleton.parameters import JobParameters, job_parser
 
 REQUIRED = ["--bootstrap-servers", "b:1", "--checkpoint", "/c"]
 
@@ -18,6 +16,7 @@ REFUSED = {
     "pair": (["--kafka-option", "acks"], "argument --kafka-option: expected key=value, not 'acks'"),
     "pair without key": (["--spark-conf", "=1"], "argument --spark-conf: expected key=value, not '=1'"),
     "choice": (["--on-error", "shrug"], "argument --on-error: invalid choice: 'shrug'"),
+    "port": (["--metrics", "70000"], "argument --metrics: expected PORT or HOST:PORT, not '70000'"),
     "unknown flag": (["--inputs", "x"], "unrecognized arguments: --inputs x"),
 }
 
@@ -37,9 +36,50 @@ def test_invalid_value_is_named_and_exits_with_2(
     assert message in capsys.readouterr().err
 
 
+CONTRADICTIONS = {
+    "no dead-letter topic": (["--on-error", "dlq"], "argument --on-error: dlq needs --dead-letter TOPIC"),
+    "unused dead-letter topic": (["--on-error", "skip", "--dead-letter", "x"], "'x' is unused with --on-error skip"),
+    "no group": (["--from-group"], "argument --from-group: needs --commit-group GROUP"),
+    "two starts": (
+        ["--from-group", "--commit-group", "g", "--starting-offsets", "latest"],
+        "argument --from-group: not allowed with --starting-offsets",
+    ),
+    "no schema": (["--value-format", "avro"], "avro needs --schema FILE"),
+    "no registry": (["--value-format", "avro-registry"], "avro-registry needs --schema-registry URL"),
+}
+
+
+@pytest.mark.parametrize(("flags", "message"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_flags_that_contradict_each_other_exit_with_2(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        flights_daily.JOB.parse([*REQUIRED, "--parquet", "/p", *flags])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dead_letters_are_wanted_if_a_topic_for_them_is_named() -> None:
+    assert parse().error_action == "fail"
+    assert parse("--dead-letter", "x").error_action == "dlq"
+    assert parse("--on-error", "skip").error_action == "skip"
+
+
+def test_a_port_without_a_host_is_on_the_loopback_address() -> None:
+    assert parse("--metrics", "9404").metrics == ("127.0.0.1", 9404)
+    assert parse("--metrics", "0.0.0.0:9404").metrics == ("0.0.0.0", 9404)
+
+
+def test_the_master_is_passed_to_spark_and_own_settings_override_it() -> None:
+    assert parse("--master", "spark://m:7077", "--spark-conf", "a=b").session_settings() == {
+        "spark.master": "spark://m:7077",
+        "a": "b",
+    }
+
+
 def test_unknown_time_zone_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        flights_daily.parse([*REQUIRED, "--parquet", "/p", "--time-zone", "New York"])
+        flights_daily.JOB.parse([*REQUIRED, "--parquet", "/p", "--time-zone", "New York"])
     assert exit_.value.code == 2
     assert "expected a time zone such as America/New_York, not 'New York'" in capsys.readouterr().err
 
@@ -53,7 +93,7 @@ def test_missing_required_flags_are_reported(flag: str, capsys: pytest.CaptureFi
         for part in (name, value)
     ]
     with pytest.raises(SystemExit) as exit_:
-        flights_daily.main([*present, "--parquet", "/p"])
+        flights_daily.JOB.main([*present, "--parquet", "/p"])
     assert exit_.value.code == 2
     assert flag in capsys.readouterr().err
 
@@ -61,7 +101,7 @@ def test_missing_required_flags_are_reported(flag: str, capsys: pytest.CaptureFi
 def test_defaults_are_applied() -> None:
     parameters = parse()
     assert parameters.app_id == "some_job"
-    assert parameters.checkpoint == Path("/c")
+    assert parameters.checkpoint == "/c"
     assert parameters.trigger == {"processingTime": "1 second"}
     assert parameters.watermark == "1 hour"
     assert parameters.source_options() == {
@@ -70,7 +110,11 @@ def test_defaults_are_applied() -> None:
         "startingOffsets": "earliest",
         "groupIdPrefix": "some_job",
     }
-    assert parameters.sink_options() == {"kafka.bootstrap.servers": "b:1", "topic": "out"}
+    assert parameters.sink_options() == {
+        "kafka.bootstrap.servers": "b:1",
+        "topic": "out",
+        "includeHeaders": "true",
+    }
 
 
 def test_options_are_passed_to_source_and_sink() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +57,25 @@ def wait_for_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
             _LOG.warning("waiting for missing topics: %s (--create-topics makes them)", ", ".join(sorted(missing)))
         polls += 1
         time.sleep(_POLL_INTERVAL_S)
+
+
+def partition_count(bootstrap_servers: str, topic: str) -> int:
+    """Return the number of partitions of an existing topic."""
+    admin = _admin(bootstrap_servers)
+    return len(admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics[topic].partitions)
+
+
+def record_count(bootstrap_servers: str, topic: str) -> int:
+    """Return the number of offsets between the first and the last record of `topic`."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "spark-job-record-count"})
+    try:
+        bounds = [
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_TIMEOUT_S)
+            for partition in consumer.list_topics(topic, _REQUEST_TIMEOUT_S).topics[topic].partitions
+        ]
+    finally:
+        consumer.close()
+    return sum(end - start for start, end in bounds)
 
 
 def _admin(bootstrap_servers: str) -> AdminClient:

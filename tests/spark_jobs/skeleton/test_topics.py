@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from spark_jobs import flights_produce
-from spark_jobs.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
 from tests.spark_jobs.conftest import Topics
 from tests.support.processes import closed_port
 
@@ -41,7 +41,7 @@ def test_missing_topic_is_awaited_and_reported(
     spec = TopicSpec(topics.new_name("awaited"), 1, 1)
     # Does not patch time.sleep for the whole process: py4j's threads call it too, and would create the topic early.
     clock = SimpleNamespace(sleep=lambda _seconds: create_topics(topics.bootstrap, [spec]))
-    monkeypatch.setattr("spark_jobs.topics.time", clock)
+    monkeypatch.setattr("spark_jobs.skeleton.topics.time", clock)
     with caplog.at_level(logging.WARNING):
         wait_for_topics(topics.bootstrap, [spec])
     assert f"waiting for missing topics: {spec.name}" in caplog.text
@@ -50,7 +50,7 @@ def test_missing_topic_is_awaited_and_reported(
 def test_without_a_broker_a_program_exits_with_1_and_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("spark_jobs.topics._REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("spark_jobs.skeleton.topics._REQUEST_TIMEOUT_S", 0.5)
     with closed_port() as port:
         assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{port}"]) == 1
     assert "no broker answered" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.event_time import event_time
+from spark_jobs.skeleton.event_time import event_time
 
 pytestmark = pytest.mark.spark
 

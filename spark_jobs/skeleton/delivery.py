@@ -1,0 +1,205 @@
+"""How results reach a topic, and why a repeated batch does no harm.
+
+Spark repeats a batch after a crash, with the same id, input and state. Its Kafka sink is at-least-once: the repeated
+batch writes its records again. Each job states in its docstring which argument makes that harmless:
+
+- I, idempotent key: the repeated record has the key and value of the first one, and the last value of a key is valid.
+  The output topic is compacted.
+- U, unique id: each record has the header `record-id`, the place of the record that it came from, as
+  `topic/partition/offset`. Readers drop ids that they have seen: `without_duplicates`.
+- T, transaction: one Kafka transaction holds the records of a batch and its number in a marker topic; a batch whose
+  number is there is skipped. Readers use read_committed: `TransactionalSink`.
+- O, output and progress in one place: the batch replaces its own folder, or one database transaction holds both.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.skeleton.commits import client_settings
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.parameters import JobParameters
+
+RECORD_ID = "record-id"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_TIMEOUT_S = 60
+_FULL_QUEUE_WAIT_S = 0.1
+
+
+def header(name: str, value: Column) -> Column:
+    """Return one header; `value` is text."""
+    return f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def headers_with(*added: Column) -> Column:
+    """Return the column `headers` of a record of a Kafka source with further headers at its end."""
+    own = f.coalesce(f.col("headers"), f.array().cast(_HEADERS))
+    return f.concat(own, f.array(*added).cast(_HEADERS))
+
+
+def record_id_headers() -> Column:
+    """Return the headers of a record of a Kafka source with the header `record-id`, its place (argument U)."""
+    return headers_with(header(RECORD_ID, f.concat_ws("/", "topic", "partition", "offset")))
+
+
+def without_duplicates(records: DataFrame) -> DataFrame:
+    """Return the first record of each `record-id`; `records` come from Spark's Kafka source with headers."""
+    ids = f.filter("headers", lambda each: each["key"] == RECORD_ID)
+    named = records.withColumn("record_id", f.element_at(ids, -1)["value"].cast("string"))
+    first = f.min_by(f.struct(*records.columns), f.struct("partition", "offset")).alias("row")
+    return named.groupBy("record_id").agg(first).select("row.*")
+
+
+def start_topic_query(
+    rows: DataFrame,
+    parameters: JobParameters,
+    *,
+    topic: str | None = None,
+    name: str | None = None,
+    output_mode: str = "append",
+) -> StreamingQuery:
+    """Start the query that writes `rows` (key, value, headers, topic, partition) to `--output`, or to `topic`.
+
+    A job with several queries gives each but the first a `name`.
+    """
+    options = parameters.sink_options(topic)
+    if "topic" in rows.columns:
+        del options["topic"]
+    writer = rows.writeStream.format("kafka").options(**options)
+    return _start(writer.outputMode(output_mode), parameters, name)
+
+
+def start_batch_query(
+    rows: DataFrame,
+    parameters: JobParameters,
+    write: Callable[[DataFrame, int], None],
+    *,
+    name: str | None = None,
+    output_mode: str = "append",
+) -> StreamingQuery:
+    """Start the query that calls `write(rows, number)` for each batch."""
+    return _start(rows.writeStream.foreachBatch(write).outputMode(output_mode), parameters, name)
+
+
+def write_topic(rows: DataFrame, parameters: JobParameters, topic: str | None = None) -> None:
+    """Write the rows of one batch to `--output`, or to `topic`."""
+    rows.write.format("kafka").options(**parameters.sink_options(topic)).save()
+
+
+def refuse_foreign_output(spark: SparkSession, parameters: JobParameters, folder: str, prefix: str) -> None:
+    """Raise JobError if the checkpoint is new, but `folder` has output: names that begin with `prefix`.
+
+    The numbers of batches belong to a checkpoint. Those of another one would replace batches, or count as written.
+    """
+    if not Folder(spark, parameters.checkpoint).is_new_checkpoint():
+        return
+    if any(name.startswith(prefix) for name in Folder(spark, folder).names()):
+        raise JobError(
+            f"{folder} has batches of another checkpoint than {parameters.checkpoint}, which is new: "
+            "name an empty folder, or the --checkpoint that the batches came from"
+        )
+
+
+def _start(writer: Any, parameters: JobParameters, name: str | None) -> StreamingQuery:
+    query = parameters.app_id if name is None else f"{parameters.app_id}-{name}"
+    folder = parameters.checkpoint if name is None else f"{parameters.checkpoint}/{name}"
+    return writer.queryName(query).option("checkpointLocation", folder).trigger(**parameters.trigger).start()
+
+
+class TransactionalSink:
+    """Writes each batch to a topic in one transaction, exactly once (argument T).
+
+    The transaction also writes the number of the batch to the compacted topic `marker_topic`, keyed by the job's name.
+    A new instance fences the producer of an old one, then reads the last number. The driver writes all records, so this
+    suits batches that fit through one process.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, app_id: str, marker_topic: str, kafka_options: Mapping[str, str]
+    ) -> None:
+        self._app_id = app_id
+        self._marker_topic = marker_topic
+        shared = {**client_settings(kafka_options), "bootstrap.servers": bootstrap_servers}
+        self._producer = Producer(
+            {**shared, "transactional.id": f"spark-job-{app_id}", "partitioner": "murmur2_random", "linger.ms": 5}
+        )
+        self._producer.init_transactions(_TIMEOUT_S)
+        self._last_batch = self._read_marker(shared)
+
+    def write(self, batch: int, records: Iterable[Mapping[str, Any]]) -> bool:
+        """Write the records (arguments of `Producer.produce`) of a batch; returns False if it was written before.
+
+        Raises JobError if the broker refuses a record or the transaction; nothing of the batch is visible then.
+        """
+        if batch <= self._last_batch:
+            return False
+        failures: list[str] = []
+
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        self._producer.begin_transaction()
+        try:
+            for record in records:
+                self._enqueue({**record, "on_delivery": on_delivery})
+            marker = {"topic": self._marker_topic, "key": self._app_id, "value": str(batch), "partition": 0}
+            self._enqueue({**marker, "on_delivery": on_delivery})
+            self._producer.flush(_TIMEOUT_S)
+            if failures:
+                raise JobError(f"batch {batch}: {len(failures)} records were refused: {failures[0]}")
+            self._producer.commit_transaction(_TIMEOUT_S)
+        except (JobError, KafkaException) as error:
+            self._producer.abort_transaction(_TIMEOUT_S)
+            raise JobError(f"batch {batch} was aborted: {error}") from error
+        self._last_batch = batch
+        return True
+
+    def _enqueue(self, record: Mapping[str, Any]) -> None:
+        while True:
+            try:
+                self._producer.produce(**record)
+                return
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_WAIT_S)
+
+    def _read_marker(self, settings: Mapping[str, str]) -> int:
+        """Return the number of the last batch that is in the marker topic, or -1."""
+        consumer = Consumer(
+            {
+                **settings,
+                "group.id": f"spark-job-{self._app_id}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        last = -1
+        try:
+            place = TopicPartition(self._marker_topic, 0, OFFSET_BEGINNING)
+            consumer.assign([place])
+            while True:
+                message = consumer.poll(_TIMEOUT_S)
+                if message is None:
+                    raise JobError(f"{self._marker_topic} cannot be read: no response within {_TIMEOUT_S} s")
+                if message.error() is not None:
+                    if message.error().code() == KafkaError._PARTITION_EOF:
+                        return last
+                    raise JobError(f"{self._marker_topic} cannot be read: {message.error().str()}")
+                if message.key() == self._app_id.encode():
+                    last = int(message.value())
+        finally:
+            consumer.close()

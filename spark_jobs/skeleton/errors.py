@@ -1,0 +1,42 @@
+"""Errors of a job, and the one line that its user reads about an error of Spark.
+
+Spark reports a failure as pages of nested Java and Python traces. `cause_of` finds the innermost message.
+"""
+
+import re
+
+_PATTERNS = (
+    # What a job raises itself, about a record.
+    r"\[USER_RAISED_EXCEPTION\] (?P<cause>[^\n]+)",
+    # The last line of a Python trace: in a task, or in foreachBatch.
+    r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)*(?P<cause>\w[\w.]*(?:Error|Exception)?: [^\n]+)",
+    # The innermost cause of Java's own traces.
+    r".*Caused by: (?:[\w.$]+: )?(?P<cause>[^\n]+)",
+    r"most recent failure: Lost task [^\n]*?\): (?:[\w.$]+: )?(?P<cause>[^\n]+)",
+    r"terminated with exception: (?P<cause>[^\n]+)",
+)
+_SQL_STATE = re.compile(r"\.? ?SQLSTATE: \w+.*")
+_INCOMPATIBLE_STATE = re.compile(r"STATE_STORE_\w*(?:SCHEMA|INVALID|UNSUPPORTED|MISMATCH)\w*|STATEFUL_PROCESSOR_\w+")
+_RESET_HINT = (
+    "; the checkpoint has the state of another version of the job: "
+    "start with a new --app-id, --checkpoint and --output, or remove it with bin/spark-job reset"
+)
+_LINE_LENGTH_MAX = 600
+
+
+class JobError(Exception):
+    """The job cannot start or go on; the text is for its user."""
+
+
+def cause_of(error: BaseException) -> str:
+    """Return one line that states why Spark failed."""
+    text = str(error)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    for pattern in _PATTERNS:
+        if match := re.search(pattern, text, re.DOTALL if pattern.startswith(".*") else 0):
+            line = match["cause"].strip()
+            break
+    line = _SQL_STATE.sub("", line)[:_LINE_LENGTH_MAX]
+    if state := _INCOMPATIBLE_STATE.search(text):
+        return f"{line if state[0] in line else f'[{state[0]}] {line}'}{_RESET_HINT}"
+    return line

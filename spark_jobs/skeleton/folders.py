@@ -1,0 +1,62 @@
+"""Folders of any file system that Spark knows: a local one, HDFS, or an object store by its URI.
+
+Jobs name checkpoints and tables by texts, and inspect them only through this module, so that no path has to be local.
+"""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Folder:
+    """A folder by its path or URI; it does not have to exist."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self.uri = uri
+        self._hadoop = spark._jvm.org.apache.hadoop.fs
+        self._path = self._hadoop.Path(uri)
+        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def has(self, name: str) -> bool:
+        return bool(self._files.exists(self._child(name)))
+
+    def names(self) -> list[str]:
+        """Return the names of files and folders in this folder, sorted; an absent folder has none."""
+        if not self._files.exists(self._path):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(self._path))
+
+    def size_bytes(self) -> int:
+        """Return the size of all files below this folder; an absent folder has none."""
+        return int(self._files.getContentSummary(self._path).getLength()) if self._files.exists(self._path) else 0
+
+    def delete(self) -> None:
+        """Delete this folder with all its content."""
+        self._files.delete(self._path, True)
+
+    def is_new_checkpoint(self) -> bool:
+        """Whether no query has started here; Spark writes `metadata` first, and the offsets of each batch later."""
+        return not self.has("metadata")
+
+    def read_text(self, name: str) -> str:
+        stream = self._files.open(self._child(name))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file in one step: readers see the old content or the new one."""
+        partial = self._child(f".{name}.partial")
+        stream = self._files.create(partial, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        self._files.delete(self._child(name), False)
+        if not self._files.rename(partial, self._child(name)):
+            raise OSError(f"cannot write {self._child(name)}")
+
+    def _child(self, name: str) -> Any:
+        return self._hadoop.Path(self._path, name)

@@ -1,0 +1,80 @@
+"""A job: its name, its command line, the topics it needs and the function that starts its queries.
+
+A job's module defines `JOB`. `bin/spark-job NAME` calls `JOB.main`; tests call `JOB.parse` and `JOB.build`.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import cleandoc
+from typing import Generic, TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.skeleton.parameters import JobParameters, check_together, job_parser
+from spark_jobs.skeleton.runner import run_job
+from spark_jobs.skeleton.topics import TopicSpec
+
+P = TypeVar("P", bound=JobParameters)
+
+COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
+DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": "-1"}
+
+
+def no_flags(_parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the job has the common flags alone."""
+
+
+def no_topics(_parameters: P) -> dict[str, Mapping[str, str]]:
+    """Return nothing: the job uses --input and --output alone."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[P]):
+    """What the skeleton has to know about a job."""
+
+    name: str
+    doc: str  # the module's docstring; its first line is the one of `bin/spark-job --list`
+    parameters: type[P]
+    build: Callable[[SparkSession, P], list[StreamingQuery]]
+    input: str  # the default topics
+    output: str
+    input_config: Mapping[str, str] = field(default_factory=dict)  # of topics that --create-topics makes
+    output_config: Mapping[str, str] = field(default_factory=dict)
+    watermark: str | None = None  # the default; None for a job without event time
+    add_flags: Callable[[argparse.ArgumentParser], None] = no_flags
+    further_topics: Callable[[P], Mapping[str, Mapping[str, str]]] = no_topics  # and their settings
+
+    def parse(self, arguments: Sequence[str] | None = None) -> P:
+        """Parse the command line; an invalid one ends the process with exit code 2."""
+        parser = job_parser(
+            self.name,
+            cleandoc(self.doc),
+            input_topic=self.input,
+            output_topic=self.output,
+            watermark=self.watermark,
+        )
+        self.add_flags(parser)
+        parameters = self.parameters(**vars(parser.parse_args(arguments)))
+        check_together(parser, parameters)
+        return parameters
+
+    def topics(self, parameters: P) -> list[TopicSpec]:
+        """Return the topics that must exist before the queries start."""
+        configs: dict[str, Mapping[str, str]] = dict.fromkeys(parameters.input_topics, self.input_config)
+        configs.setdefault(parameters.output, self.output_config)
+        configs.update(self.further_topics(parameters))
+        if parameters.dead_letter is not None:
+            configs.setdefault(parameters.dead_letter, DEAD_LETTER_CONFIG)
+        return [
+            TopicSpec(topic, parameters.partitions, parameters.replication_factor, config)
+            for topic, config in configs.items()
+            if topic
+        ]
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the job as a process and return its exit code."""
+        parameters = self.parse(arguments)
+        return run_job(parameters, self.build, self.topics(parameters))

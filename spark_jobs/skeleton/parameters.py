@@ -1,0 +1,306 @@
+"""The command line that all jobs share: its flags, the checks of their values, and the object with the values.
+
+An invalid value ends the process before the job starts, with a message on standard error and exit code 2. A job adds
+its own flags to `job_parser` and its own fields to a subclass of `JobParameters`; flags and fields have the same names.
+
+Owns the flags. Must not know any job, or the use of the values.
+"""
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import available_timezones
+
+_INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
+_ADDRESS = re.compile(r"(?:(?P<host>[^:\s]+):)?(?P<port>\d{1,5})")
+_LOOPBACK = "127.0.0.1"
+
+VALUE_FORMATS = ("json", "json-envelope", "avro", "avro-registry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobParameters:
+    """The parameters of every streaming job. Each field has the value of the flag with the same name."""
+
+    bootstrap_servers: str
+    app_id: str
+    checkpoint: str  # a folder of any file system that Spark knows, such as var/x, hdfs://... or s3a://...
+    input: str
+    output: str
+    starting_offsets: str | None = None  # None stands for earliest
+    from_group: bool = False
+    trigger: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of DataStreamWriter.trigger
+    watermark: str = ""
+    time_field: str | None = None
+    max_offsets_per_trigger: int | None = None
+    on_error: str | None = None  # None stands for dlq with --dead-letter, and for fail without
+    dead_letter: str | None = None
+    value_format: str = "json"
+    schema: str | None = None
+    schema_registry: str | None = None
+    commit_group: str | None = None
+    metrics: tuple[str, int] | None = None
+    create_topics: bool = False
+    partitions: int = 4
+    replication_factor: int = 1
+    kafka_option: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def error_action(self) -> str:
+        """What a record that cannot be read does: `fail`, `skip` or `dlq`."""
+        return self.on_error or ("dlq" if self.dead_letter else "fail")
+
+    @property
+    def input_topics(self) -> list[str]:
+        return self.input.split(",")
+
+    def source_options(self, topic: str | None = None) -> dict[str, str]:
+        """Return the options of Spark's Kafka source; `topic` replaces `--input`."""
+        options = {
+            **self._client_options(),
+            "subscribe": topic or self.input,
+            "startingOffsets": self.starting_offsets or "earliest",
+            "groupIdPrefix": self.app_id,
+        }
+        if self.max_offsets_per_trigger is not None:
+            options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
+        return options
+
+    def sink_options(self, topic: str | None = None) -> dict[str, str]:
+        """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
+        return {**self._client_options(), "topic": topic or self.output, "includeHeaders": "true"}
+
+    def session_settings(self) -> dict[str, str]:
+        """Return the settings of the Spark session that differ from its defaults."""
+        master = {"spark.master": self.master} if self.master else {}
+        return {**master, **self.spark_conf}
+
+    def _client_options(self) -> dict[str, str]:
+        client = {f"kafka.{key}": value for key, value in self.kafka_option.items()}
+        return {"kafka.bootstrap.servers": self.bootstrap_servers, **client}
+
+
+def job_parser(
+    job: str, description: str, *, input_topic: str, output_topic: str, watermark: str | None = None
+) -> argparse.ArgumentParser:
+    """Return a parser with the flags of `JobParameters`; the keywords are this job's defaults.
+
+    A job without `watermark` does not use event time, and has neither --watermark nor --time-field.
+    """
+    parser = client_parser(job, description)
+    _add_query_flags(parser, job, input_topic, output_topic)
+    if watermark is not None:
+        _add_event_time_flags(parser, watermark)
+    _add_record_flags(parser)
+    _add_process_flags(parser)
+    return parser
+
+
+def _add_query_flags(parser: argparse.ArgumentParser, job: str, input_topic: str, output_topic: str) -> None:
+    add = parser.add_argument_group("query").add_argument
+    add("--app-id", default=job, help="unique name: query, client ids and state carry it (default %(default)s)")
+    add("--checkpoint", required=True, metavar="DIR", help="where Spark keeps offsets and state: a folder or a URI")
+    add("--input", default=input_topic, metavar="TOPIC", help="topic to read (default %(default)s)")
+    add("--output", default=output_topic, metavar="TOPIC", help="topic to write (default %(default)s)")
+    add(
+        "--starting-offsets",
+        type=checked(is_starting_offsets, "earliest, latest or a JSON object"),
+        help="where a new checkpoint begins: earliest, latest or Spark's JSON of offsets (default earliest)",
+    )
+    add("--from-group", action="store_true", help="a new checkpoint begins at the offsets of --commit-group")
+    add(
+        "--trigger",
+        type=trigger,
+        default=trigger("1 second"),
+        help="an interval, or availableNow: read all existing records, then end (default '1 second')",
+    )
+    add("--max-offsets-per-trigger", type=positive, metavar="N", help="records a batch reads at most (default: all)")
+
+
+def _add_event_time_flags(parser: argparse.ArgumentParser, watermark: str) -> None:
+    add = parser.add_argument_group("event time").add_argument
+    add(
+        "--watermark",
+        type=checked(is_interval, "an interval such as '2 days'"),
+        default=watermark,
+        help="how far behind the newest record one may still come; later ones are dropped and counted "
+        "(default %(default)s)",
+    )
+    add("--time-field", metavar="NAME", help="JSON field with the event time (default: the record's timestamp)")
+
+
+def _add_record_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("records").add_argument
+    add(
+        "--on-error",
+        choices=("dlq", "skip", "fail"),
+        help="what a record that cannot be read does: go to --dead-letter, be counted and dropped, or fail the job "
+        "(default dlq with --dead-letter, fail without)",
+    )
+    add("--dead-letter", metavar="TOPIC", help="topic for records that cannot be read, with their place and the error")
+    add(
+        "--value-format",
+        choices=VALUE_FORMATS,
+        default="json",
+        help="how values that are objects are written (default %(default)s)",
+    )
+    add("--schema", metavar="FILE", help="Avro schema of the values, for --value-format avro")
+    add("--schema-registry", metavar="URL", help="registry with Confluent's API, for --value-format avro-registry")
+
+
+def _add_process_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("process").add_argument
+    add("--commit-group", metavar="GROUP", help="group that gets the end offsets of each batch, to show the lag")
+    add(
+        "--metrics",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="where to serve Prometheus metrics (default: nowhere; without a host on the loopback address)",
+    )
+    add("--master", metavar="URL", help="Spark cluster, such as spark://host:7077 or yarn (default local[2])")
+    add("--spark-conf", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of Spark; may be given often")
+
+
+def check_together(parser: argparse.ArgumentParser, parameters: JobParameters) -> None:
+    """End the process with exit code 2 if flags contradict each other."""
+    if parameters.on_error == "dlq" and parameters.dead_letter is None:
+        parser.error("argument --on-error: dlq needs --dead-letter TOPIC")
+    if parameters.dead_letter is not None and parameters.error_action != "dlq":
+        parser.error(
+            f"argument --dead-letter: {parameters.dead_letter!r} is unused with --on-error {parameters.on_error}"
+        )
+    if parameters.from_group and parameters.commit_group is None:
+        parser.error("argument --from-group: needs --commit-group GROUP")
+    if parameters.from_group and parameters.starting_offsets is not None:
+        parser.error("argument --from-group: not allowed with --starting-offsets")
+    if parameters.value_format == "avro" and parameters.schema is None:
+        parser.error("argument --value-format: avro needs --schema FILE")
+    if parameters.value_format == "avro-registry" and parameters.schema_registry is None:
+        parser.error("argument --value-format: avro-registry needs --schema-registry URL")
+
+
+def client_parser(job: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags of any program that connects to brokers, streaming or not."""
+    parser = bare_parser(job, description)
+    add = parser.add_argument
+    add("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first")
+    add("--create-topics", action="store_true", help="make missing topics instead of waiting for them")
+    add("--partitions", type=positive, default=4, help="of topics made here (default %(default)s)")
+    add("--replication-factor", type=positive, default=1, help="of topics made here (default %(default)s)")
+    add(
+        "--kafka-option",
+        action=StoreKeyValue,
+        default={},
+        metavar="K=V",
+        help="a setting of the Kafka clients, such as compression.type=lz4; may be given often",
+    )
+    return parser
+
+
+def bare_parser(job: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser without flags; messages contain the name of the job at its launcher."""
+    return argparse.ArgumentParser(
+        prog=f"spark-job {job}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+class StoreKeyValue(argparse.Action):
+    """Collects `k=v` into a mapping; the last value of a key wins."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        key, separator, value = str(values).partition("=")
+        if not separator or not key:
+            parser.error(f"argument {option_string}: expected key=value, not {values!r}")
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
+
+
+def trigger(text: str) -> Mapping[str, Any]:
+    """Return the keyword arguments of `DataStreamWriter.trigger` for a flag's text."""
+    if text == "availableNow":
+        return {"availableNow": True}
+    return {"processingTime": checked(is_interval, "availableNow or an interval such as '1 second'")(text)}
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parse HOST:PORT or PORT, the latter on the loopback address."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 <= int(match["port"]) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected PORT or HOST:PORT, not {text!r}")
+    return match["host"] or _LOOPBACK, int(match["port"])
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above zero."""
+    return int(checked(is_positive, "a whole number above 0")(text))
+
+
+def number(text: str) -> float:
+    """Parse a finite number."""
+    return float(checked(is_number, "a number")(text))
+
+
+def interval(text: str) -> str:
+    """Accept an interval such as '5 seconds'."""
+    return checked(is_interval, "an interval such as '5 seconds'")(text)
+
+
+def checked(accepts: Callable[[str], bool], expected: str) -> Callable[[str], str]:
+    """Return an argparse type that returns an accepted text, and otherwise reports what was expected."""
+
+    def check(text: str) -> str:
+        if not accepts(text):
+            raise argparse.ArgumentTypeError(f"expected {expected}, not {text!r}")
+        return text
+
+    return check
+
+
+def is_interval(text: str) -> bool:
+    return _INTERVAL.fullmatch(text) is not None
+
+
+def is_time_zone(text: str) -> bool:
+    return text in available_timezones()
+
+
+def is_positive(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) > 0
+
+
+def is_starting_offsets(text: str) -> bool:
+    if text in {"earliest", "latest"}:
+        return True
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def is_regex(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,160 @@
+"""Formats of values: JSON, JSON in Connect's envelope, and Avro by a schema file or by a schema registry.
+
+A job sees JSON text, whatever the format of its topic: `value_text` decodes, `encode` does the reverse. Avro is
+decoded by fastavro in Spark's Python workers, because each record of a topic may have another writer's schema. The
+registry's framing is a zero byte, the id of the schema in four bytes, and the Avro body; ids are requested from
+`--schema-registry` once per worker. With `--schema` as well, it is the reader's schema: fields that the writer did not
+know get their defaults, and fields that the reader does not know are dropped.
+
+Owns the formats. The brokers never inspect a value.
+"""
+
+import base64
+import io
+import json
+import struct
+from datetime import date, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import fastavro
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.parameters import JobParameters
+
+_FRAME = struct.Struct(">bI")  # the magic byte 0 and the id of the schema
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_HTTP_TIMEOUT_S = 10
+
+
+def value_text(parameters: JobParameters) -> Column:
+    """Return the value of a record of a Kafka source as JSON text; null if it cannot be decoded."""
+    value = f.col("value")
+    match parameters.value_format:
+        case "json-envelope":
+            return f.get_json_object(value.cast("string"), "$.payload")
+        case "avro":
+            return _decoder(_schema_of(parameters), None)(value)
+        case "avro-registry":
+            reader = None if parameters.schema is None else _schema_of(parameters)
+            return _decoder(reader, parameters.schema_registry)(value)
+        case _:
+            return value.cast("string")
+
+
+def encode(text: Column, schema: str, registry: str | None, subject: str) -> Column:
+    """Return JSON text as Avro; null if it does not fit `schema`.
+
+    With a registry the schema is registered under `subject`, and the value has the registry's framing.
+    """
+    frame = b"" if registry is None else _FRAME.pack(0, register(registry, subject, schema))
+
+    def encode_one(value: str | None) -> bytes | None:
+        try:
+            body = io.BytesIO()
+            fastavro.schemaless_writer(body, _parsed(schema), json.loads(value or ""), strict=False)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return None
+        return frame + body.getvalue()
+
+    return f.udf(encode_one, "binary")(text)
+
+
+def envelope(text: Column, schema: str) -> Column:
+    """Return JSON text in Connect's envelope: the schema (Connect's JSON of it) and the payload."""
+    return f.concat(f.lit(f'{{"schema":{schema},"payload":'), f.coalesce(text, f.lit("null")), f.lit("}"))
+
+
+def read_schema(uri: str) -> str:
+    """Return the text of a schema file of any file system. Raises JobError."""
+    folder, _, name = uri.rpartition("/")
+    spark = SparkSession.active()
+    source = Folder(spark, folder or ".")
+    if not source.has(name):
+        raise JobError(f"--schema: {uri} does not exist")
+    text = source.read_text(name)
+    try:
+        fastavro.parse_schema(json.loads(text))
+    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        raise JobError(f"--schema: {uri} is not an Avro schema: {error}") from error
+    return text
+
+
+def register(registry: str, subject: str, schema: str) -> int:
+    """Register a schema and return its id. Raises JobError with the registry's reason."""
+    response = _request(f"{registry}/subjects/{subject}/versions", {"schema": schema})
+    return int(response["id"])
+
+
+def decode(frame: bytes, reader: str | None, registry: str | None) -> Any:
+    """Return the object of an Avro value; raises ValueError or another error of the decoder."""
+    writer = reader
+    if registry is not None:
+        magic, schema_id = _FRAME.unpack_from(frame)
+        if magic != 0:
+            raise ValueError(f"the magic byte is {magic}, expected 0")
+        writer = schema_by_id(registry, schema_id)
+    assert writer is not None
+    body = io.BytesIO(frame if registry is None else frame[_FRAME.size :])
+    found = fastavro.schemaless_reader(body, _parsed(writer), _parsed(reader) if reader else None)
+    if body.read(1):
+        raise ValueError("bytes follow the value")
+    return found
+
+
+@lru_cache(maxsize=1000)
+def schema_by_id(registry: str, schema_id: int) -> str:
+    """Return a schema of the registry; the same id never changes its schema."""
+    return str(_request(f"{registry}/schemas/ids/{schema_id}")["schema"])
+
+
+def _decoder(reader: str | None, registry: str | None) -> Any:
+    def decode_one(value: bytes | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            return json.dumps(decode(bytes(value), reader, registry), default=_to_json)
+        except (ValueError, TypeError, EOFError, IndexError, struct.error, fastavro.read.SchemaResolutionError):
+            return None  # the job's rule refuses the record
+
+    return f.udf(decode_one, "string")
+
+
+def _schema_of(parameters: JobParameters) -> str:
+    assert parameters.schema is not None
+    return read_schema(parameters.schema)
+
+
+@lru_cache(maxsize=1000)
+def _parsed(schema: str) -> Any:
+    return fastavro.parse_schema(json.loads(schema))
+
+
+def _to_json(value: Any) -> Any:
+    """Convert values of Avro's logical types, and bytes, to what JSON has."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _request(url: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urlopen(Request(url, data, {"Content-Type": _CONTENT_TYPE}), timeout=_HTTP_TIMEOUT_S) as response:
+            return json.load(response)
+    except HTTPError as error:
+        raise JobError(
+            f"schema registry: {url} responds {error.code}: {error.read().decode(errors='replace')}"
+        ) from error
+    except URLError as error:
+        raise JobError(f"schema registry: {url} does not respond: {error.reason}") from error

@@ -1,0 +1,87 @@
+"""The Spark session that every job runs in.
+
+Owns the settings that make Spark small, local and reproducible, and the connectors' jars. Must not know jobs or
+topics. Each default can be overridden; a job passes the values of `--master` and `--spark-conf`.
+"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from spark_jobs.skeleton.pinned_jars import pinned_jars
+
+CONNECTORS = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",
+    f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}",
+)
+
+EXCLUDED = (
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.spark:spark-tags_2.13",
+    "org.scala-lang:scala-library",
+)
+"""Jars that pyspark ships already."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_JARS = _PACKAGE.parent / ".cache" / "ivy" / "jars"
+_LOOPBACK = "127.0.0.1"
+
+DEFAULTS: Mapping[str, str] = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Timestamps are in UTC everywhere; a job that needs local days converts by name of the zone.
+    "spark.sql.session.timeZone": "UTC",
+    # Each shuffle partition is a state store: two are enough for two cores. A checkpoint keeps its first number.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+# Keeps Spark's own ports (driver, block manager) off the network, where no executor has to reach them.
+_LOCAL_ONLY: Mapping[str, str] = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+
+
+def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
+    """Start Spark, or return the session that already runs in this process.
+
+    The first start on a machine downloads the connectors (14 MB) and needs Java 17 or newer.
+    Raises PinnedJarError if a jar cannot be fetched, or is not the one that this project was tested with.
+    """
+    settings = {**DEFAULTS, **overrides}
+    is_local = settings["spark.master"].startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # read by the JVM before any setting is
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the interpreter that has the packages
+        settings = {**_LOCAL_ONLY, **settings}
+    if "spark.jars.packages" not in settings:
+        own_jars = filter(None, settings.get("spark.jars", "").split(","))
+        settings["spark.jars"] = ",".join([*map(str, pinned_jars(_JARS)), *own_jars])
+    builder = SparkSession.builder.appName(app_id)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if not is_local:
+        _send_package(session)
+    return session
+
+
+def _send_package(session: SparkSession) -> None:
+    """Give the executors of a cluster the modules of this package, which the jobs' functions import."""
+    folder = Path(tempfile.mkdtemp(prefix="spark-jobs-"))
+    archive = folder / "spark_jobs.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for module in sorted(_PACKAGE.rglob("*.py")):
+            target.write(module, module.relative_to(_PACKAGE.parent))
+    session.sparkContext.addPyFile(str(archive))
