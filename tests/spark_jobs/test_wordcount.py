@@ -1,0 +1,38 @@
+"""Word counts equal a plain count of the words, also across a restart."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from spark_jobs.samples import airport_lines
+from spark_jobs.wordcount import JOB
+from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+
+pytestmark = pytest.mark.spark
+
+
+def plain_counts(texts: list[str], stop_words: set[str]) -> dict[str, str]:
+    words = (word for text in texts for word in re.split(r"\W+", text.lower()))
+    return {word: str(count) for word, count in Counter(words).items() if word and word not in stop_words}
+
+
+def test_counts_of_the_airports_names_equal_a_plain_count_after_a_restart(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("words", 2), topics.create("counts", 1)
+    texts = list(airport_lines())
+    flags = ["--input", source, "--output", target, "--stop-words", "the,of"]
+    for half in (texts[:1000], texts[1000:]):
+        topics.send(source, [*lines(*half[::2]), *lines(*half[1::2], partition=1)])
+        job_runner.run(JOB, *flags)
+    assert last_values(topics.read(target)) == plain_counts(texts, {"the", "of"})
+
+
+def test_words_are_split_at_everything_but_letters_digits_and_underscores(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("words"), topics.create("counts", 1)
+    topics.send(source, lines("The café, the CAFÉ!", "a_1 -- a_1", "", "   "))
+    job_runner.run(JOB, "--input", source, "--output", target)
+    assert last_values(topics.read(target)) == {"café": "2", "a_1": "2"}
