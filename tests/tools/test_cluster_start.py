@@ -1,0 +1,176 @@
+"""kafka-cluster-start: the settings of its servers, and the supervision of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.support.parts import skip_when_unavailable
+from tests.tools.conftest import Outcome, RunTool
+from tools import cluster_start
+from tools.cluster_start import Server, Supervisor, cluster
+from tools.zookeeper_jars import NoZooKeeperError
+
+DEADLINE_S = 30.0
+# A server that reports its start and every signal in its log, and ends with status 0 on SIGTERM.
+PROGRAM = """
+import os, signal, sys
+def stop(number, frame):
+    print("stopped", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("started", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def server(folder: Path, name: str, program: str = PROGRAM) -> Server:
+    def is_ready() -> bool:
+        return made.log.read_text().endswith("started\n")
+
+    folder = folder / name
+    command = [sys.executable, "-c", program, str(folder / "settings")]
+    made = Server(name, folder, 1, command, {"a": "b"}, is_ready)
+    return made
+
+
+class Supervised:
+    """A supervisor in a thread."""
+
+    def __init__(self, *servers: Server) -> None:
+        self.supervisor = Supervisor(servers)
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self.supervisor.run, args=(lambda: self._is_stopped,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_stopped = True
+        self._thread.join()
+        self.supervisor.stop()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_start, "POLL_INTERVAL_S", 0.01)
+
+
+def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    servers = [server(tmp_path, name) for name in ("zookeeper", "broker-1", "broker-2")]
+    with Supervised(*servers):
+        wait_until(lambda: all(each.is_serving for each in servers))
+        process = servers[1].process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: servers[1].log.read_text() == "started\nstarted\n" and servers[1].is_serving)
+    lines = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert "bootstrap.servers=127.0.0.1:1,127.0.0.1:1" in lines
+    (death,) = [line for line in lines if "SIGKILL" in line]
+    assert death.startswith("broker-1 ended by SIGKILL and starts again in ")
+    assert [line for line in lines if line.endswith("stops")] == ["broker-2 stops", "broker-1 stops", "zookeeper stops"]
+    assert [line for line in lines if line.endswith("status 0")] == [
+        f"{name} ended with status 0" for name in ("broker-2", "broker-1", "zookeeper")
+    ]
+    assert servers[1].log.read_text() == "started\nstarted\nstopped\n"
+    assert (tmp_path / "broker-1" / "settings").read_text() == "a=b\n"
+
+
+def test_halted_server_is_stopped_too(tmp_path: Path) -> None:
+    halted = server(tmp_path, "broker-1")
+    with Supervised(halted):
+        wait_until(lambda: halted.is_serving)
+        assert halted.process is not None
+        os.kill(halted.process.pid, signal.SIGSTOP)
+    assert halted.log.read_text() == "started\nstopped\n"
+
+
+def test_supervisor_ends_when_every_broker_was_stopped_by_someone_else(tmp_path: Path) -> None:
+    zookeeper, broker = server(tmp_path, "zookeeper"), server(tmp_path, "broker-1")
+    with Supervised(zookeeper, broker) as supervised:
+        wait_until(lambda: broker.is_serving)
+        assert broker.process is not None
+        os.kill(broker.process.pid, signal.SIGTERM)
+        wait_until(lambda: not supervised.is_alive())
+    assert zookeeper.log.read_text() == "started\nstopped\n"
+
+
+def test_each_broker_has_its_own_folder_port_and_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5, 6})
+    with skip_when_unavailable():
+        zookeeper, *brokers = cluster(tmp_path, 3, port=9192, zookeeper_port=2281, overrides={"num.partitions": "7"})
+    assert zookeeper.settings["clientPort"] == "2281"
+    assert zookeeper.settings["dataDir"] == str(tmp_path / "zookeeper" / "data")
+    assert [broker.core for broker in brokers] == [4, 5, 6]
+    assert [broker.port for broker in brokers] == [9192, 9193, 9194]
+    for broker_id, broker in enumerate(brokers, 1):
+        assert broker.settings["broker.id"] == str(broker_id)
+        assert broker.settings["listeners"] == f"PLAINTEXT://127.0.0.1:{9191 + broker_id}"
+        assert broker.settings["log.dirs"] == str(tmp_path / f"broker-{broker_id}" / "data")
+        assert broker.settings["zookeeper.connect"] == "127.0.0.1:2281"
+        assert broker.settings["num.partitions"] == "7"
+        assert broker.settings["offsets.topic.replication.factor"] == "3"
+        assert broker.settings["min.insync.replicas"] == "2"
+
+
+def test_brokers_share_cores_if_there_are_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    brokers = cluster(tmp_path, 3, zookeeper="zk:2181/chroot")
+    assert [broker.core for broker in brokers] == [None] * 3
+    assert len({broker.port for broker in brokers}) == 3, "free ports differ"
+    assert brokers[0].settings["zookeeper.connect"] == "zk:2181/chroot"
+
+
+@pytest.mark.parametrize(
+    ("count", "replication_factor", "min_in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
+)
+def test_replication_fits_the_number_of_brokers(
+    tmp_path: Path, count: int, replication_factor: str, min_in_sync: str
+) -> None:
+    settings = cluster(tmp_path, count, zookeeper="zk:2181")[0].settings
+    assert settings["default.replication.factor"] == replication_factor
+    assert settings["transaction.state.log.replication.factor"] == replication_factor
+    assert settings["transaction.state.log.min.isr"] == min_in_sync
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-n", "3"), 'Missing required argument "[data]"'),
+        (("-n", "0", "--data", "d"), "Cannot start 0 brokers: expected 1 to 100"),
+        (("-n", "x", "--data", "d"), "Cannot parse argument 'x' of option n"),
+        (("--data", "d", "--override", "a"), "--override expects property=value, found 'a'"),
+    ],
+)
+def test_invalid_command_lines_are_rejected(run: RunTool, arguments: tuple[str, ...], message: str) -> None:
+    outcome = run(cluster_start.main, *arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(message)
+
+
+def test_missing_zookeeper_is_reported(run: RunTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(settings: Path) -> list[str]:
+        raise NoZooKeeperError("no java")
+
+    monkeypatch.setattr(cluster_start, "server_command", command)
+    assert run(cluster_start.main, "--data", str(tmp_path)) == Outcome(1, "", "no java\n")
