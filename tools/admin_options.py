@@ -19,13 +19,18 @@ def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTST
 
     `bootstrap_names` are the names of the first one: some tools use `--broker-list` with another meaning.
     """
+    add_client_options(line, "--command-config", bootstrap_names=bootstrap_names)
+
+
+def add_client_options(line: CommandLine, *names: str, bootstrap_names: Sequence[str] = BOOTSTRAP_SERVER) -> None:
+    """Add the same two options; `names` are those of the second."""
     line.add_option(
         *bootstrap_names,
         value="server to connect to",
         help_text="Brokers to connect to, as host:port,host:port.",
     )
     line.add_option(
-        "--command-config",
+        *names,
         value="command config property file",
         help_text="Settings of the client, as a properties file.",
     )
@@ -33,10 +38,11 @@ def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTST
 
 def admin_client(options: argparse.Namespace, *, timeout_ms: int | None = None) -> AdminClient:
     """Return the client that the options describe. Raises UsageError."""
-    settings = _settings(options.command_config)
+    path = getattr(options, "command_config", None) or getattr(options, "admin_config", None)
+    settings = _settings(path)
     for key in settings:
         if key not in _KNOWN:
-            warn(f"{key} of {options.command_config} is ignored")
+            warn(f"{key} of {path} is ignored")
     protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
         raise UsageError(f"security.protocol={protocol} is not supported by this tool yet; expected PLAINTEXT")

@@ -195,11 +195,12 @@ def is_given(options: argparse.Namespace, name: str) -> bool:
 class StopRequest:
     """Catches SIGINT and SIGTERM during a `with` block, so that a loop can end between two steps.
 
-    It catches only the first signal: a second one ends the process during the step.
+    It catches only the first signal: a second one ends the process during the step. `on_made` is called at the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_made: Callable[[], None] = lambda: None) -> None:
         self.is_made = False
+        self._on_made = on_made
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -213,6 +214,7 @@ class StopRequest:
     def _notice(self, number: int, frame: object) -> None:
         self.is_made = True
         self._restore()
+        self._on_made()
 
     def _restore(self) -> None:
         while self._previous:

@@ -19,6 +19,11 @@ TOOLS: Mapping[str, str] = {
     "DumpLogSegments": "tools.dump_log",
     "GetOffsetShell": "tools.get_offsets",
     "LogDirsCommand": "tools.log_dirs",
+    "ReassignPartitionsCommand": "tools.reassign_partitions",
+    "LeaderElectionCommand": "tools.leader_election",
+    "ReplicaVerificationTool": "tools.replica_verification",
+    "VerifiableProducer": "tools.verifiable_producer",
+    "VerifiableConsumer": "tools.verifiable_consumer",
 }
 """By the last part of a class name: the module whose `main` runs."""
 
@@ -27,6 +32,7 @@ PACKAGES = (
     "kafka.admin",
     "kafka.tools",
     "org.apache.kafka.tools",
+    "org.apache.kafka.tools.reassign",
     "org.apache.kafka.tools.consumer",
     "org.apache.kafka.tools.consumer.group",
     "org.apache.kafka.clients.tools",
