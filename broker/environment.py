@@ -59,4 +59,11 @@ def environment_of_this_machine() -> Environment:
         host_name=socket.getfqdn,
         descriptors_max=soft_limit(),
         open_descriptors=open_count,
+        new_cluster_store=_zookeeper_store,
     )
+
+
+def _zookeeper_store(settings: ZooKeeperSettings) -> StateStore:
+    from controller.zookeeper.store import ZooKeeperStore  # imported on demand: a broker that runs alone starts faster
+
+    return ZooKeeperStore(settings)

@@ -3,9 +3,10 @@
 Owns: the order of start and stop. Must not know: how any part works.
 
 Start: listening sockets (an address in use fails the start before any file is touched), log directories, metadata
-store, identity, partition logs, registration, controller. Only then connections are accepted, so that the first
-response is correct. Stop: no new connections, controller and groups resign, logs are flushed and marked clean, the
-store closes.
+store, identity, partition logs, registration, controller. Only then clients are served, so that the first response is
+correct; in a cluster the controller's requests are served from the registration on. Stop: in a cluster the leadership
+moves to other brokers while everything is served; then no new connections, controller and groups resign, logs are
+flushed and marked clean, the store closes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,7 @@ import uvloop
 
 from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
+from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
@@ -32,11 +34,13 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
+from broker.network.connection import Dispatcher
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
+from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.services import Services
 from broker.settings.component_settings import (
@@ -54,6 +58,7 @@ from config.listeners import SecurityProtocol
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
 from controller.entity_configs import ConfigChangeListener
+from controller.membership import Membership
 from controller.model import Broker, Endpoint
 from controller.registration import (
     NO_JMX_PORT,
@@ -63,7 +68,6 @@ from controller.registration import (
     check_cluster_id,
     choose_broker_id,
     ensure_cluster_id,
-    register_broker,
 )
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
@@ -89,6 +93,7 @@ GC_THRESHOLDS = (10_000, 10, 500)
 # The longest time that the event loop waits for a computing thread. Python's default of 5 ms would add latency.
 SWITCH_INTERVAL_S = 0.001
 REOPEN_DELAY_S = 1.0
+METADATA_POLL_INTERVAL_S = 0.01
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -144,7 +149,7 @@ class Server:
         self._clock = environment.clock
         self._undo = AsyncExitStack()
         self._sockets: SocketServer
-        self._broker_epoch = -1
+        self._membership: Membership
         self._loop: asyncio.AbstractEventLoop
         self._blocking: ThreadPool
         self._background: ThreadPool
@@ -162,6 +167,11 @@ class Server:
         self.dispatcher: RequestDispatcher
         self.has_failed = False
         """Whether the broker stopped because of a fatal error."""
+
+    @property
+    def _is_clustered(self) -> bool:
+        """Whether the metadata is that of a cluster, in ZooKeeper, and not in this broker's own store."""
+        return self._embedded_store is None
 
     @property
     def metrics_port(self) -> int | None:
@@ -184,6 +194,9 @@ class Server:
 
     async def stop(self) -> None:
         """Undo the start in reverse order. Has no effect before the start, or when called twice."""
+        if self._state is BrokerState.RUNNING:
+            self._state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            await self._move_leadership()
         self._state = BrokerState.SHUTTING_DOWN
         if self._reopening is not None:
             self._reopening.cancel()
@@ -205,7 +218,9 @@ class Server:
         self._bind()
         foundation = await self._build_foundation()
         services = self._services = assemble(
-            foundation, Reconfiguration(self._topic_reconfigured, self._broker_reconfigured), lambda: self._broker_epoch
+            foundation,
+            Reconfiguration(self._topic_reconfigured, self._broker_reconfigured),
+            lambda: self._membership.broker_epoch,
         )
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
@@ -213,7 +228,10 @@ class Server:
         await self._serve_metrics(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
-        self._broker_epoch = await register_broker(foundation.store, self._registration(foundation.broker_id))
+        await self._membership.register(lambda: self._registration(foundation.broker_id))
+        admission = Admission(self.dispatcher)
+        if self._is_clustered:
+            self._accept_connections(admission)
         await self._start_background_work(foundation, services)
         self._log_manager.on_write_finished = services.replica_manager.write_finished
         self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
@@ -223,9 +241,13 @@ class Server:
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # a directory that failed during the start
-        if self._embedded_store is not None:
+        if not self._is_clustered:
             self._warn_unmet_settings(services)
-        await self._accept_connections(services)
+        if self._is_clustered:
+            await self._wait_for_metadata(services)
+            admission.admit_clients()
+        else:
+            self._accept_connections(self.dispatcher)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
@@ -245,6 +267,7 @@ class Server:
         self._undo.callback(log_manager.directories.unlock)
         store, accepted = await self._open_store(log_manager)
         self._undo.push_async_callback(store.close)
+        self._membership = Membership(store)
         cluster_id = await ensure_cluster_id(
             store, environment.random, stored=None if meta is None else meta.cluster_id
         )
@@ -256,7 +279,7 @@ class Server:
             generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
-        if self._embedded_store is not None:
+        if not self._is_clustered:
             await record_directories(store, log_manager, accepted)
         await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
         loop_timer = LoopTimer(self._loop, environment.clock)
@@ -302,8 +325,8 @@ class Server:
         connect = self._config[properties.ZOOKEEPER_CONNECT]
         if connect and self._environment.new_cluster_store is None:
             raise StartupError(
-                f"Invalid value {connect} for configuration zookeeper.connect: clusters are not served yet, expected "
-                "none (metadata is kept in each of log.dirs); see docs/not-yet.md"
+                f"Invalid value {connect} for configuration zookeeper.connect: this broker can only run alone, "
+                "expected none"
             )
 
     async def _load_logs(self, foundation: Foundation) -> None:
@@ -328,6 +351,13 @@ class Server:
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
         self._undo.push_async_callback(services.isr_changes.stop)
+
+        async def read_again() -> None:
+            await change_listener.start()
+            await services.config_changes.read_again()
+
+        self._membership.keep(services.controller, read_again)
+        self._undo.push_async_callback(self._membership.stop)
         services.replica_manager.report_unclaimed_logs()
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
@@ -350,12 +380,32 @@ class Server:
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
 
-    async def _accept_connections(self, services: Services) -> None:
-        """Accept connections and serve requests."""
+    async def _wait_for_metadata(self, services: Services) -> None:
+        """Wait until the controller has sent the brokers of the cluster; it does so when this one registers."""
+        timeout_ms = self._config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while not services.metadata_cache.brokers:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                logger.warning("no controller has sent metadata within %d ms: serving without it", timeout_ms)
+                return
+            await asyncio.sleep(METADATA_POLL_INTERVAL_S)
+
+    def _accept_connections(self, dispatcher: Dispatcher) -> None:
         self.dispatcher.warm_up()
-        self._sockets.start(self.dispatcher)
+        self._sockets.start(dispatcher)
         self._undo.callback(self._sockets.close_connections)
         self._undo.callback(self._sockets.stop_accepting)
+
+    async def _move_leadership(self) -> None:
+        """Have the controller move the leadership of this broker's partitions to other brokers."""
+        config, services = self._config, self._services
+        if self._is_clustered and config[properties.CONTROLLED_SHUTDOWN_ENABLE]:
+            await move_leadership(
+                lambda: services.controller.controlled_shutdown(services.broker_id, self._membership.broker_epoch),
+                attempts_max=config[properties.CONTROLLED_SHUTDOWN_MAX_RETRIES],
+                backoff_ms=config[properties.CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS],
+                timeout_ms=config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
+            )
 
     def _warn_unmet_settings(self, services: Services) -> None:
         """Log a warning for each setting that a broker which runs alone cannot satisfy."""
@@ -493,7 +543,17 @@ class Server:
 
     def _request_replica_states(self, foundation: Foundation) -> None:
         """Have the controller send the states of all replicas again; it learns which of them cannot be opened."""
-        notice = asyncio.create_task(_announce_lost_log_dir(foundation), name="notice of a lost log directory")
+        self._notify(_announce_lost_log_dir(foundation), "notice of a lost log directory")
+
+    async def _update_registration(self) -> None:
+        try:
+            await self._membership.update()
+        except (StoreError, StoreUnavailable) as error:
+            logger.error("the registration keeps its former addresses until the next session: %s", error)
+
+    def _notify(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Write to the store without waiting for it."""
+        notice = asyncio.create_task(work, name=name)
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)
 
@@ -519,6 +579,7 @@ class Server:
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         services.controller.reconfigure(controller_settings(config))
+        self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)
 

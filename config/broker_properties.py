@@ -201,13 +201,13 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = long("leader.imbalance.check.interval.
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = integer("leader.imbalance.per.broker.percentage", 10, READ_ONLY, HIGH,
     doc="Share of non-preferred leaders on a broker that starts a rebalance.")
 CONTROLLED_SHUTDOWN_ENABLE = boolean("controlled.shutdown.enable", True, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Whether a stopping broker first moves its leadership to other brokers.")
+    doc="Whether a stopping broker first moves its leadership to other brokers.")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = integer("controlled.shutdown.max.retries", 3, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Attempts of a controlled shutdown before the broker stops anyway.")
+    doc="Attempts of a controlled shutdown before the broker stops anyway.")
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.ms", 5000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Pause between attempts of a controlled shutdown.")
+    doc="Pause between attempts of a controlled shutdown.")
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Time the controller waits for a broker's response.")
+    doc="Time the controller waits for a broker's response.")
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
     no_effect=NoEffect.ONE_BROKER, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,

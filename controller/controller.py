@@ -11,6 +11,7 @@ so the next term reads everything again.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import cast
@@ -120,11 +121,16 @@ class Controller:
         Raises:
             KafkaError: the store cannot be used; `stop` must still be called.
         """
-        self._store.on_session_expired(self._session_expired)
         self._queue.start()
         await self.rejoin()
         if self._active_term is not None:
             await self._active_term.sender.settle(self.broker_id)
+
+    async def session_expired(self) -> None:
+        """Resign and drop all events: the session has expired. Elections follow after `rejoin`."""
+        self._queue.drop_all()
+        with suppress(KafkaError):  # not started, or stopping
+            await self._queue.ask(SessionExpired())
 
     async def rejoin(self) -> None:
         """Take part in elections again, after the store was reopened and the broker registered in the new session."""
@@ -314,12 +320,9 @@ class Controller:
     def _controller_changed(self, _: WatchEvent) -> None:
         self._queue.put(ControllerChanged())
 
-    def _session_expired(self) -> None:
-        self._queue.drop_all()
-        self._queue.put(SessionExpired())
-
     def _lose_session(self) -> None:
-        logger.warning("the session with the metadata store has expired")
+        if self._active_term is not None:
+            logger.warning("resigning: the session with the metadata store has expired")
         self._resign()
         self._controller_id = NO_CONTROLLER
 

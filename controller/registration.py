@@ -129,10 +129,7 @@ async def register_broker(
         IdentityError: another broker is registered under the id.
     """
     broker_id = registration.broker.broker_id
-    path = paths.broker_path(broker_id)
-    data = paths.encode_broker(
-        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
-    )
+    path, data = paths.broker_path(broker_id), _encoded(registration)
     # In two steps, as Kafka's brokers do: the node has version 1 once it has data.
     operations: list[Operation] = [Create(path, ephemeral=True), SetData(path, data, 0)]
     try:
@@ -151,6 +148,17 @@ async def register_broker(
             ) from None
     assert isinstance(stat, Stat)
     return stat.czxid
+
+
+async def update_registration(store: StateStore, registration: BrokerRegistration) -> None:
+    """Replace the data of this session's registration; the controller sends the new endpoints to all brokers."""
+    await store.set(paths.broker_path(registration.broker.broker_id), _encoded(registration))
+
+
+def _encoded(registration: BrokerRegistration) -> bytes:
+    return paths.encode_broker(
+        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
+    )
 
 
 async def announce_lost_log_dir(store: StateStore, broker_id: int) -> None:

@@ -16,4 +16,6 @@ class BrokerState(IntEnum):
     RECOVERY = 2
     """Loading logs."""
     RUNNING = 3
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    """Everything is served while the controller moves the leadership to other brokers."""
     SHUTTING_DOWN = 7

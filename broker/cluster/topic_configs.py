@@ -50,6 +50,12 @@ class TopicConfigs:
         if (others := len(warnings) - WARNINGS_AT_START_MAX) > 0:
             logger.warning("%d more overrides of topics have no effect", others)
 
+    async def read_again(self) -> list[str]:
+        """Read the overrides of all known topics; return the topics whose overrides have changed."""
+        before = dict(self._overrides)
+        await self.load_all(before)
+        return [topic for topic, overrides in before.items() if self._overrides.get(topic) != overrides]
+
     async def load(self, topic: str, *, again: bool = False) -> bool:
         """Read the topic's overrides unless they are known; return whether they were read."""
         if topic in self._overrides and not again:

@@ -137,6 +137,13 @@ class ConfigChanges:
             await self.load_dynamic_layers()
             self._on_broker_changed()
 
+    async def read_again(self) -> None:
+        """Read all settings, and apply those that were changed since; for times in which no change was reported."""
+        await self.load_dynamic_layers()
+        self._on_broker_changed()
+        for topic in await self._topic_configs.read_again():
+            self._on_topic_changed(topic)
+
     async def load_dynamic_layers(self) -> None:
         """Read the dynamic layers of this broker's configuration; without the callback."""
         default = await self._usable_layer(broker_entity(None), per_broker=False)

@@ -50,7 +50,6 @@ from controller.state_store import (
     SessionExpired,
     SetData,
     Stat,
-    StateStore,
     StoreError,
     StoreUnavailable,
     Watch,
@@ -133,9 +132,7 @@ class ZooKeeperStore:
         Raises:
             StoreUnavailable: no connection within `connection_timeout_ms`.
         """
-        if self._session is not None:
-            assert self._has_expired, "the store is open"
-            await self.close()
+        await self.close()
         session = self._session = ZooKeeperSession(self._settings, self)
         self._has_expired = False
         opening = self._opening = asyncio.get_running_loop().create_future()
@@ -522,8 +519,3 @@ def _check_size(operations: Sequence[Operation]) -> None:
         total += size + len(operation.path) + _OPERATION_OVERHEAD_BYTES
         if size > DATA_SIZE_MAX or total > REQUEST_SIZE_MAX:
             raise DataTooLarge(operation.path, index)
-
-
-def open_zookeeper(settings: ZooKeeperSettings) -> StateStore:
-    """Return a store over ZooKeeper, not open yet."""
-    return ZooKeeperStore(settings)

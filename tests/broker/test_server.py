@@ -9,7 +9,7 @@ import pytest
 
 from broker.environment import environment_of_this_machine
 from broker.network.channel import Channel
-from broker.server import Server
+from broker.server import Server, StartupError
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
 from controller.sqlite_store import METADATA_FILE
@@ -17,6 +17,7 @@ from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.messages.metadata import MetadataRequest
 from tests.support.in_process import reason_not_to_start, running_broker
 from tests.support.memory_store import MemoryStore, MemoryTree
+from tests.support.processes import closed_port
 
 
 def settings(folder: Path, **overrides: str) -> BrokerConfig:
@@ -64,9 +65,20 @@ async def test_metrics_address_in_use_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-async def test_zookeeper_connect_stops_the_start(tmp_path: Path) -> None:
-    reason = await reason_not_to_start(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"))
-    assert "zookeeper.connect" in reason
+async def test_zookeeper_that_does_not_respond_stops_the_start(tmp_path: Path) -> None:
+    with closed_port() as port:
+        connect = f"127.0.0.1:{port}"
+        config = settings(tmp_path, zookeeper_connect=connect, zookeeper_connection_timeout_ms="200")
+        reason = await reason_not_to_start(config)
+    assert f"no connection to ZooKeeper at {connect} (zookeeper.connect) within 200 ms" in reason
+
+
+async def test_broker_without_a_clusters_store_refuses_zookeeper_connect(tmp_path: Path) -> None:
+    environment = replace(environment_of_this_machine(), new_cluster_store=None)
+    server = Server(settings(tmp_path, zookeeper_connect="127.0.0.1:2181"), environment)
+    with pytest.raises(StartupError, match=r"zookeeper\.connect"):
+        await server.start()
+    await server.stop()
 
 
 async def test_broker_with_zookeeper_connect_registers_in_the_store_of_its_cluster(tmp_path: Path) -> None:

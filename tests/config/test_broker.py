@@ -311,5 +311,5 @@ class TestSamples:
         )
         assert config[rows.NUM_PARTITIONS] == 8
         without_effect = [warning for warning in config.warnings if "has no effect" in warning]
-        assert len(without_effect) == 8
+        assert len(without_effect) == 7
         assert len(config.warnings) - len(without_effect) == 4

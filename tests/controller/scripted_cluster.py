@@ -7,6 +7,7 @@ Used by the golden scripts (`test_scripts.py`) and by tests that break something
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 from controller import paths
@@ -201,9 +202,13 @@ class ScriptedCluster:
             await register_broker(store, registration)
             controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id), Unpaced)
             self.controllers[broker_id] = controller
+            store.on_session_expired(partial(self._session_expired, controller))
             await controller.start()
             self.say(f"broker {broker_id} sees controller {controller.controller_id}")
             await self.settle(QUIET_TURNS // 2)
+
+    def _session_expired(self, controller: Controller) -> None:
+        self.pending.append(asyncio.ensure_future(controller.session_expired()))
 
     async def do_kill(self, *ids: str) -> None:
         """End the process; the store expires its session at once."""

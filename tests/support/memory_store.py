@@ -198,6 +198,7 @@ class MemoryStore:
         self.watches = Watches() if late is None else LateWatches(late)
         self._session_id = 0
         self._expired = False
+        self._is_expiry_known = False
         self._on_expired: list[Callable[[], None]] = []
         self._running = asyncio.Event()
         self._running.set()
@@ -213,7 +214,7 @@ class MemoryStore:
     async def open(self) -> None:
         self.tree.zxid += 1
         self._session_id = self.tree.zxid
-        self._expired = False
+        self._expired = self._is_expiry_known = False
         self.tree.sessions[self._session_id] = self
 
     async def close(self) -> None:
@@ -227,6 +228,12 @@ class MemoryStore:
     def expire(self) -> None:
         """Expire the session on the server; the client learns of it."""
         self.lose_session_silently()
+        self._notify_expired()
+
+    def _notify_expired(self) -> None:
+        if self._is_expiry_known:
+            return
+        self._is_expiry_known = True
         for callback in self._on_expired:
             callback()
 
@@ -295,6 +302,7 @@ class MemoryStore:
         self.tree.operations += 1
         await asyncio.sleep(0)  # an operation takes at least one turn of the loop, as with a real store
         if self._expired:
+            self._notify_expired()
             raise SessionExpired("the session has expired")
         if not self._session_id:
             raise StoreUnavailable("the store is closed")

@@ -69,6 +69,17 @@ async def test_changes_of_others_are_put_in_force(here: Here) -> None:
     assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
 
 
+async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here) -> None:
+    for topic in (TOPIC, "unchanged"):
+        await here.topic_configs.load(topic)
+    await change_overrides(here.store, paths.topic_entity(TOPIC), lambda _: {"flush.ms": "9"})
+    await change_overrides(here.store, paths.broker_entity(None), lambda _: {"message.max.bytes": "2000"})
+    await here.changes.read_again()
+    assert here.told == ["broker", TOPIC]
+    assert here.topic_configs.effective(TOPIC).flush_ms == 9
+    assert here.config[rows.MESSAGE_MAX_BYTES] == 2000
+
+
 @pytest.mark.parametrize(
     "entity",
     [

@@ -1,0 +1,48 @@
+"""Move the leadership off this broker before it stops, so that clients have new leaders at once.
+
+Owns the attempts (`controlled.shutdown.*`). Must not know who the controller is, or how it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from broker.network.outgoing import PeerUnavailable
+from controller.model import TopicPartition
+from protocol.errors import KafkaError
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+NAMED_PARTITIONS_MAX = 10
+
+
+async def move_leadership(
+    ask: Callable[[], Awaitable[Collection[TopicPartition]]],
+    *,
+    attempts_max: int,
+    backoff_ms: int,
+    timeout_ms: int,
+) -> bool:
+    """Ask the controller until this broker leads nothing that another one could lead; return whether that succeeded.
+
+    `ask()` returns the partitions that this broker still leads. One call may take `timeout_ms`.
+    """
+    for attempt in range(attempts_max):
+        if attempt:
+            await asyncio.sleep(backoff_ms / 1000)
+        try:
+            remaining = await asyncio.wait_for(ask(), timeout_ms / 1000)
+        except (KafkaError, PeerUnavailable) as error:
+            logger.warning("the controller did not move the leadership of this broker: %s", error)
+        except TimeoutError:
+            logger.warning("the controller did not respond to the controlled shutdown within %d ms", timeout_ms)
+        else:
+            if not remaining:
+                logger.info("controlled shutdown succeeded")
+                return True
+            named = ", ".join(map(str, sorted(remaining)[:NAMED_PARTITIONS_MAX]))
+            logger.info("still leading %d partitions, among them %s", len(remaining), named)
+    logger.warning("stopping without a controlled shutdown after %d attempts", attempts_max)
+    return False
