@@ -465,6 +465,7 @@ class Server:
             return
         # Imported here because a broker without the endpoint starts faster.
         from broker.metrics.catalog import all_metrics
+        from broker.metrics.health import Health
         from broker.metrics.histogram import Histogram
         from broker.metrics.loop_idle import LoopIdle
         from broker.metrics.loop_lag import watch
@@ -488,7 +489,13 @@ class Server:
             loop_idle=loop_idle,
             requests=self.dispatcher.metrics,
         )
-        await endpoint.start(metrics, shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION])
+        health = Health(services.broker_id, services.replica_manager, services.metadata_cache, lambda: self._state)
+        await endpoint.start(
+            metrics,
+            health,
+            services.sliced_work,
+            shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION],
+        )
         logger.info("metrics are served on port %d", endpoint.port)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:

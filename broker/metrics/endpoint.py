@@ -1,6 +1,6 @@
-"""Where metrics are served: `GET /metrics` over HTTP, for Prometheus.
+"""Where metrics and the health of the broker are served over HTTP: `GET /metrics` for Prometheus, `/health/...`.
 
-Owns: the address, the HTTP server and what it measures itself. Must not know any particular metric.
+Owns: the address, the HTTP server and what it measures itself. Must not know any particular metric or check.
 
 Imported only by a broker that is to serve metrics: the libraries behind it cost a quarter of a second and 20 MB.
 """
@@ -12,11 +12,14 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from broker.loop.slices import SlicedWork
+from broker.metrics.health import Health, Verdict
 from broker.metrics.metric import Metric, Registry
 from broker.metrics.prometheus import pieces
 from broker.network.network import ListenError
@@ -25,6 +28,7 @@ from config.broker_properties import METRICS_HTTP_LISTENER
 
 BACKLOG_SIZE = 16
 SHUTDOWN_TIMEOUT_S = 1.0
+UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 OPEN_METRICS = "application/openmetrics-text"
 
 
@@ -46,12 +50,32 @@ class MetricsEndpoint:
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
-    async def start(self, metrics: Iterable[Metric], *, shows_partitions: Callable[[], bool]) -> None:
+    async def start(
+        self,
+        metrics: Iterable[Metric],
+        health: Health,
+        sliced_work: SlicedWork,
+        *,
+        shows_partitions: Callable[[], bool],
+    ) -> None:
         """Serve; metrics of single partitions only while `shows_partitions()`."""
         self._registry = Registry(metrics)
         self._shows_partitions = shows_partitions
+
+        async def live(request: web.Request) -> web.StreamResponse:
+            return _health_response(health.live())
+
+        async def ready(request: web.Request) -> web.StreamResponse:
+            return _health_response(health.ready())
+
+        async def safe(request: web.Request) -> web.StreamResponse:
+            return _health_response(await sliced_work.finished(health.safe()))
+
         application = web.Application()
         application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/health/live", live)
+        application.router.add_get("/health/ready", ready)
+        application.router.add_get("/health/safe", safe)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         await web.SockSite(self._runner, self._socket).start()
@@ -77,6 +101,10 @@ class MetricsEndpoint:
             await response.write(await loop.run_in_executor(self._blocking, encoder, self._process))
             await response.write_eof()
         return response
+
+
+def _health_response(verdict: Verdict) -> web.Response:
+    return web.json_response(verdict.content, status=HTTPStatus.OK if verdict.is_positive else UNAVAILABLE)
 
 
 def _bound(address: HostAndPort) -> socket.socket:
