@@ -232,7 +232,7 @@ REPLICA_FETCH_WAIT_MAX_MS = integer("replica.fetch.wait.max.ms", 500, READ_ONLY,
 REPLICA_FETCH_BACKOFF_MS = integer("replica.fetch.backoff.ms", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
     no_effect=NoEffect.ONE_BROKER, doc="Pause after a failed fetch of a partition.")
 REPLICA_LAG_TIME_MAX_MS = long("replica.lag.time.max.ms", 30000, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Time a follower may be behind before it leaves the in-sync replicas.")
+    doc="Time a follower may be behind before it leaves the in-sync replicas.")
 REPLICA_SOCKET_TIMEOUT_MS = integer("replica.socket.timeout.ms", 30000, READ_ONLY, HIGH,
     no_effect=NoEffect.ONE_BROKER, doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = integer("replica.socket.receive.buffer.bytes", 65536, READ_ONLY, HIGH,
