@@ -20,11 +20,16 @@ def test_each_set_setting_is_named_with_its_reason() -> None:
 
 
 def test_lines_are_grouped_by_reason() -> None:
-    keys = ["replica.lag.time.max.ms", "metrics.num.samples", "num.replica.fetchers", "metrics.sample.window.ms"]
+    keys = [
+        "replication.quota.window.size.seconds",
+        "metrics.num.samples",
+        "replication.quota.window.num",
+        "metrics.sample.window.ms",
+    ]
     lines = BrokerConfig.from_properties(dict.fromkeys(keys, "1000")).warnings
     assert [line.split()[0] for line in lines] == [
-        "num.replica.fetchers",
-        "replica.lag.time.max.ms",
+        "replication.quota.window.num",
+        "replication.quota.window.size.seconds",
         "metrics.num.samples",
         "metrics.sample.window.ms",
     ]
