@@ -14,8 +14,10 @@ The exceptions exist so that any client and any broker can start a conversation:
 header of ApiVersions never has a tagged section: the client does not know the broker's versions yet.
 """
 
+from collections.abc import Mapping
 from struct import Struct as Layout
 from struct import error as StructError  # noqa: N812 - it is an exception class
+from types import MappingProxyType
 from typing import NamedTuple
 
 from protocol.api import APIS, Api
@@ -29,6 +31,11 @@ _API_VERSIONS = 18
 _FIXED = Layout(">hhi")
 _WITH_CLIENT_ID = Layout(">hhih")
 _CORRELATION_ID = Layout(">i")
+
+_IS_FLEXIBLE: Mapping[tuple[int, int], bool] = MappingProxyType(
+    {(api.key, version): api.is_flexible_in(version) for api in APIS.values() for version in api.versions}
+)
+"""Whether requests have a tagged section in their header, by API key and version."""
 
 _new_tuple = tuple.__new__  # builds a named tuple at half the cost of calling its class
 
@@ -69,13 +76,23 @@ def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
     """
     try:
         api_key, api_version, correlation_id, length = _WITH_CLIENT_ID.unpack_from(buffer)
-        api = APIS.get(api_key)
+        is_flexible = _IS_FLEXIBLE.get((api_key, api_version))
         if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
             return RequestHeader(api_key, api_version, correlation_id, None), _FIXED.size
-        client_id, position = _read_client_id(buffer, length)
-        if api is None or api_version not in api.versions:
-            raise UnsupportedApi(RequestHeader(api_key, api_version, correlation_id, client_id), api)
-        if api.flexible is not None and api_version >= api.flexible:
+        position = _WITH_CLIENT_ID.size
+        client_id = None
+        if length >= 0:
+            start, position = position, position + length
+            if position > len(buffer):
+                raise Malformed(f"client id of length {length}, but {len(buffer) - start} bytes are left")
+            # The client id is only a label, so bytes that are not UTF-8 are no reason to reject the request.
+            client_id = str(buffer[start:position], "utf-8", "replace")
+        elif length != -1:
+            raise Malformed(f"client id of length {length}")
+        if is_flexible is None:
+            header = RequestHeader(api_key, api_version, correlation_id, client_id)
+            raise UnsupportedApi(header, APIS.get(api_key))
+        if is_flexible:
             tag_count = buffer[position]
             position += 1
             if tag_count:
@@ -84,19 +101,6 @@ def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
         part = "before the client id ends" if isinstance(error, StructError) else "in its tagged fields"
         raise Malformed(f"a request header is cut short {part}: the frame has {len(buffer)} bytes") from error
     return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
-
-
-def _read_client_id(buffer: Records, length: int) -> tuple[str | None, int]:
-    position = _WITH_CLIENT_ID.size
-    if length < 0:
-        if length != -1:
-            raise Malformed(f"client id of length {length}")
-        return None, position
-    end = position + length
-    if end > len(buffer):
-        raise Malformed(f"client id of length {length}, but {len(buffer) - position} bytes are left")
-    # The client id is only a label, so bytes that are not UTF-8 are no reason to reject the request.
-    return str(buffer[position:end], "utf-8", "replace"), end
 
 
 def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

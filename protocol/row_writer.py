@@ -11,8 +11,9 @@ with numbers. All other fields have their defaults, so their bytes are constant 
     element: numbers | tail (the fields after the numbers, with their defaults)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import groupby, islice, starmap
 from struct import Struct as Layout
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,15 +30,12 @@ FIRST_FETCH_VERSION_WITH_IDS = first_version(FetchableTopicResponse, "topic_id")
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
 
-Row = tuple[Any, ...]
-"""The name of a group, and the numbers of one element."""
-
 
 class RowResponse(NamedTuple):
-    """A response in rows, not yet encoded: the event loop encodes it only if it has few rows."""
+    """A response of many equal elements, not yet encoded: the event loop encodes it only if they are few."""
 
     row_count: int
-    """The number of rows."""
+    """The number of elements."""
     write: Callable[[], list[Records]]
     """Returns the buffers of the message, without a header. Callable from any thread."""
 
@@ -45,7 +43,7 @@ class RowResponse(NamedTuple):
 class RowWriter:
     """The writer of one version of one response."""
 
-    __slots__ = ("_around_one", "_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
+    __slots__ = ("_around_one", "_group_end", "_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
 
     def __init__(self, cls: type[Any], version: int) -> None:
         """Compute the constant parts of the layout.
@@ -67,53 +65,42 @@ class RowWriter:
         numbers = Layout(">" + letters)
         self._is_flexible = message_info(cls).is_flexible_in(version)
         self._tail = whole[numbers.size :]
-        self._pack = Layout(f">{letters}{len(self._tail)}s").pack
+        self._group_end = self._tail + (b"\0" if self._is_flexible else b"")
+        self._pack = numbers.pack
         self._number_count = len(letters)
         empty = b"".join(encode(cls(**{groups.name: []}), version))
         count_size = 1 if self._is_flexible else _COUNT.size
         prefix_size = Layout(">" + _leading_letters(cls, version)).size
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
         one = _count(1, self._is_flexible)
-        self._around_one = self._prefix + one, one, (b"\0" if self._is_flexible else b"") + self._suffix
+        self._around_one = self._prefix + one, one, self._group_end + self._suffix
 
-    def write(self, rows: Sequence[Row]) -> list[Records]:
+    def write(self, names: Sequence[str], *columns: Iterable[int]) -> list[Records]:
         """Return the one buffer of the message, without a header.
 
-        Each row holds a name and all numbers of the newest version, in the order of declaration; this version packs the
-        first `_number_count` of them. Consecutive rows with the same name form a group.
+        The elements come as columns: `names` has the name of each element's group, and each further column one number
+        of each element. The columns hold all numbers of the newest version, in the order of declaration; this version
+        packs the first of them. Consecutive elements with the same name form a group.
         """
-        is_flexible, pack, tail, end = self._is_flexible, self._pack, self._tail, 1 + self._number_count
-        if len(rows) == 1:
-            # Most messages have one row. Then everything but its name and numbers is constant and encoded already.
-            (row,) = rows
+        is_flexible = self._is_flexible
+        # By columns, no step of the interpreter is spent on an element.
+        elements = starmap(self._pack, zip(*columns[: self._number_count], strict=False))
+        if len(names) == 1:
+            # Most messages have one element. Then everything but its name and numbers is constant and encoded already.
             start, middle, stop = self._around_one
-            return [b"".join((start, _string(row[0], is_flexible), middle, pack(*row[1:end], tail), stop))]
-        # Counts are known only after their elements: parts[1] and parts[count_at] are placeholders, filled in later.
-        parts = [self._prefix, b""]
-        group_count = element_count = count_at = 0
-        last = None
-        for row in rows:
-            name = row[0]
-            if name != last:
-                if group_count:
-                    self._end_group(parts, count_at, element_count)
-                last = name
-                group_count += 1
-                element_count = 0
-                parts += (_string(name, is_flexible), b"")
-                count_at = len(parts) - 1
-            parts.append(pack(*row[1:end], tail))
-            element_count += 1
-        if group_count:
-            self._end_group(parts, count_at, element_count)
-        parts[1] = _count(group_count, is_flexible)
-        parts.append(self._suffix)
-        return [b"".join(parts)]
-
-    def _end_group(self, parts: list[bytes], count_at: int, element_count: int) -> None:
-        parts[count_at] = _count(element_count, self._is_flexible)
-        if self._is_flexible:
-            parts.append(b"\0")
+            return [b"".join((start, _string(names[0], is_flexible), middle, *elements, stop))]
+        parts: list[bytes] = []
+        group_count = 0
+        for name, group in groupby(names):
+            count = len(list(group))
+            parts += (
+                _string(name, is_flexible),
+                _count(count, is_flexible),
+                self._tail.join(islice(elements, count)),
+                self._group_end,
+            )
+            group_count += 1
+        return [b"".join((self._prefix, _count(group_count, is_flexible), *parts, self._suffix))]
 
 
 class FetchWriter:

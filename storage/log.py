@@ -331,13 +331,7 @@ class Log:
         offset = planned.end_offset if planned.count else self.log_end_offset
         if type(records) is memoryview:
             validated = validate_and_assign_offsets(
-                records,
-                self._rules,
-                next_offset=offset,
-                leader_epoch=leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-                may_take_long=may_take_long,
+                records, self._rules, offset, leader_epoch, now_ms, origin, may_take_long
             )
         else:
             assert isinstance(records, PreparedAppend)

@@ -110,6 +110,7 @@ _BASE_TIMESTAMP_MAX = 1 << _BASE_TIMESTAMP_BITS
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 _unpack_header = HEADER.unpack_from
 _pack_start = START.pack_into
+_CRC_COVERED = slice(CRC_COVERED_POSITION, None)
 
 # Parsing or converting records of this size takes more than a millisecond; decompressing alone is cheaper.
 COSTLY_SIZE = 16 << 10
@@ -312,7 +313,6 @@ def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: App
 def validate_and_assign_offsets(
     records: memoryview,
     rules: AppendRules,
-    *,
     next_offset: int,
     leader_epoch: int,
     now_ms: int,
@@ -362,16 +362,16 @@ def _plain_header(
     fields = _unpack_header(records)
     base_offset, length, _, magic, crc, attributes, delta, base_time, _, producer_id, _, sequence, count = fields
     if (
-        length != size - LOG_OVERHEAD
+        base_offset
+        or length != size - LOG_OVERHEAD
         or magic != MAGIC
-        or base_offset
-        or (attributes and attributes not in (_COORDINATOR_ATTRIBUTES if is_coordinator else _PLAIN_ATTRIBUTES))
         or count != delta + 1
+        or (attributes and attributes not in (_COORDINATOR_ATTRIBUTES if is_coordinator else _PLAIN_ATTRIBUTES))
     ):
         return None
     if count >= COSTLY_RECORDS_COUNT and not may_take_long:
         raise TooCostlyError(f"{count} records")
-    if crc32c(records[CRC_COVERED_POSITION:]) != crc:
+    if crc32c(records[_CRC_COVERED]) != crc:
         return None
     if is_coordinator:
         if count <= 0:

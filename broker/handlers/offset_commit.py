@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -126,13 +127,16 @@ def _response(
         name, index = key = row[:2]
         code = others.get(key, error) if others else error
         by_topic.setdefault(name, {})[index] = code
-    rows = []
+    names: list[str] = []
+    indexes: list[int] = []
+    error_codes: list[ErrorCode] = []
     for name, codes in by_topic.items():
-        for index, code in codes.items():
-            rows.append((name, index, code))
-            if len(rows) % COMMIT_STEP_SIZE == 0:
-                yield
-    return RowResponse(len(rows), partial(row_writer(OffsetCommitResponse, version).write, rows))
+        names += repeat(name, len(codes))
+        indexes += codes
+        error_codes += codes.values()
+        yield
+    write = row_writer(OffsetCommitResponse, version).write
+    return RowResponse(len(names), partial(write, names, indexes, error_codes))
 
 
 async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> Slices[RowResponse]:

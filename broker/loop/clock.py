@@ -34,8 +34,8 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
-    def monotonic_s(self) -> float:
-        return time.monotonic()
+    # Read several times per request: as a built-in function it costs half as much as through a method.
+    monotonic_s = staticmethod(time.monotonic)
 
     def processor_s(self) -> float:
         return time.thread_time()

@@ -269,24 +269,30 @@ class Appends:
         Waiting readers are left to the caller.
         """
         topic, index, records = row
-        found = bind(terms.bound, self._manager, topic, index)
+        acks, _, _, origin, may_write_internal, _, _, bound = terms
+        found = bind(bound, self._manager, topic, index)
         try:
             if found is None:
                 raise self._why_not_hosted(topic, index)
-            if topic in self._internal_topics and not terms.may_write_internal:
+            if topic in self._internal_topics and not may_write_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
             if records is None:
                 raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
             if (header := transactional_header(records)) is not None and found.partition.is_leader:
                 _check_admission(found, header, admission)
-            if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
-                return _Costly(found.log, bytearray(records))
-            needs_isr = terms.acks == ACKS_ALL
+            log = found.log
+            # A check of the size is cheaper than the copy for the thread.
+            if (
+                end_ms is not None
+                and self._clock.monotonic_ms() >= end_ms
+                and len(records) <= log.config.max_message_bytes
+            ):
+                return _Costly(log, bytearray(records))
             result = found.append_unread(
                 prepared or (records if type(records) is memoryview else memoryview(records)),
-                needs_isr,
+                acks == ACKS_ALL,
                 now_ms,
-                terms.origin,
+                origin,
                 False,
             )
         except KafkaError as error:
@@ -297,24 +303,19 @@ class Appends:
             assert found is not None
             assert records is not None
             return _Costly(found.log, bytearray(first_batch(records)))
-        log, partition = found.log, found.partition
         if (
             log.planned.count
             or log.durability.needs_flush
-            or (needs_isr and not partition.is_committed(result.last_offset + 1))
+            or (acks == ACKS_ALL and not found.partition.is_committed(result[1] + 1))
         ):
-            return _Waiting(
-                result, AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
-            )
+            partition = found.partition
+            append = AwaitedAppend(partition, partition.leading_since, result[1] + 1, acks == ACKS_ALL)
+            return _Waiting(result, append)
         return result
 
     def _count(self, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None) -> None:
         metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
         metrics.refused(refusal, 0 if records is None else len(records))
-
-    def _is_left_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
-        """Return whether the slice is over, unless a check of the size is cheaper than the copy for the thread."""
-        return self._clock.monotonic_ms() >= end_ms and len(records) <= log.config.max_message_bytes
 
     def _decided(
         self,

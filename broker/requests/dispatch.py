@@ -38,7 +38,7 @@ from broker.requests.services import Services
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.frame import LENGTH, kept
+from protocol.frame import kept
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
@@ -312,15 +312,16 @@ class RequestDispatcher:
 
     def _framed(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
         """Return a response as framed buffers. Raises TooManyElements and CloseConnection."""
-        correlation_id, tags = context.correlation_id, route.header_tags
         try:
-            try:
-                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
-            except (ValueError, struct.error):
-                # An error message that repeats a name of the request may exceed the length of a protocol string.
-                if not _shorten_messages(response):
-                    raise
-                buffers = _framed(route.encode, correlation_id, tags, response, elements_left)
+            if type(response) is RowResponse:
+                row_count, write = response
+                if row_count > elements_left:
+                    raise TooManyElements(f"{row_count} rows")
+                buffers = write()
+                context.success_count = row_count + route.own_error_count
+            else:
+                buffers = _encoded(route.encode, response, elements_left)
+                context.errors = error_counts(response, context.api_version)
         except TooManyElements:
             raise
         except Exception as error:
@@ -330,11 +331,7 @@ class RequestDispatcher:
             raise CloseConnection(
                 f"no response could be encoded for {route.api.name} v{context.api_version}"
             ) from error
-        if type(response) is RowResponse:
-            context.success_count = response.row_count + route.own_error_count
-        else:
-            context.errors = error_counts(response, context.api_version)
-        (size,) = LENGTH.unpack_from(buffers[0])
+        size = _add_header(buffers, context.correlation_id, route.header_tags)
         if size > RESPONSE_SIZE_MAX:
             raise CloseConnection(
                 f"{_named(route.api, context)}: a response of {size} bytes, expected at most {RESPONSE_SIZE_MAX}"
@@ -377,7 +374,9 @@ class RequestDispatcher:
         api = APIS[API_VERSIONS_KEY]
         itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-        return _framed(encoder(api.response, 0), unsupported.header.correlation_id, b"", response)
+        buffers = _encoded(encoder(api.response, 0), response, ELEMENTS_UNLIMITED)
+        _add_header(buffers, unsupported.header.correlation_id, b"")
+        return buffers
 
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
         """Return the response to a request that failed as a whole."""
@@ -421,23 +420,26 @@ def failure_response(module: ModuleType, api: Api, request: object, context: Req
     return failed(request, context, code) if failed is not None else api.response(error_code=code)
 
 
-def _framed(
-    encode: Encoder, correlation_id: int, tags: bytes, response: object, elements_left: int = ELEMENTS_UNLIMITED
-) -> Buffers:
-    """Return a response as buffers: length, header and body. Raises TooManyElements.
-
-    `tags` follow the correlation id in the header.
-    """
+def _encoded(encode: Encoder, response: object, elements_left: int) -> Buffers:
+    """Return the buffers of a message. Raises TooManyElements."""
     buffers: Buffers = []
-    if type(response) is RowResponse:
-        if response.row_count > elements_left:
-            raise TooManyElements(f"{response.row_count} rows")
-        buffers = response.write()
-    else:
+    try:
         encode(response, buffers, elements_left)
-    size = CORRELATION_ID_SIZE + len(tags) + (len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers)))
-    buffers[0] = _pack_start(size, correlation_id) + tags + buffers[0]
+    except (ValueError, struct.error):
+        # An error message that repeats a name of the request may exceed the length of a protocol string.
+        if not _shorten_messages(response):
+            raise
+        buffers = []
+        encode(response, buffers, elements_left)
     return buffers
+
+
+def _add_header(buffers: Buffers, correlation_id: int, tags: bytes) -> int:
+    """Put length and header of a response before its message; return the length. `tags` end the header."""
+    first = buffers[0]
+    size = CORRELATION_ID_SIZE + len(tags) + (len(first) if len(buffers) == 1 else sum(map(len, buffers)))
+    buffers[0] = _pack_start(size, correlation_id) + tags + first
+    return size
 
 
 def _shorten_messages(response: object) -> bool:

@@ -86,9 +86,14 @@ def elements_of(count: int, bits: Sequence[int], random: Random) -> list[Numbers
     return [tuple(number(size) for size in bits) for _ in range(count)]
 
 
-def assert_written_as_encoded(cls: type, version: int, build: Any, groups: Groups) -> None:
+def columns_of(rows: Sequence[tuple[Any, ...]], bits: Sequence[int]) -> Any:
+    """The columns of rows of a name and numbers."""
+    return zip(*rows, strict=True) if rows else [()] * (1 + len(bits))
+
+
+def assert_written_as_encoded(cls: type, version: int, build: Any, groups: Groups, bits: Sequence[int]) -> None:
     rows = [(name, *numbers) for name, elements in groups for numbers in elements]
-    (written,) = row_writer(cls, version).write(rows)
+    (written,) = row_writer(cls, version).write(*columns_of(rows, bits))
     assert written == b"".join(encode(build(groups), version))
 
 
@@ -99,7 +104,7 @@ def test_rows_with_any_size_of_name_and_count_of_elements_are_written(
     random = Random(version)
     for size in NAME_SIZES:
         for count in COUNTS:
-            assert_written_as_encoded(cls, version, build, [("n" * size, elements_of(count, bits, random))])
+            assert_written_as_encoded(cls, version, build, [("n" * size, elements_of(count, bits, random))], bits)
 
 
 @every_version
@@ -110,19 +115,19 @@ def test_several_groups_are_written(cls: type, version: int, build: Any, bits: S
             (f"{number}".ljust(random.choice(NAME_SIZES[1:]), "x"), elements_of(random.randint(1, 3), bits, random))
             for number in range(group_count)
         ]
-        assert_written_as_encoded(cls, version, build, groups)
+        assert_written_as_encoded(cls, version, build, groups, bits)
     for counts in (COUNTS, COUNTS[::-1]):
         groups = [
             ("n" * size, elements_of(count, bits, random)) for size, count in zip(NAME_SIZES, counts, strict=True)
         ]
-        assert_written_as_encoded(cls, version, build, groups)
+        assert_written_as_encoded(cls, version, build, groups, bits)
 
 
 @every_version
 def test_the_length_of_a_name_counts_its_bytes(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
     elements = elements_of(2, bits, Random(version))
     for name in ("", "é" * 63, "é" * 64, "é" * 63 + "x", "тема-主题", "🙂" * 32, "x" * 0x7FFF):
-        assert_written_as_encoded(cls, version, build, [(name, elements), ("other", elements)])
+        assert_written_as_encoded(cls, version, build, [(name, elements), ("other", elements)], bits)
 
 
 @every_version
@@ -141,15 +146,15 @@ def test_rows_that_follow_one_another_under_one_name_are_a_group(
     ]
     expected = b"".join(encode(build(groups), version))
     writer = row_writer(cls, version)
-    assert writer.write(rows) == [expected]
-    assert writer.write(rows) == [expected], "nothing of the first response is left in the writer"
+    assert writer.write(*columns_of(rows, bits)) == [expected]
+    assert writer.write(*columns_of(rows, bits)) == [expected], "nothing of the first response is left in the writer"
 
 
 @every_version
 def test_a_written_response_is_decoded_to_the_rows(cls: type, version: int, build: Any, bits: Sequence[int]) -> None:
     groups = [("n" * size, elements_of(2, bits, Random(version))) for size in NAME_SIZES]
     rows = [(name, *numbers) for name, elements in groups for numbers in elements]
-    (written,) = row_writer(cls, version).write(rows)
+    (written,) = row_writer(cls, version).write(*columns_of(rows, bits))
     assert decode(cls, version, written) == decode(cls, version, b"".join(encode(build(groups), version)))
 
 
@@ -159,7 +164,7 @@ def test_too_long_name_is_rejected(cls: type, version: int, build: Any, bits: Se
     with pytest.raises((ValueError, struct.error)):
         encode(build([("x" * 0x8000, numbers)]), version)
     with pytest.raises((ValueError, struct.error)):
-        row_writer(cls, version).write([("x" * 0x8000, *numbers[0])])
+        row_writer(cls, version).write(*columns_of([("x" * 0x8000, *numbers[0])], bits))
 
 
 @every_version
@@ -168,7 +173,7 @@ def test_number_out_of_range_is_rejected(cls: type, version: int, build: Any, bi
     with pytest.raises(struct.error):
         encode(build([("n", [too_large])]), version)
     with pytest.raises(struct.error):
-        row_writer(cls, version).write([("n", *too_large)])
+        row_writer(cls, version).write(*columns_of([("n", *too_large)], bits))
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ class PlainRowWriter:
         )
         self._elements = next(one for one in self._groups.struct.__fields__ if one.is_array)
 
-    def write(self, rows: Iterable[tuple[Any, ...]]) -> list[Records]:
+    def write(self, *columns: Iterable[Any]) -> list[Records]:
+        rows = list(zip(*columns, strict=False))
         names = [one.name for one in self._elements.struct.__fields__]
         groups = []
         for name, of_name in groupby(rows, key=lambda row: row[0]):
