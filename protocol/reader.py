@@ -19,7 +19,7 @@ count of tags. Fields appear as attributes only, so no field name can clash with
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from struct import calcsize, unpack_from
 from struct import error as StructError  # noqa: N812 - it is an exception class
 from uuid import UUID, SafeUUID
@@ -344,13 +344,15 @@ class Reader:
                 if letter == "h":
                     with self.source.block(f"if {n} > {STRING_SIZE_MAX + 1}:"):
                         self.source.add(f"raise refuse_size({path!r}, {n})")
-            self.source.add(f"{n} -= 1")
-        with self.source.block(f"if {n} < 0:"):
-            self.source.add(f"{target} = null({path!r}, {n})" if is_nullable else f"raise refuse_null({path!r}, {n})")
-        if is_nullable:
-            with self.source.block("else:"):
-                yield
+            is_null, length = f"not {n}", "-1"
         else:
+            is_null, length = f"{n} < 0", n
+        with self.source.block(f"if {is_null}:"):
+            null = "None" if self.is_flexible else f"null({path!r}, {length})"
+            self.source.add(f"{target} = {null}" if is_nullable else f"raise refuse_null({path!r}, {length})")
+        with self.source.block("else:") if is_nullable else nullcontext():
+            if self.is_flexible:
+                self.source.add(f"{n} -= 1")
             yield
 
     def take(self, target: str, letter: str) -> None:

@@ -19,7 +19,7 @@ during the call: code that waits copies them before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -224,94 +224,87 @@ class Appends:
         self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
     ) -> list[_Undecided]:
         """Append the rows in one step. Those that are left when a slice is over are prepared in a thread."""
-        now_ms = self._clock.now_ms()
         end_ms = None if len(rows) == 1 else self._clock.monotonic_ms() + SLICE_MS
-        outcomes: list[_Undecided] = []
-        try:
-            for row in rows:
-                outcomes.append(self._append(row, terms, admission, now_ms, None, end_ms))  # noqa: PERF401 - faster
-        finally:
-            if self._manager.has_waiting_readers:
-                self._wake_readers(rows, outcomes, terms)
-        return outcomes
+        return self._append(rows, terms, admission, self._clock.now_ms(), end_ms)
 
-    def _append_one(
-        self,
-        row: ProduceRow,
-        terms: AppendTerms,
-        admission: Admission | None,
-        now_ms: int,
-        prepared: PreparedAppend | None = None,
-    ) -> _Undecided:
-        """Append one row of a request whose rows are not appended in one step."""
-        outcome = self._append(row, terms, admission, now_ms, prepared)
-        self._wake_readers((row,), (outcome,), terms)
-        return outcome
-
-    def _wake_readers(self, rows: Iterable[ProduceRow], outcomes: Iterable[_Undecided], terms: AppendTerms) -> None:
-        """Try the fetches that wait for records of these rows, once all of them are appended."""
-        for row, outcome in zip(rows, outcomes, strict=False):
-            found = bind(terms.bound, self._manager, row.name, row.index_)
-            if found is not None and type(outcome) in _APPENDED:
-                self._manager.wake_readers(found.partition)
+    def _append_one(self, row: ProduceRow, terms: AppendTerms, admission: Admission | None, now_ms: int) -> _Undecided:
+        return self._append((row,), terms, admission, now_ms)[0]
 
     def _append(
         self,
-        row: ProduceRow,
+        rows: Sequence[ProduceRow],
         terms: AppendTerms,
         admission: Admission | None,
         now_ms: int,
-        prepared: PreparedAppend | None = None,
         end_ms: int | None = None,
-    ) -> _Undecided:
-        """Append the records of a row, or the `prepared` append. From `end_ms` on, leave the records to a thread.
+        prepared: PreparedAppend | None = None,
+    ) -> list[_Undecided]:
+        """Append the records of each row, or the `prepared` append of the only one; return the outcomes.
 
-        Waiting readers are left to the caller.
+        From `end_ms` on, leave the records to a thread. Readers that wait for records are woken once all are appended.
         """
-        topic, index, records = row
         acks, _, _, origin, may_write_internal, _, _, bound = terms
-        found = bind(bound, self._manager, topic, index)
+        manager = self._manager
+        needs_isr = acks == ACKS_ALL
+        outcomes: list[_Undecided] = []
         try:
-            if found is None:
-                raise self._why_not_hosted(topic, index)
-            if topic in self._internal_topics and not may_write_internal:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
-            if records is None:
-                raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
-            if (header := transactional_header(records)) is not None and found.partition.is_leader:
-                _check_admission(found, header, admission)
-            log = found.log
-            # A check of the size is cheaper than the copy for the thread.
-            if (
-                end_ms is not None
-                and self._clock.monotonic_ms() >= end_ms
-                and len(records) <= log.config.max_message_bytes
-            ):
-                return _Costly(log, bytearray(records))
-            result = found.append_unread(
-                prepared or (records if type(records) is memoryview else memoryview(records)),
-                acks == ACKS_ALL,
-                now_ms,
-                origin,
-                False,
-            )
-        except KafkaError as error:
-            refusal = Refusal.of(error)
-            self._count(found, refusal, records)
-            return refusal
-        except TooCostlyError:
-            assert found is not None
-            assert records is not None
-            return _Costly(found.log, bytearray(first_batch(records)))
-        if (
-            log.planned.count
-            or log.durability.needs_flush
-            or (acks == ACKS_ALL and not found.partition.is_committed(result[1] + 1))
-        ):
-            partition = found.partition
-            append = AwaitedAppend(partition, partition.leading_since, result[1] + 1, acks == ACKS_ALL)
-            return _Waiting(result, append)
-        return result
+            for topic, index, records in rows:
+                found = bind(bound, manager, topic, index)
+                try:
+                    if found is None:
+                        raise self._why_not_hosted(topic, index)
+                    if topic in self._internal_topics and not may_write_internal:
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+                    if records is None:
+                        raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
+                    if (header := transactional_header(records)) is not None and found.partition.is_leader:
+                        _check_admission(found, header, admission)
+                    if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
+                        outcomes.append(_Costly(found.log, bytearray(records)))
+                        continue
+                    result = found.append_unread(
+                        prepared or (records if type(records) is memoryview else memoryview(records)),
+                        needs_isr,
+                        now_ms,
+                        origin,
+                        False,
+                    )
+                except KafkaError as error:
+                    outcomes.append(self._refused(found, error, records))
+                    continue
+                except TooCostlyError:
+                    assert found is not None
+                    assert records is not None
+                    outcomes.append(_Costly(found.log, bytearray(first_batch(records))))
+                    continue
+                log = found.log
+                if (
+                    log.planned.count
+                    or (found.may_need_flush and log.durability.needs_flush)
+                    or (needs_isr and not found.partition.is_committed(result[1] + 1))
+                ):
+                    outcomes.append(_Waiting(result, _awaited(found.partition, result, needs_isr)))
+                else:
+                    outcomes.append(result)
+        finally:
+            if manager.has_waiting_readers:
+                self._wake_readers(rows, outcomes, bound)
+        return outcomes
+
+    def _wake_readers(self, rows: Sequence[ProduceRow], outcomes: Sequence[_Undecided], bound: Bound) -> None:
+        for row, outcome in zip(rows, outcomes, strict=False):
+            found = bind(bound, self._manager, row.name, row.index_)
+            if found is not None and type(outcome) in _APPENDED:
+                self._manager.wake_readers(found.partition)
+
+    def _is_left_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
+        """Return whether the slice is over, unless a check of the size is cheaper than the copy for the thread."""
+        return self._clock.monotonic_ms() >= end_ms and len(records) <= log.config.max_message_bytes
+
+    def _refused(self, partition: BoundPartition | None, error: KafkaError, records: Buffer | None) -> Refusal:
+        refusal = Refusal.of(error)
+        self._count(partition, refusal, records)
+        return refusal
 
     def _count(self, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None) -> None:
         metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
@@ -406,7 +399,8 @@ class Appends:
         if isinstance(prepared, Refusal):
             self._count(bind(terms.bound, self._manager, row.name, row.index_), prepared, records)
             return prepared
-        return self._append_one(row._replace(records=records), terms, admission, now_ms, prepared)
+        (outcome,) = self._append((row._replace(records=records),), terms, admission, now_ms, prepared=prepared)
+        return outcome
 
     async def _until_decided(self, appends: list[AwaitedAppend], deadline_ms: int) -> None:
         """Wait until each append has its outcome."""
@@ -416,6 +410,10 @@ class Appends:
                 appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
             )
             await decided
+
+
+def _awaited(partition: Partition, result: AppendResult, needs_isr: bool) -> AwaitedAppend:
+    return AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
 
 
 async def _flush_released(log: Log) -> None:

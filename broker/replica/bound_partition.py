@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from config.topic_properties import LONG_MAX
 from storage.log import AppendOrigin, AppendResult, PreparedAppend
 
 BOUND_MAX = 500
@@ -30,7 +31,7 @@ Bound = dict[TopicPartition, "BoundPartition"]
 class BoundPartition:
     """One partition as the requests of one client use it."""
 
-    __slots__ = ("_manager", "key", "log", "metrics", "partition", "version")
+    __slots__ = ("_manager", "key", "log", "may_need_flush", "metrics", "partition", "version")
 
     def __init__(self, partition: Partition, manager: ReplicaManager) -> None:
         self._manager = manager
@@ -39,6 +40,8 @@ class BoundPartition:
         self.key = partition.topic, partition.partition
         self.log = partition.log
         self.metrics = partition.metrics
+        self.may_need_flush = partition.log.config.flush_messages < LONG_MAX
+        """Whether `LogDurability.needs_flush` can be true under the present configuration."""
 
     def append(
         self,
