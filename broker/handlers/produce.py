@@ -169,11 +169,13 @@ def _response(
     outcomes: Outcomes,
     terms: AppendTerms,
     context: RequestContext,
-) -> RowResponse | Slices[ProduceResponse] | None:
+) -> RowResponse | Slices[ProduceResponse] | ProduceResponse | None:
     """Return the response: a `RowResponse` if no partition failed; None with acks=0."""
     if terms.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
         return None
+    if not rows:
+        return ProduceResponse(responses=[])
     if Refusal in map(type, outcomes):
         return _respond_with_errors(services, rows, outcomes, context)
     write = partial(_write, context.api_version, rows, cast(list[AppendResult], outcomes))
