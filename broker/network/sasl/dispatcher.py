@@ -1,0 +1,87 @@
+"""The dispatcher of a listener with SASL: it stands before the one that serves requests.
+
+Owns: tokens that arrive as bare frames (after SaslHandshake v0), the delay of failures, and the end of logins. Must not
+know: mechanisms (`session`), or what a request means beyond its API key. Connections of listeners without SASL do not
+pass through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable
+
+from broker.loop.clock import Clock
+from broker.network.channel import Authentication, Channel
+from broker.network.connection import Buffers, Dispatcher, Outcome, Response
+from broker.network.sasl.session import SaslSession, Stage
+from protocol.errors import Malformed
+from protocol.frame import LENGTH
+
+logger = logging.getLogger("kafka.network.Selector")
+
+_API_KEY = struct.Struct(">h")
+_SASL_HANDSHAKE_KEY = 17
+
+
+class SaslDispatcher:
+    """`Dispatcher` of connections whose channels have a `SaslSession`."""
+
+    def __init__(self, inner: Dispatcher, clock: Clock) -> None:
+        self._inner = inner
+        self._clock = clock
+
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
+        session = channel.sasl
+        assert session is not None, "a listener with SASL gives each channel a session"
+        if channel.authentication is Authentication.COMPLETE:
+            if session.expires_ms is not None:
+                self._check_lifetime(frame, channel, session)
+            if channel.authentication is Authentication.COMPLETE:
+                return self._inner.dispatch(frame, channel)
+        if session.stage is Stage.RAW_TOKENS:
+            return self._evaluate(bytes(frame), channel, session)
+        try:
+            response = self._inner.dispatch(frame, channel)
+        except Malformed as error:
+            logger.info("Failed authentication with %s (%s)", channel, error)
+            raise
+        if session.stage is Stage.FAILED:
+            return asyncio.ensure_future(self._refuse(response, channel, session))
+        return response
+
+    def _check_lifetime(self, frame: memoryview, channel: Channel, session: SaslSession) -> None:
+        """Begin a re-authentication if the client asks for one. Raises Malformed if its login has ended."""
+        now_ms = self._clock.monotonic_ms()
+        is_handshake = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] == _SASL_HANDSHAKE_KEY
+        if is_handshake and session.begin_again(now_ms):
+            channel.authentication = Authentication.PENDING
+        elif session.is_expired(now_ms):
+            raise Malformed("its login has expired, and it has not authenticated itself again")
+
+    def _evaluate(self, token: bytes, channel: Channel, session: SaslSession) -> Response:
+        """Return the response to a token that is a frame of its own, which is a frame of its own as well."""
+        clock = self._clock
+        verdict = session.authenticate(token, clock.monotonic_ms(), clock.now_ms(), is_raw=True)
+        if verdict.step is None:
+            return asyncio.ensure_future(self._refuse(None, channel, session))
+        if verdict.step.login is not None:
+            channel.authenticated(f"User:{verdict.step.login.user}")
+        return [LENGTH.pack(len(verdict.step.token)) + verdict.step.token]
+
+    async def _refuse(self, response: Response, channel: Channel, session: SaslSession) -> Outcome:
+        """Return a failure after its delay, which slows down a search for passwords."""
+        logger.info("Failed authentication with %s (%s)", channel, session.failure)
+        await asyncio.sleep(session.failure_delay_ms / 1000)
+        if isinstance(response, Awaitable):
+            response = await response
+        buffers: Buffers | None
+        match response:
+            case Outcome():
+                buffers = response.buffers
+            case list() | None:
+                buffers = response
+            case _:
+                buffers = [response]
+        return Outcome(buffers, 0, is_last=True)

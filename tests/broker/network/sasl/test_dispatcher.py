@@ -1,0 +1,105 @@
+"""The dispatcher of listeners with SASL: what reaches the requests' dispatcher, and when a connection closes."""
+
+import asyncio
+
+import pytest
+
+from broker.network.channel import Authentication, Channel
+from broker.network.connection import Outcome, Response
+from broker.network.sasl.dispatcher import SaslDispatcher
+from broker.network.sasl.exchange import Login
+from broker.network.sasl.plain import PlainExchange
+from broker.network.sasl.session import SaslListener, SaslMechanism, SaslSession
+from protocol.errors import Malformed
+from tests.support.manual_clock import ManualClock
+
+HANDSHAKE, METADATA = b"\0\x11handshake", b"\0\x03metadata"
+SESSION_MS = 60_000
+
+
+class Inner:
+    """Returns each frame as its response, and fails the session for `fail`."""
+
+    def __init__(self) -> None:
+        self.served: list[bytes] = []
+
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
+        self.served.append(bytes(frame))
+        assert channel.sasl is not None
+        if bytes(frame).endswith(b"fail"):
+            channel.sasl.choose("NONE", is_raw=False)
+        return [bytes(frame)]
+
+
+class Served:
+    """One connection of a listener with PLAIN."""
+
+    def __init__(self, session_ms_max: int = 0) -> None:
+        self.clock = ManualClock()
+        self.inner = Inner()
+        self.dispatcher = SaslDispatcher(self.inner, self.clock)
+        mechanism = SaslMechanism(lambda: PlainExchange({"alice": "secret"}.get), session_ms_max)
+        self.session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
+        self.channel = Channel("127.0.0.1", 5, "A")
+        self.channel.authenticate_by(self.session)
+
+    def send(self, frame: bytes) -> Response:
+        return self.dispatcher.dispatch(memoryview(frame), self.channel)
+
+    def log_in(self) -> None:
+        self.session.choose("PLAIN", is_raw=True)
+        assert self.send(b"\0alice\0secret") == [bytes(4)]
+
+
+def test_client_is_its_user_after_a_token_in_a_frame() -> None:
+    served = Served()
+    served.log_in()
+    assert (served.channel.principal, served.channel.authentication) == ("User:alice", Authentication.COMPLETE)
+    assert served.send(METADATA) == [METADATA]
+
+
+async def test_failed_token_in_a_frame_closes_without_a_response() -> None:
+    served = Served()
+    served.session.choose("PLAIN", is_raw=True)
+    refused = served.send(b"\0alice\0wrong")
+    assert isinstance(refused, asyncio.Future)
+    assert await refused == Outcome(None, 0, is_last=True)
+    assert served.channel.authentication is Authentication.PENDING
+
+
+async def test_response_to_a_failure_comes_later_and_is_the_last() -> None:
+    served = Served()
+    refused = served.send(b"\0\x11fail")
+    assert isinstance(refused, asyncio.Future)
+    assert not refused.done()
+    assert await refused == Outcome([b"\0\x11fail"], 0, is_last=True)
+
+
+def test_expired_login_closes_the_connection_at_its_next_request() -> None:
+    served = Served(SESSION_MS)
+    served.log_in()
+    served.clock.advance(SESSION_MS - 1)
+    assert served.send(METADATA) == [METADATA]
+    served.clock.advance(1)
+    with pytest.raises(Malformed, match="expired"):
+        served.send(METADATA)
+    assert served.inner.served == [METADATA]
+
+
+def test_handshake_begins_a_new_authentication_of_a_login_with_a_lifetime() -> None:
+    served = Served(SESSION_MS)
+    served.log_in()
+    served.clock.advance(SESSION_MS + 1)
+    served.send(HANDSHAKE)
+    assert served.channel.authentication is Authentication.PENDING
+    served.log_in()
+    assert served.session.login == Login("alice")
+    assert served.send(METADATA) == [METADATA]
+
+
+def test_handshake_after_a_login_without_a_lifetime_is_an_ordinary_request() -> None:
+    served = Served()
+    served.log_in()
+    served.send(HANDSHAKE)
+    assert served.channel.authentication is Authentication.COMPLETE
+    assert served.inner.served == [HANDSHAKE]
