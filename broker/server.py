@@ -37,6 +37,7 @@ from broker.loop.thread_pool import ThreadPool
 from broker.network.connection import Dispatcher
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
+from broker.network.sasl.scram import ScramCredential
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
@@ -50,6 +51,7 @@ from broker.settings.component_settings import (
     listener_settings,
     zookeeper_settings,
 )
+from broker.settings.listener_security import InvalidSecurityError, sasl_listeners
 from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
@@ -60,6 +62,7 @@ from controller import paths
 from controller.entity_configs import ConfigChangeListener
 from controller.membership import Membership
 from controller.model import Broker, Endpoint
+from controller.paths import ConfigEntity
 from controller.registration import (
     NO_JMX_PORT,
     BrokerRegistration,
@@ -84,6 +87,7 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 T = TypeVar("T")
 
+SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
 GROUP_PROTOCOLS = {"classic"}
 # Objects built at start-up are never freed. Scanning them repeatedly would take a fifth of a start with thousands of
 # partitions, and would block the event loop afterwards. A garbage collection stops all threads for some 100 ns per
@@ -100,6 +104,7 @@ STARTUP_ERRORS = (
     DuplicateLogError,
     ForeignDirectoryError,
     IdentityError,
+    InvalidSecurityError,
     ListenError,
     LoadError,
     NoMetadataError,
@@ -344,8 +349,9 @@ class Server:
 
     async def _start_background_work(self, foundation: Foundation, services: Services) -> None:
         """Start background work: the controller first, as its elections assign the partitions to lead."""
-        change_listener = ConfigChangeListener(foundation.store, self._clock, services.config_changes.apply)
+        change_listener = ConfigChangeListener(foundation.store, self._clock, self._entity_changed)
         await change_listener.start()
+        await services.scram_credentials.load()
         self._undo.callback(change_listener.stop)
         self._undo.push_async_callback(services.directory_moves.stop)
         await services.controller.start()
@@ -407,6 +413,11 @@ class Server:
                 timeout_ms=config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
             )
 
+    async def _entity_changed(self, entity: ConfigEntity) -> None:
+        """Put the changed settings of an entity into effect."""
+        await self._services.config_changes.apply(entity)
+        await self._services.scram_credentials.apply(entity)
+
     def _warn_unmet_settings(self, services: Services) -> None:
         """Log a warning for each setting that a broker which runs alone cannot satisfy."""
         topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
@@ -446,8 +457,10 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
+        sasl = sasl_listeners(self._config, self._scram_credential, self._environment.random)
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
+        self._sockets.authenticate(sasl)
         self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
         metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
         if metrics_listener is not None:
@@ -457,6 +470,9 @@ class Server:
 
             self._metrics_endpoint = MetricsEndpoint(HostAndPort.parse(metrics_listener), self._blocking)
             self._undo.push_async_callback(self._metrics_endpoint.stop)
+
+    def _scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        return self._services.scram_credentials.credential(user, mechanism)
 
     async def _serve_metrics(self, services: Services) -> None:
         """Serve metrics from before the logs are loaded, so that they show the progress of loading, until the end."""
@@ -612,11 +628,11 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
         StartupError: A setting is not supported.
     """
     for listener in config.listeners:
-        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+        if listener.security_protocol not in SERVED_PROTOCOLS:
             raise StartupError(
                 f"Invalid value {listener} for configuration listeners: "
-                f"security protocol {listener.security_protocol.name} is not served yet, expected PLAINTEXT; "
-                "see docs/not-yet.md"
+                f"security protocol {listener.security_protocol.name} is not served yet, expected one of "
+                f"{', '.join(protocol.name for protocol in SERVED_PROTOCOLS)}; see docs/not-yet.md"
             )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:

@@ -82,13 +82,24 @@ class BrokerConfig:
         """Return whether the value was set, rather than taken from the table's defaults."""
         return any(row.name in layer for layer in (self.dynamic_broker, self.dynamic_default, self.static))
 
-    def of_listener(self, name: str, row: Property[T]) -> T | None:
-        """Return the value of `listener.name.<name>.<row>`, or None if it is not set. The case of `name` is ignored."""
-        key = f"{LISTENER_PREFIX}{name.lower()}.{row.name}"
+    def of_listener(self, name: str, row: Property[T], mechanism: str = "") -> T | None:
+        """Return the value of `listener.name.<name>.<row>`, or None if it is not set. The case of `name` is ignored.
+
+        With a SASL mechanism, the value of `listener.name.<name>.<mechanism>.<row>`.
+        """
+        scope = f"{name}.{mechanism}" if mechanism else name
+        key = f"{LISTENER_PREFIX}{scope.lower()}.{row.name}"
         for layer in (self.dynamic_broker, self.dynamic_default, self.static):
             if key in layer:
                 return row.parse(layer[key])
         return None
+
+    def for_listener(self, name: str, row: Property[T], mechanism: str = "") -> T:
+        """Return the value for a listener: `listener.name.<name>.<mechanism>.<row>`, or the next less specific one."""
+        own = self.of_listener(name, row, mechanism) if mechanism else None
+        if own is None:
+            own = self.of_listener(name, row)
+        return self[row] if own is None else own
 
     @property
     def log_dirs(self) -> list[str]:

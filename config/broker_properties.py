@@ -154,9 +154,8 @@ CONNECTIONS_MAX_IDLE_MS = long("connections.max.idle.ms", 600_000, READ_ONLY, ME
     doc="Time without a request after which a connection is closed.")
 CONNECTION_FAILED_AUTHENTICATION_DELAY_MS = integer("connection.failed.authentication.delay.ms", 100, READ_ONLY, LOW,
     NOT_NEGATIVE,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Delay before a connection is closed after failed authentication.")
+    doc="Delay before a connection is closed after failed authentication.")
 CONNECTIONS_MAX_REAUTH_MS = long("connections.max.reauth.ms", 0, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL,
     doc="Longest time a SASL session may live without authenticating again; 0 is no limit.")
 NUM_NETWORK_THREADS = integer("num.network.threads", 3, CLUSTER_WIDE, HIGH, POSITIVE,
     no_effect=NoEffect.ONE_EVENT_LOOP,
@@ -578,16 +577,18 @@ SECURITY_PROVIDERS = string("security.providers", None, READ_ONLY, LOW,
 
 # SASL
 SASL_ENABLED_MECHANISMS = string_list("sasl.enabled.mechanisms", ("GSSAPI",), PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="SASL mechanisms offered to clients.")
+    doc="SASL mechanisms offered to clients.")
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = string("sasl.mechanism.inter.broker.protocol", "GSSAPI", PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="SASL mechanism between brokers.")
 SASL_MECHANISM_CONTROLLER_PROTOCOL = string("sasl.mechanism.controller.protocol", "GSSAPI", READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="SASL mechanism towards Raft controllers.")
 SASL_JAAS_CONFIG = password("sasl.jaas.config", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL,
     doc="Login modules and their credentials, usually with a listener and mechanism prefix.")
+JAVA_SECURITY_AUTH_LOGIN_CONFIG = string("java.security.auth.login.config", None, READ_ONLY, MEDIUM, visibility=FOREIGN,
+    doc="JAAS file with login modules, also set by -Djava.security.auth.login.config in the environment's KAFKA_OPTS. "
+        "Milena's own setting.")
 SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Largest SASL message accepted before authentication.")
+    doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
     SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that checks SASL credentials of clients.")

@@ -16,7 +16,16 @@ from config.versions import is_at_least
 LINES_MAX = 50
 """The number of settings with a line of their own; further settings share one line per reason."""
 
-PER_LISTENER: frozenset[Property[object]] = frozenset((broker.MAX_CONNECTIONS, broker.MAX_CONNECTION_CREATION_RATE))
+PER_LISTENER: frozenset[Property[object]] = frozenset(
+    (
+        broker.MAX_CONNECTIONS,
+        broker.MAX_CONNECTION_CREATION_RATE,
+        broker.CONNECTIONS_MAX_REAUTH_MS,
+        broker.SASL_ENABLED_MECHANISMS,
+        broker.SASL_JAAS_CONFIG,
+        broker.SASL_SERVER_MAX_RECEIVE_SIZE,
+    )
+)
 """Settings that are also read with the prefix of a listener."""
 
 PLUG_IN_PREFIXES: Mapping[str, NoEffect] = {

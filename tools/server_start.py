@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from config import properties
 from config.addresses import PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig
-from config.broker_properties import BROKER_ID, METRICS_HTTP_LISTENER
+from config.broker_properties import BROKER_ID, JAVA_SECURITY_AUTH_LOGIN_CONFIG, METRICS_HTTP_LISTENER
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
@@ -18,6 +18,8 @@ from tools.running_servers import registered
 from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
+
+_JAAS_OPTION = f"-D{JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}="
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 
@@ -69,12 +71,15 @@ def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return settings from the environment, as Kafka's launchers set them; the file wins. Raises ConfigError."""
-    port = variables.get("JMX_PORT")
-    if not port:
-        return {}
-    if host_and_port_problem(f":{port}") is not None:
-        raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
-    return {METRICS_HTTP_LISTENER.name: f":{port}"}
+    settings = {}
+    if port := variables.get("JMX_PORT"):
+        if host_and_port_problem(f":{port}") is not None:
+            raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
+        settings[METRICS_HTTP_LISTENER.name] = f":{port}"
+    for option in variables.get("KAFKA_OPTS", "").split():
+        if option.startswith(_JAAS_OPTION):
+            settings[JAVA_SECURITY_AUTH_LOGIN_CONFIG.name] = option.removeprefix(_JAAS_OPTION)
+    return settings
 
 
 def _load_failure(path: str, error: OSError | ValueError) -> str:

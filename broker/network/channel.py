@@ -10,8 +10,11 @@ Invariant: the connection serves no request while `holds` is not 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from broker.network.sasl.session import SaslSession
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -64,7 +67,9 @@ class Channel:
         "holds",
         "is_closed",
         "listener",
+        "on_authenticated",
         "principal",
+        "sasl",
     )
 
     def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
@@ -77,6 +82,10 @@ class Channel:
         self.listener = listener
         self.principal = principal
         self.authentication = Authentication.COMPLETE
+        self.sasl: SaslSession | None = None
+        """The client's authentication; None on a listener without SASL."""
+        self.on_authenticated: Callable[[], None] = _do_nothing
+        """Lifts the limits on a client that has not authenticated itself."""
         self.holds = 0
         """A bit set of `Hold`."""
         self.is_closed = False
@@ -88,6 +97,18 @@ class Channel:
 
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on {self.listener}"
+
+    def authenticate_by(self, session: SaslSession) -> None:
+        """Serve only the requests of an authentication until `authenticated`."""
+        self.sasl = session
+        self.authentication = Authentication.PENDING
+
+    def authenticated(self, principal: str) -> None:
+        """Serve all requests from now on, as those of `principal`."""
+        self.principal = principal
+        self.authentication = Authentication.COMPLETE
+        self.on_authenticated()
+        self.on_authenticated = _do_nothing
 
     def hold(self, reason: int) -> None:
         """Add one reason of `Hold`."""
@@ -108,3 +129,7 @@ class Channel:
         for request in self.answered:
             request.sent(now_s, sending_since_s)
         self.answered.clear()
+
+
+def _do_nothing() -> None:
+    """The connection has no limits to lift."""

@@ -57,11 +57,13 @@ _SINGLE_BUFFER = (bytes, bytearray, memoryview)
 
 
 class Outcome(NamedTuple):
-    """A response to a client that exceeded a quota."""
+    """A response after which the connection does not serve the next request at once."""
 
     buffers: Buffers | None
     mute_ms: int
     """Milliseconds during which the connection serves no request, from the write of the response on (KIP-219)."""
+    is_last: bool = False
+    """Whether the connection closes after this response: its client has failed to authenticate itself."""
 
 
 AwaitedResponse = Awaited[Buffers | Outcome | None]
@@ -398,9 +400,11 @@ class Connection(asyncio.BufferedProtocol):
             buffers.clear()
 
     def _respond_and_mute(self, outcome: Outcome) -> None:
-        """Write a response, then serve no request until its mute time has passed."""
+        """Write a response, then serve no request until its mute time has passed, or close."""
         self._respond(outcome.buffers)
-        if self._transport is not None:
+        if outcome.is_last:
+            self.close()
+        elif self._transport is not None:
             self.hold(Hold.THROTTLED)
             self._registry.muted.mute(self, outcome.mute_ms)
 

@@ -22,6 +22,8 @@ from broker.network.descriptors import DescriptorBudget
 from broker.network.muted_connections import MutedConnections
 from broker.network.network import Arrival, ListenError, ListeningPort, Network, SocketOptions
 from broker.network.request_memory import AccountedConnection, RequestMemory
+from broker.network.sasl.dispatcher import SaslDispatcher
+from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
 from protocol.frame import SCRATCH_SIZE, FrameReader
@@ -76,6 +78,9 @@ class Listener:
         `on_exceeded` is called when this listener is protected and accepted a connection above the broker's limit.
         """
         self.name = name
+        self.sasl: SaslListener | None = None
+        """How clients authenticate themselves; None: they do not. Set before `start`."""
+        self._clock = clock
         self.monotonic_ms = clock.monotonic_ms
         self.monotonic_s = clock.monotonic_s
         self.send_buffer_size = settings.send_buffer_bytes
@@ -132,7 +137,7 @@ class Listener:
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections on the bound sockets and serve their requests with `dispatcher`."""
-        self._dispatcher = dispatcher
+        self._dispatcher = dispatcher if self.sasl is None else SaslDispatcher(dispatcher, self._clock)
         self._loop = asyncio.get_running_loop()
         self.muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
         self._accept_again()
@@ -277,9 +282,22 @@ class Listener:
 
     def _new_connection(self, channel: Channel) -> Connection:
         reader = FrameReader(self._scratch, self._settings.request_size_max)
+        if self.sasl is not None:
+            self._await_authentication(channel, reader, self.sasl)
         if self._request_memory is None:
             return Connection(self, self._dispatcher, reader, self._unsent, channel)
         return AccountedConnection(self, self._dispatcher, reader, self._unsent, channel, self._request_memory)
+
+    def _await_authentication(self, channel: Channel, reader: FrameReader, sasl: SaslListener) -> None:
+        """Accept only short frames, and only those of an authentication, until it is complete."""
+        size_max = reader.size_max
+        reader.size_max = min(sasl.receive_size_max, size_max)
+        channel.authenticate_by(SaslSession(sasl))
+
+        def lift_limit() -> None:
+            reader.size_max = size_max
+
+        channel.on_authenticated = lift_limit
 
     # Idle connections
 

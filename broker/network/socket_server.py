@@ -18,6 +18,7 @@ from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget
 from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings, idle_ms
 from broker.network.network import Network
 from broker.network.request_memory import RequestMemory
+from broker.network.sasl.session import SaslListener
 from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
 from storage.shortages import LineLimit
@@ -94,6 +95,11 @@ class SocketServer:
             )
             self._listeners[address.name] = listener
             self._ports[address.name] = listener.bind(address.host, address.port)
+
+    def authenticate(self, sasl: Mapping[str, SaslListener]) -> None:
+        """Have the clients of the named listeners authenticate themselves. Call this before `start`."""
+        for name, listener in sasl.items():
+            self._listeners[name].sasl = listener
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections and serve their requests with `dispatcher`."""

@@ -1,28 +1,31 @@
-"""Describes and changes the SCRAM credentials in the metadata store (KIP-554).
+"""Describes and changes the SCRAM credentials in the metadata store (KIP-554), and keeps them in memory for logins.
 
-Owns: the mechanisms, their bounds, the stored text. Must not know: response layouts, or how a client proves that it
-knows a password. The salted password itself is never stored. The node of a user also holds quotas, which
-stay unchanged.
+Owns: the mechanisms, their bounds, the stored text, and which credentials are in force. Must not know: response
+layouts, or how a client proves that it knows a password. The salted password itself is never stored. The node of a
+user also holds quotas, which stay unchanged.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from base64 import b64encode
+import logging
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from broker.loop.slices import SlicedWork
-from controller.entity_configs import all_overrides, change_overrides
+from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential
+from controller.entity_configs import all_overrides, change_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
-ITERATIONS_MIN = 4096
-ITERATIONS_MAX = 16384
+logger = logging.getLogger("kafka.security.CredentialProvider")
+
+_USERS = "users"
 
 
 class Mechanism(Enum):
@@ -74,6 +77,35 @@ class ScramCredentials:
     def __init__(self, store: StateStore, sliced_work: SlicedWork) -> None:
         self._store = store
         self._sliced_work = sliced_work
+        self._in_force: dict[str, dict[str, ScramCredential]] = {}
+
+    def credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        """Return the credential that `user` logs in with, or None."""
+        return self._in_force.get(user, {}).get(mechanism)
+
+    async def load(self) -> None:
+        """Read the credentials of all users."""
+        for user, overrides in (await self._overrides()).items():
+            self._put_in_force(user, overrides)
+
+    async def apply(self, entity: ConfigEntity) -> None:
+        """Read the credentials of an entity whose settings have changed. Has no effect if it is not a user."""
+        ((entity_type, user), *of_user) = entity.parts
+        if entity_type == _USERS and user is not None and not of_user:
+            self._put_in_force(user, await entity_overrides(self._store, entity))
+
+    def _put_in_force(self, user: str, overrides: Mapping[str, str]) -> None:
+        found = {}
+        for mechanism in Mechanism:
+            text = overrides.get(mechanism.stored_name)
+            if text is not None:
+                try:
+                    found[mechanism.stored_name] = parse_credential(text)
+                except ValueError as error:
+                    logger.error("user %r cannot log in with %s: %s", user, mechanism.stored_name, error)
+        self._in_force.pop(user, None)
+        if found:
+            self._in_force[user] = found
 
     async def describe(self, users: Sequence[str]) -> dict[str, Iterations | KafkaError]:
         """Return one result per user of `users`; if it is empty, the credentials of all users that have one."""
@@ -122,15 +154,32 @@ class ScramCredentials:
                     )
             return after
 
-        await change_overrides(self._store, ConfigEntity((("users", user),)), edit)
+        entity = ConfigEntity(((_USERS, user),))
+        await change_overrides(self._store, entity, edit)
+        # The notification would have the same effect, but possibly after the user's next login.
+        await self.apply(entity)
 
     async def _overrides(self) -> dict[str, dict[str, str]]:
         """What is set for each user, without their clients and the default."""
         return {
             name: overrides
-            for entity, overrides in (await all_overrides(self._store, "users")).items()
+            for entity, overrides in (await all_overrides(self._store, _USERS)).items()
             if len(entity.parts) == 1 and (name := entity.parts[0][1]) is not None
         }
+
+
+def parse_credential(text: str) -> ScramCredential:
+    """Return the credential of a stored text. Raises ValueError, whose message does not repeat the text."""
+    members = {name: value for name, _, value in (pair.partition("=") for pair in text.split(","))}
+    try:
+        return ScramCredential(
+            b64decode(members["salt"], validate=True),
+            b64decode(members["stored_key"], validate=True),
+            b64decode(members["server_key"], validate=True),
+            int(members["iterations"]),
+        )
+    except (KeyError, ValueError):
+        raise ValueError("the stored credential is malformed, set the password again") from None
 
 
 def stored_text(credential: Upsertion) -> str:

@@ -43,7 +43,7 @@ async def test_connection_limit_for_an_unknown_host_stops_the_start(tmp_path: Pa
     assert "no-such-host.invalid" in reason
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
 async def test_unsupported_security_protocol_stops_the_start(tmp_path: Path, protocol: str) -> None:
     config = settings(tmp_path, listeners=f"{protocol}://127.0.0.1:0", security_inter_broker_protocol=protocol)
     reason = await reason_not_to_start(config)

@@ -7,6 +7,7 @@ to its constant, or to what `config` makes of it: a field of LogConfig, an attri
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.component_settings import connection_limits
+from broker.settings.listener_security import sasl_listeners
 from config import broker_properties as broker
 from config import topic_properties as topic
 from config.broker import BrokerConfig
@@ -155,9 +157,16 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so() -> None:
     asked: set[Property[object]] = set()
 
     class Recorder(BrokerConfig):
-        def of_listener(self, name: str, row: Property[object]) -> object:  # type: ignore[override]
+        def of_listener(self, name: str, row: Property[object], mechanism: str = "") -> object:  # type: ignore[override]
             asked.add(row)
-            return super().of_listener(name, row)
+            return super().of_listener(name, row, mechanism)
 
-    connection_limits(Recorder({}, {}, {}))
+    settings = {
+        "listeners": "SASL_PLAINTEXT://:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    config = Recorder(settings, {}, {})
+    connection_limits(config)
+    sasl_listeners(config, lambda user, mechanism: None, random.Random(1))
     assert asked == PER_LISTENER

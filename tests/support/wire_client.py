@@ -30,12 +30,11 @@ class WireClient:
         """Send a request; return the response, an object of the request's API."""
         return self.receive(self.send(request, version), version)
 
-    def receive(self, api: Api, version: int) -> Any:
-        """Return the response to the last request."""
-        (size,) = LENGTH.unpack(self._receive(LENGTH.size))
-        answer = self._receive(size)
+    def receive(self, api: Api, version: int, *, behind: int = 0) -> Any:
+        """Return the response to the last request, or to the one `behind` requests before it."""
+        answer = self._receive_frame()
         correlation_id, position = read_response_header(api.key, version, answer)
-        assert correlation_id == self._correlation_id
+        assert correlation_id == self._correlation_id - behind
         return decode(api.response, version, answer, position)
 
     def send(self, request: object, version: int) -> Api:
@@ -46,6 +45,15 @@ class WireClient:
         frame += b"".join(encode(request, version))
         self._socket.sendall(LENGTH.pack(len(frame)) + frame)
         return api
+
+    def exchange_frame(self, frame: bytes) -> bytes:
+        """Send a frame that is no request; return the frame that the broker sends back."""
+        self._socket.sendall(LENGTH.pack(len(frame)) + frame)
+        return self._receive_frame()
+
+    def _receive_frame(self) -> bytes:
+        (size,) = LENGTH.unpack(self._receive(LENGTH.size))
+        return self._receive(size)
 
     def _receive(self, size: int) -> bytes:
         received = bytearray()

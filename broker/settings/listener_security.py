@@ -1,0 +1,161 @@
+"""Builds the authentication of each listener from the broker's configuration.
+
+Owns the translation: which mechanisms a listener offers, and where their credentials come from. Must not know
+connections, or how a mechanism works.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+
+from broker.network.sasl import plain
+from broker.network.sasl.exchange import Exchange, Login
+from broker.network.sasl.plain import PlainExchange
+from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
+from broker.network.sasl.session import SaslListener, SaslMechanism
+from config import broker_properties as rows
+from config.broker import LISTENER_PREFIX, BrokerConfig
+from config.jaas import JaasError, LoginModule, parse_entries, parse_file
+from config.listeners import Listener, SecurityProtocol
+
+logger = logging.getLogger("kafka.security.JaasContext")
+
+SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
+SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
+MECHANISMS = (plain.NAME, *SCRAM)
+"""The mechanisms that the broker has."""
+
+LOGIN_MODULES: Mapping[str, str] = {
+    plain.NAME: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    **dict.fromkeys(SCRAM, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+}
+"""The login module of each mechanism. No other class has a meaning here (CVE-2025-27818)."""
+
+_USER_PREFIX = "user_"
+_SECTION = "KafkaServer"
+
+CredentialOf = Callable[[str, str], ScramCredential | None]
+"""Returns the SCRAM credential of a user for a mechanism."""
+
+
+class InvalidSecurityError(Exception):
+    """A setting of a listener's security is invalid. The message names the setting and what was expected."""
+
+
+def sasl_listeners(config: BrokerConfig, credential_of: CredentialOf, random: Random) -> dict[str, SaslListener]:
+    """Return how the clients of each listener with SASL authenticate themselves. Raises InvalidSecurityError."""
+    jaas_file = _jaas_file(config)
+    if config[rows.SASL_JAAS_CONFIG] is not None:
+        logger.warning(
+            "%s is ignored: it needs the prefix of a listener and a mechanism, such as %ssasl_ssl.plain.",
+            rows.SASL_JAAS_CONFIG.name,
+            LISTENER_PREFIX,
+        )
+    secret = random.randbytes(32)
+    return {
+        listener.name: SaslListener(
+            _mechanisms(config, listener, jaas_file, credential_of, random, secret),
+            receive_size_max=config.for_listener(listener.name, rows.SASL_SERVER_MAX_RECEIVE_SIZE),
+            failure_delay_ms=config[rows.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS],
+        )
+        for listener in config.listeners
+        if listener.security_protocol in SASL_PROTOCOLS
+    }
+
+
+def _mechanisms(
+    config: BrokerConfig,
+    listener: Listener,
+    jaas_file: Mapping[str, list[LoginModule]],
+    credential_of: CredentialOf,
+    random: Random,
+    secret: bytes,
+) -> dict[str, SaslMechanism]:
+    names = config.for_listener(listener.name, rows.SASL_ENABLED_MECHANISMS)
+    if not names:
+        raise InvalidSecurityError(
+            f"Invalid value for configuration {rows.SASL_ENABLED_MECHANISMS.name}: listener {listener} offers none, "
+            f"expected some of {', '.join(MECHANISMS)}"
+        )
+    mechanisms = {}
+    for name in names:
+        if name not in MECHANISMS:
+            raise InvalidSecurityError(
+                f"Invalid value {name} for configuration {rows.SASL_ENABLED_MECHANISMS.name} of listener {listener}: "
+                f"this mechanism is not served yet, expected some of {', '.join(MECHANISMS)}; see docs/not-yet.md"
+            )
+        module = _login_module(config, listener, name, jaas_file)
+        new_exchange = _scram(SCRAM[name], credential_of, random, secret) if name in SCRAM else _plain(listener, module)
+        session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
+        mechanisms[name] = SaslMechanism(new_exchange, session_ms_max)
+    return mechanisms
+
+
+def _plain(listener: Listener, module: LoginModule | None) -> Callable[[], Exchange]:
+    if module is None:
+        raise InvalidSecurityError(
+            f"listener {listener} offers PLAIN without users, expected {_jaas_key(listener, plain.NAME)}="
+            f'{LOGIN_MODULES[plain.NAME]} required user_NAME="PASSWORD";'
+        )
+    if listener.security_protocol is SecurityProtocol.SASL_PLAINTEXT:
+        logger.warning("listener %s: clients of PLAIN send their passwords unencrypted, use SASL_SSL", listener)
+    passwords = {
+        key.removeprefix(_USER_PREFIX): value for key, value in module.options.items() if key.startswith(_USER_PREFIX)
+    }
+    return lambda: PlainExchange(passwords.get)
+
+
+def _scram(digest: Digest, credential_of: CredentialOf, random: Random, secret: bytes) -> Callable[[], Exchange]:
+    def lookup(name: str, is_by_token: bool) -> ScramUser | None:
+        if is_by_token:
+            return None
+        credential = credential_of(name, digest.mechanism)
+        return None if credential is None else ScramUser(credential, Login(name))
+
+    return lambda: ScramExchange(digest, lookup, f"{random.getrandbits(160):040x}", secret)
+
+
+def _jaas_key(listener: Listener, mechanism: str) -> str:
+    return f"{LISTENER_PREFIX}{listener.name.lower()}.{mechanism.lower()}.{rows.SASL_JAAS_CONFIG.name}"
+
+
+def _login_module(
+    config: BrokerConfig, listener: Listener, mechanism: str, jaas_file: Mapping[str, list[LoginModule]]
+) -> LoginModule | None:
+    """Return the configured login module of a mechanism, or None."""
+    text = config.of_listener(listener.name, rows.SASL_JAAS_CONFIG, mechanism)
+    expected = LOGIN_MODULES[mechanism]
+    if text is None:
+        entries = jaas_file.get(f"{listener.name.lower()}.{_SECTION}") or jaas_file.get(_SECTION) or []
+        return next((entry for entry in entries if entry.name == expected), None)
+    key = _jaas_key(listener, mechanism)
+    try:
+        entries = parse_entries(text.value)
+    except JaasError as error:
+        raise InvalidSecurityError(f"Invalid value [hidden] for configuration {key}: {error}") from error
+    if len(entries) != 1:
+        raise InvalidSecurityError(
+            f"Invalid value [hidden] for configuration {key}: JAAS config property contains {len(entries)} login "
+            "modules, should be 1 module"
+        )
+    if entries[0].name != expected:
+        raise InvalidSecurityError(
+            f"Invalid value [hidden] for configuration {key}: the login module {entries[0].name} is not available, "
+            f"expected {expected}"
+        )
+    return entries[0]
+
+
+def _jaas_file(config: BrokerConfig) -> Mapping[str, list[LoginModule]]:
+    path = config[rows.JAVA_SECURITY_AUTH_LOGIN_CONFIG]
+    if not path:
+        return {}
+    try:
+        return parse_file(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidSecurityError(
+            f"Invalid value {path} for configuration {rows.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}: {error}"
+        ) from error

@@ -1,0 +1,100 @@
+"""Which mechanisms a listener offers, and which settings stop the start."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from broker.network.sasl.exchange import AuthenticationFailed, Login
+from broker.network.sasl.session import SaslListener
+from broker.settings.listener_security import LOGIN_MODULES, InvalidSecurityError, sasl_listeners
+from config.broker import BrokerConfig
+
+PLAIN = LOGIN_MODULES["PLAIN"]
+SCRAM = LOGIN_MODULES["SCRAM-SHA-256"]
+USERS = f'{PLAIN} required user_alice="secret";'
+JAAS_KEY = "listener.name.secure.plain.sasl.jaas.config"
+
+
+def of(settings: dict[str, str]) -> dict[str, SaslListener]:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "PLAINTEXT://:0,SECURE://:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+            **settings,
+        }
+    )
+    return sasl_listeners(config, lambda user, mechanism: None, Random(1))
+
+
+def log_in(listener: SaslListener, token: bytes) -> Login | None:
+    return listener.mechanisms["PLAIN"].new_exchange().evaluate(token).login
+
+
+def test_only_listeners_with_sasl_authenticate() -> None:
+    found = of({"sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN", JAAS_KEY: USERS})
+    assert found.keys() == {"SECURE"}
+    assert list(found["SECURE"].mechanisms) == ["SCRAM-SHA-512", "PLAIN"]
+    assert log_in(found["SECURE"], b"\0alice\0secret") == Login("alice")
+
+
+def test_settings_of_the_listener_win() -> None:
+    found = of(
+        {
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "connections.max.reauth.ms": "1",
+            "sasl.server.max.receive.size": "10",
+            "listener.name.secure.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.secure.connections.max.reauth.ms": "2",
+            "listener.name.secure.scram-sha-512.connections.max.reauth.ms": "3",
+            "listener.name.secure.sasl.server.max.receive.size": "20",
+        }
+    )["SECURE"]
+    assert {name: one.session_ms_max for name, one in found.mechanisms.items()} == {
+        "SCRAM-SHA-256": 2,
+        "SCRAM-SHA-512": 3,
+    }
+    assert found.receive_size_max == 20
+
+
+@pytest.mark.parametrize("section", ["KafkaServer", "secure.KafkaServer"])
+def test_users_of_a_jaas_file(tmp_path: Path, section: str) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(f"{section} {{ {SCRAM} required; {USERS} }};")
+    found = of({"sasl.enabled.mechanisms": "PLAIN", "java.security.auth.login.config": str(file)})
+    assert log_in(found["SECURE"], b"\0alice\0secret") == Login("alice")
+
+
+def test_a_user_of_the_broker_itself_is_no_user_of_clients() -> None:
+    jaas = f'{PLAIN} required username="admin" password="secret";'
+    found = of({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: jaas})
+    with pytest.raises(AuthenticationFailed):
+        log_in(found["SECURE"], b"\0admin\0secret")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ["GSSAPI", "sasl.enabled.mechanisms", "PLAIN"]),
+        ({"sasl.enabled.mechanisms": ""}, ["sasl.enabled.mechanisms"]),
+        ({"sasl.enabled.mechanisms": "plain"}, ["plain", "sasl.enabled.mechanisms"]),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, [JAAS_KEY, "user_"]),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: "nonsense SECRET"}, [JAAS_KEY]),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: USERS * 2}, [JAAS_KEY, "2 login modules"]),
+        ({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: f"{SCRAM} required;"}, [JAAS_KEY, SCRAM, PLAIN]),
+        ({"sasl.enabled.mechanisms": "PLAIN", "java.security.auth.login.config": "/no/file"}, ["/no/file"]),
+    ],
+)
+def test_invalid_setting_is_named(settings: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(InvalidSecurityError) as caught:
+        of(settings)
+    assert all(word in str(caught.value) for word in words)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule"]
+)
+def test_cve_2025_27818_other_login_modules_are_refused(name: str) -> None:
+    with pytest.raises(InvalidSecurityError, match="not available"):
+        of({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: f'{name} required user.provider.url="ldap://x";'})
