@@ -634,6 +634,12 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
                 f"security protocol {listener.security_protocol.name} is not served yet, expected one of "
                 f"{', '.join(protocol.name for protocol in SERVED_PROTOCOLS)}; see docs/not-yet.md"
             )
+    for used in filter(None, (config.inter_broker_listener, config.control_plane_listener)):
+        if zookeeper_settings(config) is not None and used.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise StartupError(
+                f"Invalid value {used} for configuration listeners: brokers do not log in to each other by "
+                f"{used.security_protocol.name} yet, expected PLAINTEXT between brokers; see docs/not-yet.md"
+            )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
         raise StartupError(

@@ -51,6 +51,18 @@ async def test_unsupported_security_protocol_stops_the_start(tmp_path: Path, pro
     assert "listeners" in reason
 
 
+@pytest.mark.parametrize("key", ["security_inter_broker_protocol", "control_plane_listener_name"])
+async def test_cluster_whose_brokers_would_log_in_to_each_other_does_not_start(tmp_path: Path, key: str) -> None:
+    config = settings(
+        tmp_path,
+        listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        sasl_enabled_mechanisms="SCRAM-SHA-256",
+        zookeeper_connect="127.0.0.1:1",
+        **{key: "SASL_PLAINTEXT"},
+    )
+    assert "brokers do not log in to each other" in await reason_not_to_start(config)
+
+
 @pytest.mark.parametrize("protocols", ["consumer", "classic,consumer", "classic,share"])
 async def test_unsupported_group_protocol_stops_the_start(tmp_path: Path, protocols: str) -> None:
     reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
