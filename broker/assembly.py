@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from broker.cluster.control_requests import LocalChannels
+from broker.cluster.control_channels import ControlChannels
+from broker.cluster.control_requests import ControlDoor
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
+from broker.cluster.peers import BrokerPeers
 from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.led_partitions import LedPartitions
@@ -28,6 +30,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
+from broker.network.outgoing import plaintext
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
 from broker.replica.appends import Appends
@@ -52,7 +55,7 @@ from broker.transactions.settings import TransactionSettings
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.entity_configs import topic_overrides
+from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
 from protocol.api import APIS
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -98,7 +101,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     clock, random = on.environment.clock, on.environment.random
     sliced_work = SlicedWork(clock.monotonic_ms)
     metadata = MetadataCache(on.cluster_id)
-    topic_configs = TopicConfigs(config, lambda topic: topic_overrides(on.store, topic))
+    topic_configs = TopicConfigs(config, partial(overrides_of_topics, on.store))
     fetch_news = FetchNews(_call_soon)
     replica_manager = ReplicaManager(
         on.broker_id,
@@ -122,7 +125,24 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
     )
     replica_manager.on_opened = directory_moves.resume
-    channels = LocalChannels(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
+    door = ControlDoor(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
+    inter_broker, control_plane = config.inter_broker_listener.name, config.control_plane_listener
+    peers = BrokerPeers(
+        on.broker_id,
+        metadata,
+        inter_broker,
+        plaintext(on.environment.network, receive_buffer_bytes=config[properties.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES]),
+        clock,
+        random,
+        on.cpu_pool.run,
+    )
+    channels = ControlChannels(
+        on.broker_id,
+        door,
+        peers,
+        inter_broker if control_plane is None else control_plane.name,
+        config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
+    )
     controller = Controller(
         on.broker_id, on.store, channels, controller_settings(config), clock, random, sliced_work.pace
     )
@@ -142,7 +162,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         topics.ensure_internal,
         sliced_work,
     )
-    channels.on_metadata = _metadata_listener(metadata, groups, topics)
+    door.on_metadata = _metadata_listener(metadata, groups, topics)
     producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(on.broker_id, broker_epoch()))
     guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS])
     marker_writer = MarkerWriter(
@@ -171,6 +191,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         clock=clock,
         random=on.environment.random,
         metadata_cache=metadata,
+        control_door=door,
         controller=controller,
         log_manager=on.log_manager,
         replica_manager=replica_manager,

@@ -337,7 +337,7 @@ class Server:
     async def _load_logs(self, foundation: Foundation) -> None:
         """Open every log with its topic's configuration, with recovery after an unclean shutdown."""
         topic_configs = self._services.topic_configs
-        await topic_configs.load_all(await foundation.store.children(paths.TOPICS))
+        await topic_configs.load(await foundation.store.children(paths.TOPICS), self._services.sliced_work.pace())
         now_ms = self._clock.now_ms()
         with load_display(self._clock) as show:
             await self._in_thread(

@@ -7,6 +7,7 @@ port with a direct call for this broker and a connection for each other broker.
 from collections.abc import Awaitable
 from typing import Protocol
 
+from controller.model import Broker
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
@@ -16,12 +17,22 @@ ControlResponse = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaRes
 
 
 class BrokerChannels(Protocol):
-    """Channels to all brokers, this one included."""
+    """Channels to the registered brokers, this one included."""
+
+    def open_to(self, broker: Broker) -> None:
+        """Send requests to this registration from now on, at its present addresses.
+
+        A channel to an earlier registration of the broker is closed.
+        """
+
+    def close_to(self, broker_id: int) -> None:
+        """Close the channel of a broker; requests that it has not responded to fail. No effect if there is none."""
 
     def send(self, broker_id: int, request: ControlRequest) -> Awaitable[ControlResponse]:
         """Queue `request` for the broker and return an awaitable of its response.
 
-        One broker receives its requests in the order of the calls. A lost connection is retried while the broker is
-        registered; after that the awaitable raises.
+        One broker receives its requests in the order of the calls. A request is sent again until there is a response,
+        or the channel is closed: then the awaitable raises. If the awaitable is cancelled, a request that was not sent
+        is dropped.
         """
         ...

@@ -346,7 +346,7 @@ class Controller:
         transitions = Transitions(
             self.broker_id, context, store, sender.send, self._settings, self.statistics, self._turns
         )
-        shared = Term(context, store, transitions, self._settings, self._queue.put, self._random, self._turns)
+        shared = Term(context, store, transitions, sender, self._settings, self._queue.put, self._random, self._turns)
         term = _ActiveTerm(won, context, ActiveController(shared), sender)
         return term
 

@@ -10,7 +10,7 @@ read once.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from controller import paths
 from controller.clock import Clock
@@ -44,9 +44,21 @@ _TYPES_REMOVED_WHEN_EMPTY = frozenset({"users", "clients", "ips"})
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
-async def topic_overrides(store: StateStore, topic: str) -> dict[str, str]:
-    """Return the configuration overrides of a topic; empty if there are none."""
-    return await entity_overrides(store, paths.topic_entity(topic))
+async def overrides_of_topics(store: StateStore, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the configuration overrides of each topic, read in one round trip; empty if there are none.
+
+    Overrides that cannot be decoded are logged and count as none: they must not keep the topic from being served.
+    """
+    nodes = await store.get_many([paths.config_path(paths.topic_entity(topic)) for topic in topics])
+    overrides: dict[str, dict[str, str]] = {}
+    for topic, node in zip(topics, nodes, strict=True):
+        overrides[topic] = {}
+        if node is not None:
+            try:
+                overrides[topic] = paths.decode_config(topic, node.data)
+            except paths.Undecodable as error:
+                logger.error("ignoring the overrides of topic %s: %s", topic, error)
+    return overrides
 
 
 async def entity_overrides(store: StateStore, entity: ConfigEntity) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Send control requests through the channels, and queue their responses as events.
 
-Owns the sends of one term that are in flight. Must not know the content of requests, except which responses matter:
-those of UpdateMetadata do not.
+Owns the sends of one term that are in flight, and which channels are open in it. Must not know the content of requests,
+except which responses matter: those of UpdateMetadata do not.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from controller.broker_channels import BrokerChannels, ControlRequest, ControlResponse
 from controller.events import Event, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
-from controller.model import TopicPartition
+from controller.model import Broker, TopicPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -22,6 +22,17 @@ class Sender:
         self._channels = channels
         self._enqueue = enqueue
         self._in_flight: dict[asyncio.Future[ControlResponse], int] = {}
+        self._open: set[int] = set()
+
+    def open_to(self, broker: Broker) -> None:
+        """Open the channel to a registered broker, or change its addresses."""
+        self._open.add(broker.broker_id)
+        self._channels.open_to(broker)
+
+    def close_to(self, broker_id: int) -> None:
+        """Close the channel to a broker whose registration is gone."""
+        self._open.discard(broker_id)
+        self._channels.close_to(broker_id)
 
     def send(self, broker_id: int, request: ControlRequest) -> None:
         """Send without waiting; the channels keep the order."""
@@ -36,9 +47,11 @@ class Sender:
             await asyncio.wait(futures)
 
     def close(self) -> None:
-        """Cancel the requests in flight."""
+        """Cancel the requests in flight and close all channels."""
         for future in self._in_flight:
             future.cancel()
+        for broker_id in self._open:
+            self._channels.close_to(broker_id)
 
     def _complete(self, broker_id: int, request: ControlRequest, future: asyncio.Future[ControlResponse]) -> None:
         del self._in_flight[future]

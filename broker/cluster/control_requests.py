@@ -1,8 +1,10 @@
-"""Control requests of the controller to this broker: the same requests as over the wire, applied by a direct call.
+"""The door for requests of the controller to this broker, from this process or over the network.
 
 Owns: the order in which they are applied, the parts that each changes, and the rejection of requests from an old
-controller or for an old registration of this broker. Must not know: how the controller decided, or the leader epochs of
-partitions.
+controller or for an old registration of this broker. Must not know: how the controller decided, how a request came, or
+the leader epochs of partitions.
+
+Requests are in the form of the newest version, whatever their sender used.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ class ControlFence:
         return error
 
 
-class LocalChannels:
-    """`BrokerChannels` of a cluster that consists of this broker."""
+class ControlDoor:
+    """Applies LeaderAndIsr, UpdateMetadata and StopReplica, one at a time and in slices."""
 
     def __init__(
         self,
@@ -90,32 +92,38 @@ class LocalChannels:
         """Called with the topics that an UpdateMetadata changed, after it is applied."""
         self._in_order = asyncio.Lock()
 
-    async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
+    async def submit(self, request: ControlRequest) -> ControlResponse:
+        """Apply a request after all earlier ones, and return the response.
+
+        It is applied as a whole also if the caller is cancelled, for example because its connection is lost.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._apply(request)))
+
+    async def _apply(self, request: ControlRequest) -> ControlResponse:
         # asyncio.Lock is fair: requests are applied in the order of the calls, even if one has to read the store.
         async with self._in_order:
             error = self._fence.admit(request)
             if error:
-                return _refused(request, error)
+                return refused(request, error)
             if isinstance(request, UpdateMetadataRequest):
-                return self._update_metadata(request)
+                return await self._update_metadata(request)
             if isinstance(request, StopReplicaRequest):
                 return await self._sliced_work.finished(
                     self._replica_manager.stop_replicas(request, self._clock.now_ms())
                 )
             await self._load_configs(request)
-            # Shielded: a log is registered only after the last step.
-            creating = take_steps(
+            # A log is registered only after the last step.
+            await take_steps(
                 self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
             )
-            await asyncio.shield(asyncio.ensure_future(creating))
             return await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
-        for topic in request.topic_states:
-            await self._topic_configs.load(topic.topic_name)
+        new = self._topic_configs.unknown([topic.topic_name for topic in request.topic_states])
+        await self._topic_configs.load(new, self._sliced_work.pace())
 
-    def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        changed = self._metadata.update(request)
+    async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        changed = await self._sliced_work.finished(self._metadata.update(request))
         for topic in changed:
             if topic not in self._metadata.topics:
                 self._topic_configs.forget(topic)
@@ -123,7 +131,8 @@ class LocalChannels:
         return UpdateMetadataResponse()
 
 
-def _refused(request: ControlRequest, error: ErrorCode) -> ControlResponse:
+def refused(request: ControlRequest, error: ErrorCode) -> ControlResponse:
+    """Return the response to a request that failed as a whole."""
     if isinstance(request, UpdateMetadataRequest):
         return UpdateMetadataResponse(error_code=error)
     if isinstance(request, StopReplicaRequest):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from broker.loop.slices import Slices
 from protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
 from protocol.schema import Encoded
 
@@ -96,8 +97,11 @@ class MetadataCache:
         known = state.partitions
         return all(index in known and known[index].leader in self.brokers for index in range(partition_count))
 
-    def update(self, request: UpdateMetadataRequest) -> set[str]:
-        """Apply one UpdateMetadata request; return the names of the topics that changed."""
+    def update(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
+        """Apply one UpdateMetadata request; return the names of the topics that changed.
+
+        The brokers change in the first step. Until the last step some topics are as before.
+        """
         self.controller_id = request.controller_id
         brokers = {
             broker.id: BrokerNode(
@@ -119,6 +123,7 @@ class MetadataCache:
                     self._forget(topic.topic_name, partition.partition_index)
                 else:
                     self._learn(topic.topic_name, topic.topic_id, partition)
+                yield
         return changed
 
     def _learn(self, topic: str, topic_id: UUID, partition: UpdateMetadataPartitionState) -> None:

@@ -6,10 +6,10 @@ those that have no effect. Must not know: logs; it tells listeners which topic c
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+from broker.loop.slices import Pace
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
@@ -17,15 +17,19 @@ from config.topic_properties import TOPIC_PROPERTIES
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
 
-# So that a start with thousands of topics stays readable.
-WARNINGS_AT_START_MAX = 50
+# So that the log of a start with thousands of topics stays readable.
+WARNINGS_MAX = 50
 
 
 class TopicConfigs:
     """Topic overrides, cached, with the `LogConfig` that follows from them."""
 
-    def __init__(self, config: BrokerConfig, read_overrides: Callable[[str], Awaitable[Mapping[str, str]]]) -> None:
-        """`read_overrides(topic)` reads them from the metadata store."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        read_overrides: Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]],
+    ) -> None:
+        """`read_overrides(topics)` reads those of all topics from the metadata store, in one round trip."""
         self._config = config
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
@@ -42,31 +46,32 @@ class TopicConfigs:
             known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
         return known
 
-    async def load_all(self, topics: Iterable[str]) -> None:
-        """Read the overrides of many topics, at start."""
-        warnings = [warning for some in await asyncio.gather(*map(self._read, topics)) for warning in some]
-        for warning in warnings[:WARNINGS_AT_START_MAX]:
+    def unknown(self, topics: Collection[str]) -> list[str]:
+        """Return the topics whose overrides were never loaded."""
+        return [topic for topic in topics if topic not in self._overrides]
+
+    async def load(self, topics: Collection[str], pace: Pace) -> None:
+        """Read the overrides of topics, again if they are known."""
+        if not topics:
+            return
+        warnings: list[str] = []
+        for topic, stored in (await self._read_overrides(list(topics))).items():
+            warnings += self._learn(topic, stored)
+            await pace.keep()
+        for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
-        if (others := len(warnings) - WARNINGS_AT_START_MAX) > 0:
+        if (others := len(warnings) - WARNINGS_MAX) > 0:
             logger.warning("%d more overrides of topics have no effect", others)
 
-    async def read_again(self) -> list[str]:
+    async def read_again(self, pace: Pace) -> list[str]:
         """Read the overrides of all known topics; return the topics whose overrides have changed."""
         before = dict(self._overrides)
-        await self.load_all(before)
+        await self.load(before, pace)
         return [topic for topic, overrides in before.items() if self._overrides.get(topic) != overrides]
 
-    async def load(self, topic: str, *, again: bool = False) -> bool:
-        """Read the topic's overrides unless they are known; return whether they were read."""
-        if topic in self._overrides and not again:
-            return False
-        for warning in await self._read(topic):
-            logger.warning("%s", warning)
-        return True
-
-    async def _read(self, topic: str) -> list[str]:
-        """Read the topic's overrides; the warnings about those that were set since and have no effect."""
-        usable = _usable(topic, await self._read_overrides(topic))
+    def _learn(self, topic: str, stored: Mapping[str, str]) -> list[str]:
+        """Apply the stored overrides; return warnings about those that were set since and have no effect."""
+        usable = _usable(topic, stored)
         known = self._overrides.get(topic, {})
         self._overrides[topic] = usable
         self._effective.pop(topic, None)

@@ -22,33 +22,37 @@ import asyncio
 import logging
 import mmap
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from broker.loop.clock import Clock
 from broker.network.network import Network, SocketOptions
 from config.addresses import HostAndPort
 from milena_broker import __version__
 from protocol.api import APIS, Api
-from protocol.codec import decoder, encode
+from protocol.codec import Decoder, decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import GROWN_FROM_SIZE, GROWTH, LENGTH, LENGTH_SIZE, MAPPED_FROM_SIZE
 from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import message_info
+from protocol.reader import TooManyElements
+from protocol.schema import Records, message_info
+
+T = TypeVar("T")
 
 logger = logging.getLogger("kafka.clients.NetworkClient")
 
-BACKOFF_MS_MIN: Final = 50
-BACKOFF_MS_MAX: Final = 1000
-BACKOFF_GROWTH: Final = 2
-BACKOFF_JITTER: Final = 0.2
+PAUSE_GROWTH: Final = 2
+PAUSE_JITTER: Final = 0.2
 """Pauses are up to this fraction longer or shorter, so that brokers that lost the same peer do not return together."""
 
 RESPONSE_SIZE_MAX: Final = 100 << 20
 """In bytes; as large as the requests that a broker accepts."""
 ELEMENTS_MAX: Final = 2_000_000
 """How many list elements a response may have. A response about 100,000 partitions has about 1,000,000."""
+ELEMENTS_ON_LOOP_MAX: Final = 4_000
+"""Messages with more list elements are encoded and decoded in a thread, because that takes more than 2 ms."""
 CORRELATION_ID_MAX: Final = (1 << 31) - 1
 
 API_VERSIONS_VERSION: Final = 4
@@ -88,6 +92,23 @@ class Peers(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """How long a connection waits before it connects again: twice as long after each failure."""
+
+    first_ms: int = 50
+    longest_ms: int = 1000
+
+
+GROWING_PAUSES: Final = Pauses()
+
+
+class RunComputing(Protocol):
+    """Runs work that computes for long in a thread."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
 OpenTransport = Callable[[asyncio.BufferedProtocol, HostAndPort], Awaitable[asyncio.Transport]]
 """Connects a protocol to an address. Raises OSError."""
 
@@ -114,7 +135,9 @@ class OutgoingConnection:
         clock: Clock,
         random: Random,
         *,
+        compute: RunComputing,
         asks_versions: bool = False,
+        pauses: Pauses = GROWING_PAUSES,
         response_size_max: int = RESPONSE_SIZE_MAX,
     ) -> None:
         """`name` is the peer's name in messages, and `client_id` the name of this broker at the peer.
@@ -129,12 +152,14 @@ class OutgoingConnection:
         self._client_id = client_id
         self._clock = clock
         self._random = random
+        self._compute = compute
         self._asks_versions = asks_versions
+        self._pauses = pauses
         self._response_size_max = response_size_max
         self._in_order = asyncio.Lock()  # it is fair
         self._link: _Link | None = None
         self._versions: dict[int, range] = {}
-        self._failure_count = 0
+        self._next_pause_ms = 0  # 0 after a response
         self._connects_from_ms = 0  # monotonic
         self._correlation_id = 0
         self._is_closed = False
@@ -165,7 +190,7 @@ class OutgoingConnection:
             except asyncio.CancelledError:
                 self._disconnect()
                 raise
-            self._failure_count = 0
+            self._next_pause_ms = 0
             return response
 
     def close(self) -> None:
@@ -209,7 +234,7 @@ class OutgoingConnection:
     async def _exchange(self, link: _Link, request: object, version: int) -> Any:
         api = _api_of(request)
         correlation_id, self._correlation_id = self._correlation_id, (self._correlation_id + 1) & CORRELATION_ID_MAX
-        body = encode(request, version)
+        body = await self._encoded(request, version)
         header = request_header(api.key, version, correlation_id, self._client_id)
         size = len(header) + sum(map(len, body))
         frame = await link.exchange([LENGTH.pack(size) + header, *body])
@@ -217,22 +242,36 @@ class OutgoingConnection:
             answered_id, position = read_response_header(api.key, version, frame)
             if answered_id != correlation_id:
                 raise Malformed(f"correlation id {answered_id}, expected {correlation_id}")
-            return decoder(api.response, version)(frame, position, ELEMENTS_MAX)
+            return await self._decoded(decoder(api.response, version), frame, position)
         except Malformed as error:
             raise Malformed(f"a malformed response to {api.name} v{version}: {error}") from error
 
+    async def _encoded(self, request: object, version: int) -> list[Records]:
+        body: list[Records] = []
+        write = encoder(type(request), version)
+        try:
+            write(request, body, ELEMENTS_ON_LOOP_MAX)
+        except TooManyElements:
+            await self._compute(lambda: write(request, body))
+        return body
+
+    async def _decoded(self, read: Decoder[Any], frame: memoryview, position: int) -> Any:
+        try:
+            return read(frame, position, ELEMENTS_ON_LOOP_MAX)
+        except TooManyElements:
+            return await self._compute(lambda: read(frame, position, ELEMENTS_MAX))
+
     async def _back_off(self) -> None:
         pause_ms = self._connects_from_ms - self._clock.monotonic_ms()
-        if self._failure_count and pause_ms > 0:
+        if self._next_pause_ms and pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
 
     def _failed(self, address: HostAndPort | None, reason: str) -> PeerUnavailable:
         """Close the connection, and return the exception to raise. The next attempt to connect comes after a pause."""
         self._disconnect()
-        pause_ms = min(BACKOFF_MS_MIN * BACKOFF_GROWTH**self._failure_count, BACKOFF_MS_MAX)
-        pause_ms *= 1 + BACKOFF_JITTER * (2 * self._random.random() - 1)
-        self._failure_count = min(self._failure_count + 1, BACKOFF_MS_MAX)
-        self._connects_from_ms = self._clock.monotonic_ms() + round(pause_ms)
+        self._next_pause_ms = min(self._next_pause_ms * PAUSE_GROWTH or self._pauses.first_ms, self._pauses.longest_ms)
+        jitter = PAUSE_JITTER * (2 * self._random.random() - 1)
+        self._connects_from_ms = self._clock.monotonic_ms() + round(self._next_pause_ms * (1 + jitter))
         where = "" if address is None else f" at {address.host}:{address.port}"
         logger.debug("%s%s is unavailable: %s", self._name, where, reason)
         return PeerUnavailable(f"{self._name}{where} is unavailable: {reason}")

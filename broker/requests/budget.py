@@ -24,6 +24,17 @@ _BULK_ELEMENTS_BASE = 64_000
 _FRAME_SIZE_PER_BULK_ELEMENT = 32
 _ELEMENTS_MAX = 10_000
 
+# A partition in a request of the controller takes about 60 bytes and has about 14 elements. Only brokers may send them.
+CONTROL_APIS = frozenset(
+    {
+        4,  # LeaderAndIsr
+        5,  # StopReplica
+        6,  # UpdateMetadata
+        56,  # AlterPartition
+    }
+)
+_FRAME_SIZE_PER_CONTROL_ELEMENT = 3
+
 BULK_APIS = frozenset(
     {
         0,  # Produce
@@ -71,6 +82,8 @@ RESPONSE_SIZE_MAX = 100 << 20
 
 def elements_max(api_key: int, frame_size: int) -> int:
     """Return how many lists, list elements and tagged fields a request of this API and `frame_size` bytes may have."""
+    if api_key in CONTROL_APIS:
+        return _ELEMENTS_MAX + frame_size // _FRAME_SIZE_PER_CONTROL_ELEMENT
     if api_key not in BULK_APIS:
         return _ELEMENTS_MAX
     return _BULK_ELEMENTS_BASE + frame_size // _FRAME_SIZE_PER_BULK_ELEMENT

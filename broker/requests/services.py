@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from broker.cluster.control_requests import ControlDoor
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
@@ -55,6 +56,7 @@ class Services:
     clock: Clock
     random: Random
     metadata_cache: MetadataCache
+    control_door: ControlDoor
     controller: Controller
     log_manager: LogManager
     replica_manager: ReplicaManager

@@ -131,7 +131,7 @@ class ConfigChanges:
         """Somebody changed the settings of `entity`: put them in force here. Harmless to repeat."""
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
-            await self._topic_configs.load(name, again=True)
+            await self._topic_configs.load([name], self._sliced_work.pace())
             self._on_topic_changed(name)
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
@@ -141,7 +141,7 @@ class ConfigChanges:
         """Read all settings, and apply those that were changed since; for times in which no change was reported."""
         await self.load_dynamic_layers()
         self._on_broker_changed()
-        for topic in await self._topic_configs.read_again():
+        for topic in await self._topic_configs.read_again(self._sliced_work.pace()):
             self._on_topic_changed(topic)
 
     async def load_dynamic_layers(self) -> None:

@@ -65,12 +65,15 @@ class Brokers:
         known = self._context.live_brokers.get(event.broker_id)
         if broker is not None and known is not None and broker != known and broker.epoch == known.epoch:
             self._context.live_brokers[event.broker_id] = broker
+            self._term.sender.open_to(broker)
             await self._term.transitions.send_metadata(self._context.live_brokers)
 
     async def _start(self, brokers: dict[int, Broker]) -> None:
         logger.info("brokers %s are up", sorted(brokers))
         existing = list(self._context.live_brokers)
         self._context.live_brokers |= brokers
+        for broker in brokers.values():
+            self._term.sender.open_to(broker)
         transitions = self._term.transitions
         await transitions.send_metadata(existing)
         await transitions.send_metadata(brokers, self._context.leaderships)
@@ -86,6 +89,7 @@ class Brokers:
     async def _lose(self, broker_ids: Collection[int]) -> None:
         logger.info("brokers %s are gone", sorted(broker_ids))
         for broker_id in broker_ids:
+            self._term.sender.close_to(broker_id)
             self._context.live_brokers.pop(broker_id, None)
             self._context.shutting_down.discard(broker_id)
             self._context.offline_directory_replicas.pop(broker_id, None)

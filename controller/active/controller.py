@@ -140,6 +140,8 @@ class ActiveController:
 
     async def _load(self) -> None:
         self.context.live_brokers = await self._brokers.read()
+        for broker in self.context.live_brokers.values():
+            self._term.sender.open_to(broker)
         names = await self._term.store.store.children(paths.TOPICS, self._term.on_change(events.TopicsChanged()))
         for name, topic in (await self._topics.load(names)).items():
             self.context.put_topic(name, topic)

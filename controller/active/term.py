@@ -11,6 +11,7 @@ from random import Random
 from controller.context import ControllerContext
 from controller.events import BrokerModified, Event, TopicModified
 from controller.fenced_store import FencedStore
+from controller.sender import Sender
 from controller.settings import ControllerSettings
 from controller.state_store import Watch, WatchEvent
 from controller.transitions import Transitions
@@ -46,6 +47,7 @@ class Term:
     context: ControllerContext
     store: FencedStore
     transitions: Transitions
+    sender: Sender
     settings: ControllerSettings
     put: Callable[[Event], None]
     random: Random

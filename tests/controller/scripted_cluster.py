@@ -123,6 +123,10 @@ class ScriptedCluster:
 
     # -- BrokerChannels --------------------------------------------------------------------------------------------
 
+    def open_to(self, broker: Broker) -> None: ...
+
+    def close_to(self, broker_id: int) -> None: ...
+
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
         return await self.brokers[broker_id].receive(request)
 

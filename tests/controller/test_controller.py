@@ -32,6 +32,12 @@ class OneBroker:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._broker = ScriptedBroker(1, self.lines.append)
+        self.opened: list[Broker] = []
+
+    def open_to(self, broker: Broker) -> None:
+        self.opened.append(broker)
+
+    def close_to(self, broker_id: int) -> None: ...
 
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
         assert broker_id == 1

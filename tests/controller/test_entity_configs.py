@@ -12,7 +12,7 @@ from controller.entity_configs import (
     all_overrides,
     change_overrides,
     entity_overrides,
-    topic_overrides,
+    overrides_of_topics,
 )
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
@@ -40,12 +40,12 @@ async def _change(store: MemoryStore, entity: ConfigEntity, **values: str) -> di
 
 
 async def test_a_change_is_written_with_its_notification(controlled: MemoryStore, tree: MemoryTree) -> None:
-    assert await topic_overrides(controlled, "events") == {}
+    assert (await overrides_of_topics(controlled, ["events"]))["events"] == {}
     zxid = tree.zxid
     assert await _change(controlled, TOPIC, a="1") == {"a": "1"}
     assert await _change(controlled, TOPIC, b="2") == {"a": "1", "b": "2"}
     assert tree.zxid == zxid + 2, "one transaction a change"
-    assert await topic_overrides(controlled, "events") == {"a": "1", "b": "2"}
+    assert (await overrides_of_topics(controlled, ["events"]))["events"] == {"a": "1", "b": "2"}
     assert tree.dump()["/config/changes/config_change_0000000001"] == b'{"version":2,"entity_path":"topics/events"}'
 
 
@@ -87,7 +87,7 @@ async def test_changes_of_two_concurrent_writers_are_both_kept(
         *(_change(controlled, TOPIC, **{f"a{it}": "1"}) for it in range(3)),
         *(_change(other_store, TOPIC, **{f"b{it}": "1"}) for it in range(3)),
     )
-    assert set(await topic_overrides(controlled, "events")) == {"a0", "a1", "a2", "b0", "b1", "b2"}
+    assert set((await overrides_of_topics(controlled, ["events"]))["events"]) == {"a0", "a1", "a2", "b0", "b1", "b2"}
 
 
 async def test_edit_that_raises_changes_nothing(controlled: MemoryStore, tree: MemoryTree) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -9,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.cluster.control_requests import LocalChannels
+from broker.cluster.control_requests import ControlDoor
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
@@ -57,10 +58,10 @@ class Door:
         self.told: list[set[str]] = []
         clock = ManualClock()
         sliced_work = SlicedWork(clock.monotonic_ms)
-        self.channels = LocalChannels(
+        self.door = ControlDoor(
             clock, self.metadata, self.manager, configs, sliced_work, ThreadPoolExecutor(1), lambda: self.own_epoch
         )
-        self.channels.on_metadata = self.told.append
+        self.door.on_metadata = self.told.append
         self.leader_epoch = 0
 
     async def send(self, kind: type[ControlRequest], controller_epoch: int, broker_epoch: int = OWN_EPOCH) -> ErrorCode:
@@ -69,7 +70,7 @@ class Door:
         request = self._request(kind)
         request.controller_epoch, request.broker_epoch = controller_epoch, broker_epoch
         before = self._state()
-        response = await self.channels.send(ME, request)
+        response = await self.door.submit(request)
         is_applied = self._state() != before
         assert is_applied == (response.error_code == ErrorCode.NONE)
         return ErrorCode(response.error_code)
@@ -120,8 +121,8 @@ class Door:
         return leader_epoch, self.metadata.leader_epoch_of("t", 0), len(self.told)
 
 
-async def _no_overrides(_: str) -> dict[str, str]:
-    return {}
+async def _no_overrides(topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    return {topic: {} for topic in topics}
 
 
 @pytest.fixture

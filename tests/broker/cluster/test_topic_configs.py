@@ -1,12 +1,14 @@
 """Overrides over the broker's values, and overrides that cannot be used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from broker.cluster.topic_configs import WARNINGS_AT_START_MAX, TopicConfigs
+from broker.cluster.topic_configs import WARNINGS_MAX, TopicConfigs
+from broker.loop.slices import SlicedWork
 from config.broker import BrokerConfig
 from config.definition import NoEffect
+from tests.support.manual_clock import ManualClock
 
 STORED = {
     "t": {"retention.ms": "5", "segment.bytes": "many", "nosuch": "1", "cleanup.policy": "compact"},
@@ -14,13 +16,17 @@ STORED = {
 }
 
 
-async def _read(topic: str) -> Mapping[str, str]:
-    return STORED[topic]
+async def _read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    return {topic: STORED[topic] for topic in topics}
+
+
+async def load(configs: TopicConfigs, *topics: str) -> None:
+    await configs.load(topics, SlicedWork(ManualClock().monotonic_ms).pace())
 
 
 async def test_invalid_override_is_ignored() -> None:
     configs = TopicConfigs(BrokerConfig.from_properties({"log.segment.bytes": "1000"}), _read)
-    await configs.load_all(STORED)
+    await load(configs, *STORED)
     assert configs.overrides("t") == {"retention.ms": "5", "cleanup.policy": "compact"}
     effective = configs.effective("t")
     assert (effective.retention_ms, effective.segment_bytes) == (5, 1000)
@@ -29,37 +35,37 @@ async def test_invalid_override_is_ignored() -> None:
 async def test_overrides_without_effect_are_named_when_they_are_set(caplog: pytest.LogCaptureFixture) -> None:
     stored = {"message.format.version": "0.9.0", "local.retention.ms": "1"}
 
-    async def read(topic: str) -> Mapping[str, str]:
-        return dict(stored)
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {topic: dict(stored) for topic in topics}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    await configs.load("t")
+    await load(configs, "t")
     assert [record.message.split(" with value ")[0] for record in caplog.records] == [
         f"local.retention.ms of topic t has no effect: {NoEffect.TIERED_STORAGE.value}",
         "Topic configuration message.format.version",
     ]
     caplog.clear()
-    await configs.load("t", again=True)
+    await load(configs, "t")
     assert caplog.records == [], "nothing was changed"
     stored["local.retention.ms"] = "2"
-    await configs.load("t", again=True)
+    await load(configs, "t")
     assert len(caplog.records) == 1
 
 
 async def test_start_with_many_overrides_without_effect_logs_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    async def read(topic: str) -> Mapping[str, str]:
-        return {"local.retention.ms": "1"}
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {topic: {"local.retention.ms": "1"} for topic in topics}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    await configs.load_all([str(number) for number in range(WARNINGS_AT_START_MAX + 7)])
-    assert len(caplog.records) == WARNINGS_AT_START_MAX + 1
+    await load(configs, *(str(number) for number in range(WARNINGS_MAX + 7)))
+    assert len(caplog.records) == WARNINGS_MAX + 1
     assert caplog.records[-1].message == "7 more overrides of topics have no effect"
 
 
 async def test_changed_defaults_apply_to_topics_without_an_override() -> None:
     config = BrokerConfig.from_properties({})
     configs = TopicConfigs(config, _read)
-    await configs.load_all(STORED)
+    await load(configs, *STORED)
     assert configs.effective("u").retention_ms == 604_800_000
     config.apply_dynamic(default={"log.retention.ms": "9"}, broker={})
     configs.defaults_changed()
@@ -67,19 +73,17 @@ async def test_changed_defaults_apply_to_topics_without_an_override() -> None:
     assert configs.effective("t").retention_ms == 5
 
 
-async def test_overrides_are_cached_until_they_are_reloaded() -> None:
-    asked = []
+async def test_overrides_are_cached_until_the_topic_is_forgotten() -> None:
+    asked: list[Sequence[str]] = []
 
-    async def read(topic: str) -> Mapping[str, str]:
-        asked.append(topic)
-        return {}
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        asked.append(topics)
+        return {topic: {} for topic in topics}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    assert [await configs.load("t"), await configs.load("t"), await configs.load("t", again=True)] == [
-        True,
-        False,
-        True,
-    ]
+    assert configs.unknown(["t", "u"]) == ["t", "u"]
+    await load(configs, "t", "u")
+    assert asked == [["t", "u"]], "one round trip"
+    assert configs.unknown(["t", "u"]) == []
     configs.forget("t")
-    assert await configs.load("t")
-    assert asked == ["t"] * 3
+    assert configs.unknown(["t", "u"]) == ["t"]

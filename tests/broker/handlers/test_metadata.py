@@ -145,7 +145,7 @@ def test_what_is_told_again_is_what_would_be_told_anew(seed: int) -> None:
             changed.live_brokers = update.live_brokers  # so that topics outlive an update
         update = changed
         for cache in (remembering, forgetful):
-            cache.update(update)
+            whole(cache.update(update))
         for _ in range(3):
             version, listener = rng.choice(METADATA.versions), rng.choice(LISTENERS)
             for state in forgetful.topics.values():

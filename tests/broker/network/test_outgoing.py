@@ -84,9 +84,20 @@ async def peer(serve: Answer) -> AsyncIterator[HostAndPort]:
         await server.wait_closed()
 
 
+def in_thread(work: Callable[[], Any]) -> Awaitable[Any]:
+    return asyncio.get_running_loop().run_in_executor(None, work)
+
+
 def connection_to(address: HostAndPort | None, **options: Any) -> OutgoingConnection:
     return OutgoingConnection(
-        "broker 7", lambda: address, plaintext(OsNetwork()), "tester", SystemClock(), random.Random(1), **options
+        "broker 7",
+        lambda: address,
+        plaintext(OsNetwork()),
+        "tester",
+        SystemClock(),
+        random.Random(1),
+        compute=in_thread,
+        **options,
     )
 
 
@@ -378,6 +389,7 @@ def test_pauses_between_attempts_grow_to_a_second() -> None:
                 "tester",
                 VirtualClock(),
                 random.Random(3),
+                compute=in_thread,
             )
             for _ in range(10):
                 with pytest.raises(PeerUnavailable, match="broker 7 at nowhere:1 is unavailable"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,7 @@ from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange,
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from controller import paths
-from controller.entity_configs import change_overrides, entity_overrides, topic_overrides
+from controller.entity_configs import change_overrides, entity_overrides, overrides_of_topics
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
@@ -29,7 +30,7 @@ class Here:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.config = BrokerConfig.from_properties({})
-        self.topic_configs = TopicConfigs(self.config, lambda topic: topic_overrides(store, topic))
+        self.topic_configs = TopicConfigs(self.config, partial(overrides_of_topics, store))
         self.told: list[str] = []
         metadata = MetadataCache("cluster")
         metadata.topics[TOPIC] = TopicState(TOPIC, uuid4())
@@ -136,7 +137,7 @@ async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
 
 async def test_an_old_name_of_a_topic_setting(here: Here) -> None:
     assert await here.set(ResourceType.TOPIC, TOPIC, "log.cleanup.policy", "compact") is None
-    assert await topic_overrides(here.store, TOPIC) == {"cleanup.policy": "compact"}
+    assert (await overrides_of_topics(here.store, [TOPIC]))[TOPIC] == {"cleanup.policy": "compact"}
 
 
 async def test_without_a_controller_nothing_is_written(here: Here) -> None:
@@ -145,7 +146,7 @@ async def test_without_a_controller_nothing_is_written(here: Here) -> None:
     assert refused is not None
     assert refused.code is ErrorCode.NOT_CONTROLLER
     assert here.told == []
-    assert await topic_overrides(here.store, TOPIC) == {}
+    assert (await overrides_of_topics(here.store, [TOPIC]))[TOPIC] == {}
 
 
 async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> None:

@@ -1,0 +1,139 @@
+"""The controller's channels to the brokers: a direct call for this broker, a connection for each other one.
+
+Owns: the queue of each broker, the versions of the requests, and when they are sent again. Must not know: what the
+requests say, or which brokers are registered: the controller opens and closes channels.
+
+A channel belongs to one registration of a broker. After a restart the broker has another epoch, and requests for the
+earlier one must not reach it: its channel is closed, and they fail.
+
+A request may arrive twice, if its response was lost. Brokers ignore what is not newer than what they know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker.cluster.control_requests import ControlDoor
+from broker.cluster.peers import BrokerPeers
+from broker.network.outgoing import Pauses, Peer, PeerUnavailable
+from config.addresses import HostAndPort
+from controller.broker_channels import ControlRequest, ControlResponse
+from controller.model import Broker
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
+
+logger = logging.getLogger("kafka.controller.RequestSendThread")
+
+VERSIONS: Mapping[type, int] = MappingProxyType(
+    {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplicaRequest: 4}
+)
+"""By inter.broker.protocol.version 3.9: these connections do not begin with ApiVersions."""
+PAUSES: Final = Pauses(first_ms=100, longest_ms=100)
+
+
+class ControlChannels:
+    """`BrokerChannels` of one broker."""
+
+    def __init__(self, broker_id: int, door: ControlDoor, peers: BrokerPeers, listener: str, timeout_ms: int) -> None:
+        """`listener` is the one on which brokers serve control requests. `timeout_ms` limits one attempt."""
+        self._broker_id = broker_id
+        self._door = door
+        self._peers = peers
+        self._listener = listener
+        self._timeout_ms = timeout_ms
+        self._channels: dict[int, _Channel] = {}
+
+    def open_to(self, broker: Broker) -> None:
+        """See `BrokerChannels`."""
+        if broker.broker_id == self._broker_id:
+            return
+        channel = self._channels.get(broker.broker_id)
+        if channel is not None and channel.broker.epoch == broker.epoch:
+            channel.broker = broker
+            return
+        self.close_to(broker.broker_id)
+        self._channels[broker.broker_id] = _Channel(
+            broker, self._listener, self._peers, client_id=str(self._broker_id), timeout_ms=self._timeout_ms
+        )
+
+    def close_to(self, broker_id: int) -> None:
+        """See `BrokerChannels`."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+
+    def send(self, broker_id: int, request: ControlRequest) -> Awaitable[ControlResponse]:
+        """See `BrokerChannels`."""
+        if broker_id == self._broker_id:
+            return self._door.submit(request)
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            failed: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
+            failed.set_exception(PeerUnavailable(f"broker {broker_id} is not registered"))
+            return failed
+        return channel.put(request)
+
+
+class _Channel:
+    """The requests to one registration of a broker, in order."""
+
+    def __init__(self, broker: Broker, listener: str, peers: BrokerPeers, *, client_id: str, timeout_ms: int) -> None:
+        self.broker = broker
+        self._listener = listener
+        self._timeout_ms = timeout_ms
+        self._name = f"broker {broker.broker_id} (epoch {broker.epoch})"
+        self._connection: Peer = peers.connect_to(self._name, self._address, client_id, pauses=PAUSES)
+        self._queue: deque[tuple[ControlRequest, asyncio.Future[ControlResponse]]] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def put(self, request: ControlRequest) -> asyncio.Future[ControlResponse]:
+        answered: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
+        self._queue.append((request, answered))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all(), name=f"requests to {self._name}")
+        return answered
+
+    def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._connection.close()
+        while self._queue:
+            _, answered = self._queue.popleft()
+            if not answered.done():
+                answered.set_exception(PeerUnavailable(f"{self._name} is not registered any more"))
+
+    async def _send_all(self) -> None:
+        while self._queue:
+            request, answered = self._queue[0]
+            if not answered.done():
+                await self._send(request, answered)
+            self._queue.popleft()
+        self._sending = None
+
+    async def _send(self, request: ControlRequest, answered: asyncio.Future[ControlResponse]) -> None:
+        """Send one request until there is a response. The connection pauses between attempts."""
+        attempts = 0
+        while not answered.done():
+            attempts += 1
+            try:
+                response = await self._connection.ask(request, VERSIONS[type(request)], timeout_ms=self._timeout_ms)
+                if not answered.done():
+                    answered.set_result(response)
+            except PeerUnavailable as error:
+                log = logger.warning if attempts == 1 else logger.debug
+                log("sending a %s again: %s", type(request).__name__, error)
+            except Exception as error:
+                # A bug of ours. The requests behind this one must still be sent.
+                logger.exception("a %s to %s cannot be sent", type(request).__name__, self._name)
+                if not answered.done():
+                    answered.set_exception(error)
+
+    def _address(self) -> HostAndPort | None:
+        endpoint = self.broker.endpoint(self._listener)
+        return None if endpoint is None else HostAndPort(endpoint.host, endpoint.port)

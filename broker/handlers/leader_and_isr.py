@@ -1,0 +1,66 @@
+"""LeaderAndIsr: the controller makes this broker the leader or a follower of partitions.
+
+Version notes: v0-1 name the topic of each partition. v2 the broker's epoch. v0-4 respond with the name of each
+partition's topic, v5+ with topic ids. A topic id of zero is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from broker.cluster.control_requests import ControlDoor, refused
+from broker.handlers.cluster_action import require_broker
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import SlicedWork, Slices
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+
+FIRST_VERSION_BY_TOPIC = 2
+FIRST_VERSION_WITH_TOPIC_IDS = 5
+
+
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    control_door: ControlDoor
+    sliced_work: SlicedWork
+
+
+async def handle(
+    services: Needs, request: LeaderAndIsrRequest, context: RequestContext
+) -> LeaderAndIsrResponse | Slices[LeaderAndIsrResponse]:
+    require_broker(services.config, context)
+    if context.api_version < FIRST_VERSION_BY_TOPIC:
+        request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
+    response = cast(LeaderAndIsrResponse, await services.control_door.submit(request))
+    return response if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else _flat(response)
+
+
+def failed(request: LeaderAndIsrRequest, context: RequestContext, code: ErrorCode) -> object:
+    return refused(request, code)
+
+
+def _by_topic(states: Iterable[LeaderAndIsrPartitionState]) -> Slices[list[LeaderAndIsrTopicState]]:
+    topics: dict[str, LeaderAndIsrTopicState] = {}
+    for state in states:
+        topic = topics.get(state.topic_name)
+        if topic is None:
+            topic = topics[state.topic_name] = LeaderAndIsrTopicState(topic_name=state.topic_name, partition_states=[])
+        topic.partition_states.append(state)
+        yield
+    return list(topics.values())
+
+
+def _flat(response: LeaderAndIsrResponse) -> Slices[LeaderAndIsrResponse]:
+    for topic in response.topics:
+        response.partition_errors += topic.partition_errors
+        yield
+    return response

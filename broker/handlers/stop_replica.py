@@ -1,0 +1,57 @@
+"""StopReplica: the controller stops replicas of this broker, or deletes them.
+
+Version notes: v0-2 delete all partitions or none, and know no leader epochs. v1 the broker's epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from broker.cluster.control_requests import ControlDoor, refused
+from broker.handlers.cluster_action import require_broker
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import SlicedWork, Slices
+from config.broker import BrokerConfig
+from protocol.errors import ErrorCode
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+
+FIRST_VERSION_BY_TOPIC = 1
+FIRST_VERSION_WITH_STATES = 3
+
+
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    control_door: ControlDoor
+    sliced_work: SlicedWork
+
+
+async def handle(services: Needs, request: StopReplicaRequest, context: RequestContext) -> object:
+    require_broker(services.config, context)
+    if context.api_version < FIRST_VERSION_WITH_STATES:
+        states = _states(_names(request, context.api_version), is_deleted=request.delete_partitions)
+        request.topic_states = await services.sliced_work.finished(states)
+    return await services.control_door.submit(request)
+
+
+def failed(request: StopReplicaRequest, context: RequestContext, code: ErrorCode) -> object:
+    return refused(request, code)
+
+
+def _names(request: StopReplicaRequest, version: int) -> Iterable[tuple[str, int]]:
+    if version < FIRST_VERSION_BY_TOPIC:
+        return ((each.topic_name, each.partition_index) for each in request.ungrouped_partitions)
+    return ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+
+
+def _states(names: Iterable[tuple[str, int]], *, is_deleted: bool) -> Slices[list[StopReplicaTopicState]]:
+    topics: dict[str, StopReplicaTopicState] = {}
+    for name, index in names:
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = StopReplicaTopicState(topic_name=name, partition_states=[])
+        topic.partition_states.append(StopReplicaPartitionState(partition_index=index, delete_partition=is_deleted))
+        yield
+    return list(topics.values())
