@@ -13,22 +13,33 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from copy import copy
+from typing import Any, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import take_steps
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import SlicedWork, Slices
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
+from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
 UNKNOWN_BROKER_EPOCH = -1
+NEGATIVE = "it has a partition with a negative number"
+
+R = TypeVar("R", LeaderAndIsrRequest, StopReplicaRequest)
 
 
 class ControlFence:
@@ -108,15 +119,46 @@ class ControlDoor:
             if isinstance(request, UpdateMetadataRequest):
                 return await self._update_metadata(request)
             if isinstance(request, StopReplicaRequest):
-                return await self._sliced_work.finished(
-                    self._replica_manager.stop_replicas(request, self._clock.now_ms())
-                )
-            await self._load_configs(request)
-            # A log is registered only after the last step.
-            await take_steps(
-                self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
+                return await self._stop_replicas(request)
+            return await self._lead_and_follow(request)
+
+    async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        request, unusable = await self._sliced_work.finished(_without_unusable(request))
+        response = await self._sliced_work.finished(self._replica_manager.stop_replicas(request, self._clock.now_ms()))
+        response.partition_errors += [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
             )
-            return await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
+            for topic in unusable
+            for state in topic.partition_states
+        ]
+        return response
+
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        request, unusable = await self._sliced_work.finished(_without_unusable(request))
+        await self._load_configs(request)
+        # A log is registered only after the last step.
+        await take_steps(
+            self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
+        )
+        response = await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
+        response.topics += [
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        topic_name=topic.topic_name,
+                        partition_index=state.partition_index,
+                        error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    )
+                    for state in topic.partition_states
+                ],
+            )
+            for topic in unusable
+        ]
+        return response
 
     async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
         new = self._topic_configs.unknown([topic.topic_name for topic in request.topic_states])
@@ -129,6 +171,27 @@ class ControlDoor:
                 self._topic_configs.forget(topic)
         self.on_metadata(changed)
         return UpdateMetadataResponse()
+
+
+def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:
+    """Return the request without topics that cannot be stored, and these topics.
+
+    A name becomes a part of a path. One that was written into the metadata store by hand must not lead out of the log
+    directories, and must not keep the other topics of the request from being served.
+    """
+    usable, unusable = [], []
+    for topic in request.topic_states:
+        problem = topic_name_problem(topic.topic_name)
+        if problem is None and all(state.partition_index >= 0 for state in topic.partition_states):
+            usable.append(topic)
+        else:
+            logger.error("ignoring topic %r of a %s: %s", topic.topic_name, type(request).__name__, problem or NEGATIVE)
+            unusable.append(topic)
+        yield
+    if unusable:
+        request = copy(request)
+        request.topic_states = usable
+    return request, unusable
 
 
 def refused(request: ControlRequest, error: ErrorCode) -> ControlResponse:

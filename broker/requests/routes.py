@@ -11,14 +11,17 @@ from types import MappingProxyType, ModuleType
 from broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
+    alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_acls,
     create_delegation_token,
     create_partitions,
@@ -78,6 +81,7 @@ TABLE: Mapping[int, ModuleType] = MappingProxyType(
         4: leader_and_isr,
         5: stop_replica,
         6: update_metadata,
+        7: controlled_shutdown,
         8: offset_commit,
         9: offset_fetch,
         10: find_coordinator,
@@ -122,11 +126,13 @@ TABLE: Mapping[int, ModuleType] = MappingProxyType(
         49: alter_client_quotas,
         50: describe_user_scram_credentials,
         51: alter_user_scram_credentials,
+        56: alter_partition,
         57: update_features,
         60: describe_cluster,
         61: describe_producers,
         65: describe_transactions,
         66: list_transactions,
+        67: allocate_producer_ids,
         68: consumer_group_heartbeat,
         69: consumer_group_describe,
     }
@@ -137,6 +143,7 @@ _CONTROLLER, _STORE, _COORDINATOR_LOG = "controller", "metadata store", "coordin
 WAITS_FOR: Mapping[int, str] = MappingProxyType(
     {
         3: _CONTROLLER,  # creates missing topics
+        7: _CONTROLLER,
         8: _COORDINATOR_LOG,
         10: _CONTROLLER,  # creates the coordinators' topics
         11: "members",
@@ -164,6 +171,8 @@ WAITS_FOR: Mapping[int, str] = MappingProxyType(
         49: _STORE,
         50: _STORE,
         51: _STORE,
+        56: _CONTROLLER,
+        67: _CONTROLLER,
     }
 )
 """What an awaited response of each API waits for; this counts as remote time. The handlers of Produce and Fetch name

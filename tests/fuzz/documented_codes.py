@@ -157,6 +157,56 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "producer_id": "INVALID_PRODUCER_ID_MAPPING",
         "producer_epoch": "INVALID_PRODUCER_EPOCH PRODUCER_FENCED",
     },
+    "LeaderAndIsr": {
+        # An equal leader epoch is stale as well, and a lower controller epoch after the highest.
+        "": "STALE_CONTROLLER_EPOCH",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+        "topic_states.topic_name": "INVALID_TOPIC_EXCEPTION",
+        "topic_states.topic_id": "INCONSISTENT_TOPIC_ID",
+        "topic_states.partition_states.partition_index": "INVALID_TOPIC_EXCEPTION",
+        "ungrouped_partition_states.topic_name": "INVALID_TOPIC_EXCEPTION",
+        "ungrouped_partition_states.partition_index": "INVALID_TOPIC_EXCEPTION",
+        # One that only other brokers have, or that was not created because it is not new.
+        "topic_states.partition_states.replicas": "UNKNOWN_TOPIC_OR_PARTITION",
+        "ungrouped_partition_states.replicas": "UNKNOWN_TOPIC_OR_PARTITION",
+    },
+    "StopReplica": {
+        "": "STALE_CONTROLLER_EPOCH",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+        "topic_states.topic_name": "INVALID_TOPIC_EXCEPTION",
+        "topic_states.partition_states.partition_index": "INVALID_TOPIC_EXCEPTION",
+        "topics.name": "INVALID_TOPIC_EXCEPTION",
+        "topics.partition_indexes": "INVALID_TOPIC_EXCEPTION",
+        "ungrouped_partitions.topic_name": "INVALID_TOPIC_EXCEPTION",
+        "ungrouped_partitions.partition_index": "INVALID_TOPIC_EXCEPTION",
+    },
+    "UpdateMetadata": {
+        "": "STALE_CONTROLLER_EPOCH",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+        "live_brokers.endpoints.security_protocol": "INVALID_REQUEST",
+    },
+    "ControlledShutdown": {
+        "broker_id": "BROKER_NOT_AVAILABLE",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+    },
+    "AlterPartition": {
+        "": "INVALID_UPDATE_VERSION",  # a request before changed the state
+        "broker_id": "STALE_BROKER_EPOCH",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+        "topics.topic_name": "UNKNOWN_TOPIC_OR_PARTITION",
+        "topics.topic_id": "UNKNOWN_TOPIC_ID",
+        "topics.partitions.partition_index": "UNKNOWN_TOPIC_OR_PARTITION",
+        "topics.partitions.leader_epoch": "FENCED_LEADER_EPOCH NOT_CONTROLLER",
+        "topics.partitions.new_isr": "INELIGIBLE_REPLICA INVALID_REQUEST OPERATION_NOT_ATTEMPTED",
+        "topics.partitions.new_isr_with_epochs": "INELIGIBLE_REPLICA INVALID_REQUEST",
+        "topics.partitions.new_isr_with_epochs.broker_id": "INELIGIBLE_REPLICA INVALID_REQUEST",
+        "topics.partitions.leader_recovery_state": "INVALID_REQUEST",
+        "topics.partitions.partition_epoch": "INVALID_UPDATE_VERSION NOT_CONTROLLER",
+    },
+    "AllocateProducerIds": {
+        "broker_id": "BROKER_ID_NOT_REGISTERED",
+        "broker_epoch": "STALE_BROKER_EPOCH",
+    },
     "WriteTxnMarkers": {
         "markers.producer_id": "INVALID_REQUEST",
         "markers.producer_epoch": "INVALID_PRODUCER_EPOCH INVALID_REQUEST",

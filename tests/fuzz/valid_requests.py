@@ -13,6 +13,8 @@ TOPIC = "topic"
 READ_TOPIC = "read"
 VALUE = b"what every accepted request stores"
 NEVER_MS = 1_700_000_000_000
+CONTROLLER_EPOCH = (1 << 31) - 1
+"""Of requests that come from the controller: no wrong value makes the valid one stale."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Known:
     log_dir: str
     new_topic: str
     own_topic: str  # of one partition, which nobody else changes
+    broker_epoch: int
 
 
 def batch(**options: Any) -> bytes:
@@ -46,6 +49,28 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
         "group_id": known.group,
         "member_id": known.member_id,
         "generation_id": 1,
+    }
+    controller = {
+        "controller_id": 0,
+        "is_kraft_controller": False,
+        "controller_epoch": CONTROLLER_EPOCH,
+        "broker_epoch": -1,
+        "type": 0,
+    }
+    led = {
+        "partition_index": 0,
+        "controller_epoch": 1,
+        "leader": 0,
+        "leader_epoch": 0,
+        "isr": [0],
+        "partition_epoch": 0,
+        "zk_version": 0,
+        "replicas": [0],
+        "adding_replicas": [],
+        "removing_replicas": [],
+        "offline_replicas": [],
+        "is_new": True,
+        "leader_recovery_state": 0,
     }
     committed = [
         {
@@ -234,6 +259,62 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             "timeout_ms": 1000,
             "validate_only": True,
         },
+        "LeaderAndIsr": {
+            **controller,
+            "ungrouped_partition_states": [{"topic_name": "controlled", **led}],
+            "topic_states": [{"topic_name": "controlled", "topic_id": known.topic_id, "partition_states": [led]}],
+            "live_leaders": [{"broker_id": 0, "host_name": "localhost", "port": 1}],
+        },
+        "StopReplica": {
+            **controller,
+            "delete_partitions": True,
+            "ungrouped_partitions": [{"topic_name": "controlled", "partition_index": 0}],
+            "topics": [{"name": "controlled", "partition_indexes": [0]}],
+            "topic_states": [
+                {
+                    "topic_name": "controlled",
+                    "partition_states": [{"partition_index": 0, "leader_epoch": 0, "delete_partition": True}],
+                }
+            ],
+        },
+        "UpdateMetadata": {
+            **controller,
+            "ungrouped_partition_states": [{"topic_name": "controlled", **led}],
+            "topic_states": [{"topic_name": "controlled", "topic_id": known.topic_id, "partition_states": [led]}],
+            "live_brokers": [
+                {
+                    "id": 0,
+                    "v0_host": "localhost",
+                    "v0_port": 1,
+                    "endpoints": [
+                        {"port": 1, "host": "localhost", "listener": "PLAINTEXT", "security_protocol": 0},
+                    ],
+                    "rack": None,
+                }
+            ],
+        },
+        "ControlledShutdown": {"broker_id": 0, "broker_epoch": -1},
+        "AlterPartition": {
+            "broker_id": 0,
+            "broker_epoch": known.broker_epoch,
+            "topics": [
+                {
+                    "topic_name": READ_TOPIC,
+                    "topic_id": known.topic_id,
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "leader_epoch": 0,
+                            "new_isr": [0],
+                            "new_isr_with_epochs": [{"broker_id": 0, "broker_epoch": -1}],
+                            "leader_recovery_state": 0,
+                            "partition_epoch": 0,
+                        }
+                    ],
+                }
+            ],
+        },
+        "AllocateProducerIds": {"broker_id": 0, "broker_epoch": known.broker_epoch},
         "DescribeCluster": {"include_cluster_authorized_operations": False},
         "DescribeProducers": {"topics": indexes},
         "DescribeTransactions": {"transactional_ids": [known.transactional_id]},

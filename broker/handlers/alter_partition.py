@@ -1,0 +1,29 @@
+"""AlterPartition: a leader asks the controller to change the in-sync replicas of its partitions.
+
+Version notes: v1 recovery after unclean elections; v2 topic ids instead of names; v3 the epoch of each replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from broker.handlers.cluster_action import require_broker
+from broker.handlers.request_context import RequestContext
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    controller: Controller
+
+
+def handle(
+    services: Needs, request: AlterPartitionRequest, context: RequestContext
+) -> Awaitable[AlterPartitionResponse]:
+    require_broker(services.config, context)
+    return services.controller.alter_partition(request, context.api_version)

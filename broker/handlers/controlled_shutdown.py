@@ -1,0 +1,49 @@
+"""ControlledShutdown: a broker that is about to stop asks the controller to move leadership off it.
+
+The response lists the partitions that it still leads; it repeats the request until there are none. As in Kafka, the
+error of a broker that is not the controller is STALE_CONTROLLER_EPOCH. Versions 0 and 1 know no broker epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.handlers.cluster_action import require_broker
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import Slices, each
+from config.broker import BrokerConfig
+from controller.controller import Controller
+from controller.model import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    controller: Controller
+
+
+async def handle(
+    services: Needs, request: ControlledShutdownRequest, context: RequestContext
+) -> Slices[ControlledShutdownResponse]:
+    require_broker(services.config, context)
+    return _response(await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch))
+
+
+def failed(request: ControlledShutdownRequest, context: RequestContext, code: ErrorCode) -> ControlledShutdownResponse:
+    return ControlledShutdownResponse(
+        error_code=ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
+    )
+
+
+def _response(led: list[TopicPartition]) -> Slices[ControlledShutdownResponse]:
+    remaining = yield from each(
+        led, lambda one: RemainingPartition(topic_name=one.topic, partition_index=one.partition)
+    )
+    return ControlledShutdownResponse(remaining_partitions=remaining)
