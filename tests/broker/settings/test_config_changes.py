@@ -71,8 +71,8 @@ async def test_changes_of_others_are_put_in_force(here: Here) -> None:
 
 
 async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here) -> None:
-    for topic in (TOPIC, "unchanged"):
-        await here.topic_configs.load(topic)
+    pace = SlicedWork(ManualClock().monotonic_ms).pace()
+    await here.topic_configs.load([TOPIC, "unchanged"], pace)
     await change_overrides(here.store, paths.topic_entity(TOPIC), lambda _: {"flush.ms": "9"})
     await change_overrides(here.store, paths.broker_entity(None), lambda _: {"message.max.bytes": "2000"})
     await here.changes.read_again()
