@@ -1,4 +1,4 @@
-"""A client process: sends requests, one at a time, and waits for the responses."""
+"""A connection of a client process: sends requests in frames, and matches the responses to them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KEY_OF = {api.request: api.key for api in APIS.values()}
 
 
 class Client(asyncio.Protocol):
-    """One connection to a broker."""
+    """One connection to a broker. Several requests may be in flight."""
 
     def __init__(self) -> None:
         self._received = bytearray()
-        self._awaited: asyncio.Future[bytes] | None = None
+        self._awaited: dict[int, asyncio.Future[bytes]] = {}
         self._transport: asyncio.Transport
         self._correlation_ids = count()
         self.is_lost = False
@@ -34,30 +34,38 @@ class Client(asyncio.Protocol):
     async def ask(self, request: object, version: int) -> Any:
         """Return the response. Raises ConnectionError if the connection is lost before it has come."""
         if self.is_lost:
-            raise ConnectionError
+            raise ConnectionError("the connection is lost")
         api = APIS[_KEY_OF[type(request)]]
-        payload = request_header(api.key, version, next(self._correlation_ids), "sim") + b"".join(
-            encode(request, version)
-        )
-        self._awaited = asyncio.get_running_loop().create_future()
+        correlation_id = next(self._correlation_ids)
+        payload = request_header(api.key, version, correlation_id, "sim") + b"".join(encode(request, version))
+        answer = self._awaited[correlation_id] = asyncio.get_running_loop().create_future()
         self._transport.write(struct.pack(">i", len(payload)) + payload)
-        content = await self._awaited
+        try:
+            content = await answer
+        finally:
+            self._awaited.pop(correlation_id, None)
         _, position = read_response_header(api.key, version, content)
         return decode(api.response, version, content, position)
+
+    def close(self) -> None:
+        self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if len(self._received) < 4:
-            return
-        size = int.from_bytes(self._received[:4], "big")
-        if len(self._received) >= 4 + size and self._awaited is not None and not self._awaited.done():
-            content, self._received = bytes(self._received[4 : 4 + size]), self._received[4 + size :]
-            self._awaited.set_result(content)
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4], "big")
+            if len(self._received) < end:
+                return
+            content, self._received = bytes(self._received[4:end]), self._received[end:]
+            answer = self._awaited.get(int.from_bytes(content[:4], "big"))
+            if answer is not None and not answer.done():
+                answer.set_result(content)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_exception(ConnectionError())
+        for answer in self._awaited.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the connection is lost"))

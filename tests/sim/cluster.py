@@ -87,8 +87,7 @@ class Cluster:
         machine.is_wanted = True
         machine.starts += 1
         disk = machine.disk
-        if disk.find(FOLDER) is None:
-            DiskFiles(disk, lambda: self.world.now_us, lambda us: None).make_directory(FOLDER)
+        disk.provide_directory(FOLDER)
         process = machine.process = BrokerProcess(
             self.network,
             machine.host,
@@ -114,8 +113,9 @@ class Cluster:
         self._has_failed(machine, process)
 
     def _has_failed(self, machine: Machine, process: BrokerProcess) -> None:
-        """The broker ends by itself: its supervisor starts it again."""
+        """The broker ends by itself: it stops, and its supervisor starts it again."""
         self.world.note("failed", machine.host)
+        process.stop()
 
         def again() -> None:
             if machine.process is process:

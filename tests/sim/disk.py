@@ -133,6 +133,7 @@ class SimulatedDisk:
         """How long each write and sync takes."""
         self.calls = 0
         """How many calls have changed something."""
+        self.log_truncations = 0
 
     def lose_power(self, random: Random) -> None:
         """Forget what was not synced, or a part of it. No process may be running."""
@@ -141,6 +142,11 @@ class SimulatedDisk:
     def erase(self) -> None:
         """Replace the disk by an empty one."""
         self.root = _Directory()
+
+    def provide_directory(self, name: str) -> None:
+        """Create a durable directory in the root, whatever the state of the disk."""
+        path = name.strip("/")
+        self.root.durable[path] = self.root.entries.setdefault(path, _Directory())
 
     def release_locks(self) -> None:
         """Release the locks of a dead process."""
@@ -214,6 +220,9 @@ class DiskFiles(Files):
         """Kill the process within the call after that many changing calls; a write is torn."""
         self._calls_left = calls
         self._on_crash = on_crash
+
+    def never_crash(self) -> None:
+        self._calls_left = -1
 
     def _change(self, call: str, path: str, *, if_torn: Callable[[], None] | None = None) -> None:
         """Begin a call that changes something: it may be the last one, slow, or fail."""
@@ -323,6 +332,8 @@ class DiskFiles(Files):
     def truncate(self, file: OpenFile, size: int) -> None:
         assert isinstance(file, _Descriptor)
         self._change("truncate", file.path)
+        if file.path.endswith(".log") and size < file.file.size:
+            self.disk.log_truncations += 1
         if file.file.size != size:
             file.file.truncate(size)
             file.file.modified_ms = self._now_ms()

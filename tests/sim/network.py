@@ -89,6 +89,10 @@ class SimulatedNetwork:
         """Cut the next message from `source` to `target` in its middle, and reset its connection."""
         self._to_tear.add((source, target))
 
+    def tear_nothing(self) -> None:
+        """Forget the messages that are still to be torn."""
+        self._to_tear.clear()
+
     def process_died(self, loop: ProcessLoop) -> None:
         """Close the ports and connections of a killed process, as the kernel of its machine does."""
         self._ports = {address: port for address, port in self._ports.items() if port.loop is not loop}

@@ -1,0 +1,672 @@
+"""Checkers: what must hold of every history.
+
+Owns the rules: I1 to I15 of the replication requirements, the guarantees of clients, and the anomalies that Jepsen's
+Kafka workload looks for. Each is a function from a history to its violations, in `CHECKERS` by name. Must not know
+brokers.
+
+Where a rule speaks of clean elections it does not judge partitions of which an unclean election, or the loss of
+unsynced data on all in-sync replicas, may have taken records (`forgiven`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.sim.history import DataLoss, History, LeaderState, LogRecord, Partition, Poll, ReplicaLog, Send
+
+
+class Violation(NamedTuple):
+    """A broken rule, with what shows it."""
+
+    rule: str
+    text: str
+
+
+Checker = Callable[[History], Iterator[str]]
+CHECKERS: dict[str, Checker] = {}
+
+
+def _rule(name: str) -> Callable[[Checker], Checker]:
+    def register(checker: Checker) -> Checker:
+        CHECKERS[name] = checker
+        return checker
+
+    return register
+
+
+def check(history: History) -> list[Violation]:
+    """Return all violations, the first of each rule."""
+    excused = forgiven(history)
+    found = [Violation(anomaly.name, anomaly.text) for anomaly in history.anomalies if anomaly.partition not in excused]
+    for name, checker in CHECKERS.items():
+        text = next(checker(history), None)
+        if text is not None:
+            found.append(Violation(name, text))
+    return found
+
+
+def forgiven(history: History) -> set[Partition]:
+    """Return the partitions that may have lost acknowledged records by the rules.
+
+    That is so after an unclean election, and if every in-sync replica has lost what its disk had not synced: a broker
+    counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever.
+    """
+    lossy: dict[Partition, set[int]] = defaultdict(set)
+    latest: dict[Partition, LeaderState] = {}
+    lost: set[Partition] = set()
+    events: list[tuple[int, LeaderState | DataLoss]] = [(state.at_us, state) for state in history.leader_states]
+    events += [(loss.at_us, loss) for loss in history.losses]
+    for _, event in sorted(events, key=lambda pair: pair[0]):
+        if isinstance(event, DataLoss):
+            for partition, state in latest.items():
+                if event.broker in state.isr:
+                    lossy[partition].add(event.broker)
+                    if lossy[partition] >= set(state.isr):
+                        lost.add(partition)
+            continue
+        before = latest.get(event.partition)
+        if before is not None and _is_unclean(before, event):
+            lost.add(event.partition)
+        latest[event.partition] = event
+        lossy[event.partition] &= set(event.isr)
+        if lossy[event.partition] and lossy[event.partition] >= set(event.isr):
+            lost.add(event.partition)
+    return lost
+
+
+def _is_unclean(before: LeaderState, after: LeaderState) -> bool:
+    return after.leader >= 0 and after.leader_epoch > before.leader_epoch and after.leader not in before.isr
+
+
+def _judged_logs(history: History, *, clean: bool = True) -> Iterator[tuple[Partition, list[ReplicaLog]]]:
+    """Yield each partition with the logs of its in-sync replicas, without deleted topics."""
+    excused = forgiven(history) if clean else set()
+    for partition in sorted({log.partition for log in history.logs}):
+        state = history.final_state(partition)
+        if partition in excused or partition.topic in history.deleted_topics or state is None:
+            continue
+        yield partition, [log for log in history.logs_of(partition) if log.broker in state.isr]
+
+
+# Metadata
+
+
+@_rule("I1 one leader per epoch")
+def one_leader_per_epoch(history: History) -> Iterator[str]:
+    leaders: dict[tuple[Partition, int], int] = {}
+    latest: dict[Partition, LeaderState] = {}
+    for state in history.leader_states:
+        before = latest.get(state.partition)
+        latest[state.partition] = state
+        if before is not None and state.leader_epoch < before.leader_epoch:
+            yield f"{state.partition}: leader epoch fell from {before.leader_epoch} to {state.leader_epoch}"
+        if before is not None and state.partition_epoch <= before.partition_epoch:
+            yield f"{state.partition}: partition epoch {state.partition_epoch} follows {before.partition_epoch}"
+        if before is not None and state.controller_epoch < before.controller_epoch:
+            yield f"{state.partition}: controller epoch fell from {before.controller_epoch} to {state.controller_epoch}"
+        if state.leader >= 0:
+            leader = leaders.setdefault((state.partition, state.leader_epoch), state.leader)
+            if leader != state.leader:
+                yield f"{state.partition}: both {leader} and {state.leader} lead epoch {state.leader_epoch}"
+
+
+@_rule("I8 ISR is never empty and holds the leader")
+def isr_holds_the_leader(history: History) -> Iterator[str]:
+    for state in history.leader_states:
+        if not state.isr:
+            yield f"{state.partition}: the ISR is empty in epoch {state.leader_epoch}"
+        if state.leader >= 0 and state.leader not in state.isr:
+            yield f"{state.partition}: leader {state.leader} is not in the ISR {state.isr}"
+        if state.replicas and not set(state.isr) <= set(state.replicas):
+            yield f"{state.partition}: ISR {state.isr} names others than the replicas {state.replicas}"
+
+
+@_rule("I13 no unclean election unless allowed")
+def no_unclean_election(history: History) -> Iterator[str]:
+    latest: dict[Partition, LeaderState] = {}
+    for state in history.leader_states:
+        before = latest.get(state.partition)
+        latest[state.partition] = state
+        if before is not None and _is_unclean(before, state) and not history.allows_unclean:
+            yield f"{state.partition}: {state.leader} was elected out of the ISR {before.isr}"
+
+
+# Logs
+
+
+@_rule("I2 log matching")
+def log_matching(history: History) -> Iterator[str]:
+    """Where two logs have the same epoch at an offset they agree from there down."""
+    by_partition = defaultdict(list)
+    for log in history.logs:
+        by_partition[log.partition].append(log)
+    for partition, logs in sorted(by_partition.items()):
+        for number, one in enumerate(logs):
+            for other in logs[number + 1 :]:
+                yield from _mismatches(partition, one, other)
+
+
+def _mismatches(partition: Partition, one: ReplicaLog, other: ReplicaLog) -> Iterator[str]:
+    mine = {record.offset: record for record in one.records}
+    theirs = {record.offset: record for record in other.records}
+    common = sorted(mine.keys() & theirs.keys())
+    same = [offset for offset in common if mine[offset].epoch == theirs[offset].epoch]
+    for offset in common:
+        if same and offset <= same[-1] and not _is_same(mine[offset], theirs[offset]):
+            yield (
+                f"{partition}: at offset {offset} replica {one.broker} has {_text(mine[offset])} and replica "
+                f"{other.broker} has {_text(theirs[offset])}, but both agree at {same[-1]}"
+            )
+            return
+
+
+def _is_same(one: LogRecord, other: LogRecord) -> bool:
+    return one == other
+
+
+def _text(record: LogRecord) -> str:
+    return f"{record.value!r} of epoch {record.epoch}"
+
+
+@_rule("I3 in-sync replicas are equal below the high watermark")
+def in_sync_replicas_are_equal(history: History) -> Iterator[str]:
+    for partition, logs in _judged_logs(history, clean=False):
+        high_watermark = max((log.high_watermark for log in logs), default=0)
+        start = max((log.log_start for log in logs), default=0)
+        below = [[record for record in log.records if start <= record.offset < high_watermark] for log in logs]
+        for log, records in zip(logs, below, strict=True):
+            if records != below[0]:
+                difference = sorted(set(records) ^ set(below[0]))[0]
+                yield (
+                    f"{partition}: below high watermark {high_watermark} the replicas {logs[0].broker} and "
+                    f"{log.broker} differ at offset {difference.offset} ({_text(difference)})"
+                )
+
+
+@_rule("I4 no acknowledged record is lost")
+def no_acked_record_is_lost(history: History) -> Iterator[str]:
+    acked = defaultdict(list)
+    for send, offset, value in history.acked():
+        if send.acks == -1:
+            acked[send.partition].append((send, offset, value))
+    for partition, logs in _judged_logs(history):
+        for log in logs:
+            stored = {record.offset: record.value for record in log.records}
+            for send, offset, value in acked[partition]:
+                if offset >= log.log_start and stored.get(offset) != value:
+                    yield (
+                        f"{partition}: {value!r} was acknowledged to {send.producer} at offset {offset} by broker "
+                        f"{send.broker} at {_time(send.acked_us)}, but replica {log.broker} has there "
+                        f"{stored.get(offset)!r}"
+                    )
+
+
+@_rule("I5 no visible record is lost")
+def no_visible_record_is_lost(history: History) -> Iterator[str]:
+    polls = defaultdict(list)
+    for poll in history.polls:
+        polls[poll.partition].append(poll)
+    for partition, logs in _judged_logs(history):
+        for log in logs:
+            stored = {record.offset: record.value for record in log.records}
+            for poll in polls[partition]:
+                for record in poll.records:
+                    if record.offset >= log.log_start and stored.get(record.offset) != record.value:
+                        yield (
+                            f"{partition}: {poll.consumer} read {record.value!r} at offset {record.offset} from broker "
+                            f"{poll.broker} at {_time(poll.received_us)}, but replica {log.broker} has there "
+                            f"{stored.get(record.offset)!r}"
+                        )
+
+
+@_rule("I6 order and uniqueness per producer")
+def order_per_producer(history: History) -> Iterator[str]:
+    """Acknowledged records keep the order of sending; idempotent ones are there once, in order and without gaps."""
+    excused = forgiven(history)
+    for sends in _sends_per_producer(history).values():
+        acked = [send for send in sends if send.offset is not None]
+        for one, other in pairwise(acked):
+            assert one.offset is not None
+            assert other.offset is not None
+            if one.acks == -1 and other.offset <= one.offset and one.partition not in excused:
+                yield (
+                    f"{one.partition}: {one.producer} sent {one.values} before {other.values}, but they are at "
+                    f"{one.offset} and {other.offset}"
+                )
+    idempotent = _sends_per_producer(history, idempotent=True)
+    for partition, logs in _judged_logs(history):
+        for log in logs:
+            places = defaultdict(list)
+            for record in log.records:
+                places[record.value].append(record.offset)
+            for (sender, where), sends in idempotent.items():
+                if where == partition:
+                    yield from _misplaced(sender, log, sends, places)
+
+
+def _misplaced(sender: str, log: ReplicaLog, sends: list[Send], places: dict[str, list[int]]) -> Iterator[str]:
+    values = [value for send in sends for value in send.values]
+    for value in values:
+        if len(places[value]) > 1:
+            yield f"{log.partition}: replica {log.broker} has {value!r} of {sender} at {places[value]}"
+    stored = [places[value][0] for value in values if places[value]]
+    if stored != sorted(stored):
+        yield f"{log.partition}: replica {log.broker} has the records of {sender} out of order"
+    missing = [not places[value] for send in sends if send.transaction is None for value in send.values]
+    if log.log_start == 0 and any(first and not second for first, second in pairwise(missing)):
+        yield f"{log.partition}: replica {log.broker} has a gap in the records of {sender}"
+
+
+def _sends_per_producer(history: History, *, idempotent: bool = False) -> dict[tuple[str, Partition], list[Send]]:
+    found: dict[tuple[str, Partition], list[Send]] = defaultdict(list)
+    for send in history.sends:
+        if send.is_idempotent or not idempotent:
+            found[send.producer, send.partition].append(send)
+    for sends in found.values():
+        sends.sort(key=lambda send: send.number)
+    return found
+
+
+@_rule("I10 offsets are dense and assigned once per epoch")
+def offsets_are_dense(history: History) -> Iterator[str]:
+    assigned: dict[tuple[Partition, int, int], str] = {}
+    excused = forgiven(history)
+
+    def assign(partition: Partition, offset: int, epoch: int, value: str) -> Iterator[str]:
+        first = assigned.setdefault((partition, offset, epoch), value)
+        if first != value and partition not in excused:
+            yield f"{partition}: offset {offset} was assigned to {first!r} and to {value!r} in epoch {epoch}"
+
+    for log in history.logs:
+        expected = log.log_start
+        for record in log.records:
+            if record.offset > expected:
+                yield f"{log.partition}: replica {log.broker} has {record.offset} after {expected - 1}"
+            expected = record.offset + 1
+            yield from assign(log.partition, record.offset, record.epoch, record.value)
+    for poll in history.polls:
+        for polled in poll.records:
+            yield from assign(poll.partition, polled.offset, polled.epoch, polled.value)
+
+
+@_rule("I11 acknowledged means stored by min.insync.replicas")
+def acked_means_stored(history: History) -> Iterator[str]:
+    excused = forgiven(history)
+    for send in history.sends:
+        if send.acks != -1 or send.stored_by is None or send.partition in excused:
+            continue
+        if send.stored_by < history.min_isr:
+            yield (
+                f"{send.partition}: {send.values} was acknowledged at {_time(send.acked_us)} by broker "
+                f"{send.broker} with {send.stored_by} replicas, of {history.min_isr} required"
+            )
+
+
+@_rule("I9 a deposed leader acknowledges nothing")
+def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
+    states = defaultdict(list)
+    for state in history.leader_states:
+        states[state.partition].append(state)
+    for send in history.sends:
+        if send.acks != -1 or send.acked_us is None or not states[send.partition]:
+            continue
+        while_waiting = [
+            state
+            for state, after in pairwise([*states[send.partition], None])
+            if state is not None
+            and state.at_us <= send.acked_us
+            and (after is None or after.at_us >= send.last_sent_us)
+        ]
+        if while_waiting and all(state.leader not in (send.broker, -1) for state in while_waiting):
+            yield (
+                f"{send.partition}: broker {send.broker} acknowledged {send.values}, sent at "
+                f"{_time(send.last_sent_us)}, "
+                f"although {while_waiting[-1].leader} led since epoch {while_waiting[0].leader_epoch}"
+            )
+
+
+@_rule("I12 replicas are complete after healing")
+def replicas_are_complete(history: History) -> Iterator[str]:
+    """After healing ISR and assignment are equal, and the high watermark is the end of the log."""
+    for partition in sorted({state.partition for state in history.leader_states}):
+        state = history.final_state(partition)
+        if state is None or partition.topic in history.deleted_topics or history.healed_us is None:
+            continue
+        if state.leader < 0 or set(state.isr) != set(state.replicas):
+            yield f"{partition}: after healing the leader is {state.leader}, the ISR {state.isr} of {state.replicas}"
+            continue
+        for log in history.logs_of(partition):
+            if log.broker in state.isr and log.high_watermark != log.end:
+                yield (
+                    f"{partition}: after healing the high watermark of replica {log.broker} is {log.high_watermark}, "
+                    f"its log ends at {log.end}"
+                )
+
+
+# Consumers
+
+
+@_rule("I7 the high watermark is monotonic and bounds reads")
+def high_watermark_is_monotonic(history: History) -> Iterator[str]:
+    for poll in history.polls:
+        bound = poll.last_stable_offset if poll.is_committed else poll.high_watermark
+        if poll.records and poll.records[-1].offset >= bound:
+            yield f"{poll.partition}: {poll.consumer} read offset {poll.records[-1].offset}, beyond {bound}"
+        if poll.last_stable_offset > poll.high_watermark:
+            yield f"{poll.partition}: last stable offset {poll.last_stable_offset} > {poll.high_watermark}"
+    yield from _fallen(history, "high watermark", lambda poll: poll.high_watermark)
+
+
+@_rule("I14 the log start never falls")
+def log_start_never_falls(history: History) -> Iterator[str]:
+    yield from _fallen(history, "log start", lambda poll: poll.log_start)
+
+
+def _fallen(history: History, name: str, bound: Callable[[Poll], int]) -> Iterator[str]:
+    """Yield where a bound fell between two polls of one leadership, of which one ended before the other began."""
+    excused = forgiven(history)
+    terms = defaultdict(list)
+    for poll in history.polls:
+        if poll.partition not in excused:  # a single replica leads on in the same epoch after it lost its data
+            terms[poll.partition, poll.broker, poll.epoch].append(poll)
+    for (partition, broker, epoch), polls in terms.items():
+        polls.sort(key=lambda poll: poll.received_us)
+        received = [poll.received_us for poll in polls]
+        highest: list[int] = []
+        for poll in polls:
+            highest.append(max(bound(poll), highest[-1] if highest else -1))
+        for poll in polls:
+            earlier = bisect_left(received, poll.asked_us)
+            if earlier and bound(poll) < highest[earlier - 1]:
+                yield (
+                    f"{partition}: broker {broker} in epoch {epoch} reported {name} {highest[earlier - 1]}, later "
+                    f"{bound(poll)} to {poll.consumer} at {_time(poll.received_us)}"
+                )
+
+
+@_rule("one value per offset")
+def one_value_per_offset(history: History) -> Iterator[str]:
+    seen: dict[tuple[Partition, int], tuple[str, str]] = {}
+    excused = forgiven(history)
+    for send, offset, value in history.acked():
+        if send.acks == -1 and send.partition not in excused:
+            who, first = seen.setdefault((send.partition, offset), (f"acknowledged to {send.producer}", value))
+            if first != value:
+                yield f"{send.partition}: offset {offset} has {first!r} ({who}) and {value!r} (acknowledged)"
+    for poll in history.polls:
+        for record in poll.records:
+            if poll.partition in excused:
+                continue
+            who, first = seen.setdefault((poll.partition, record.offset), (f"read by {poll.consumer}", record.value))
+            if first != record.value:
+                yield f"{poll.partition}: offset {record.offset} has {first!r} ({who}) and {record.value!r}"
+
+
+@_rule("every poll goes on where the last one ended")
+def no_skip_or_inversion(history: History) -> Iterator[str]:
+    """A consumer reads ascending offsets, and misses only control records, and aborted ones if it reads committed."""
+    logs = {partition: logs[0] for partition, logs in _judged_logs(history) if logs}
+    positions: dict[tuple[str, Partition], int] = {}
+    aborted = _aborted_values(history)
+    for poll in history.polls:
+        expected = positions.get((poll.consumer, poll.partition))
+        if expected is not None and poll.position != expected:
+            yield f"{poll.partition}: {poll.consumer} polled {poll.position} instead of {expected}"
+        positions[poll.consumer, poll.partition] = poll.next_position
+        offsets = [record.offset for record in poll.records]
+        if any(second <= first for first, second in pairwise([poll.position - 1, *offsets])):
+            yield f"{poll.partition}: {poll.consumer} got the offsets {offsets} at position {poll.position}"
+        log = logs.get(poll.partition)
+        if log is None:
+            continue
+        got = set(offsets)
+        for record in _between(log, poll.position, poll.next_position):
+            if record.offset in got or record.is_control:
+                continue
+            if not (poll.is_committed and record.is_transactional and record.value in aborted):
+                yield (
+                    f"{poll.partition}: {poll.consumer} skipped {record.value!r} at offset {record.offset} "
+                    f"when it polled {poll.position} from broker {poll.broker} at {_time(poll.received_us)}"
+                )
+
+
+def _between(log: ReplicaLog, start: int, end: int) -> list[LogRecord]:
+    first = bisect_left(log.records, start, key=lambda record: record.offset)
+    last = bisect_left(log.records, end, key=lambda record: record.offset)
+    return log.records[first:last]
+
+
+def _aborted_values(history: History) -> set[str]:
+    """Return the values of transactions that may have been aborted."""
+    return {
+        value
+        for send in history.sends
+        if send.transaction is not None and history.transactions[send.transaction].outcome != "committed"
+        for value in send.values
+    }
+
+
+@_rule("every acknowledged record below the last read one was read")
+def no_lost_write(history: History) -> Iterator[str]:
+    """Jepsen's lost write: for each consumer that reads everything from the start."""
+    excused = forgiven(history)
+    read: dict[tuple[str, Partition], set[str]] = defaultdict(set)
+    highest: dict[tuple[str, Partition], int] = {}
+    began: dict[tuple[str, Partition], int] = {}
+    commits_only: dict[str, bool] = {}
+    for poll in history.polls:
+        key = poll.consumer, poll.partition
+        began.setdefault(key, poll.position)
+        commits_only[poll.consumer] = poll.is_committed
+        for record in poll.records:
+            read[key].add(record.value)
+            highest[key] = max(highest.get(key, -1), record.offset)
+    for send, offset, value in history.acked():
+        if send.acks != -1 or send.partition in excused:
+            continue
+        outcome = "committed" if send.transaction is None else history.transactions[send.transaction].outcome
+        for (consumer, partition), values in read.items():
+            if partition != send.partition or not began[consumer, partition] <= offset <= highest[consumer, partition]:
+                continue
+            if value not in values and (outcome == "committed" or not commits_only[consumer]):
+                yield f"{partition}: {consumer} read up to {highest[consumer, partition]} without {value!r} at {offset}"
+
+
+# Transactions
+
+
+@_rule("no aborted read")
+def no_aborted_read(history: History) -> Iterator[str]:
+    transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
+    for poll in history.polls:
+        for record in poll.records:
+            name = transactions.get(record.value)
+            if poll.is_committed and name and history.transactions[name].outcome == "aborted":
+                yield f"{poll.partition}: {poll.consumer} read {record.value!r} of the aborted transaction {name}"
+
+
+@_rule("no read before the commit")
+def no_pre_commit_read(history: History) -> Iterator[str]:
+    transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
+    for poll in history.polls:
+        for record in poll.records:
+            name = transactions.get(record.value)
+            if not poll.is_committed or not name:
+                continue
+            asked_us = history.transactions[name].end_asked_us
+            if asked_us is None or asked_us > poll.received_us:
+                yield f"{poll.partition}: {poll.consumer} read {record.value!r} before {name} was to commit"
+
+
+@_rule("transactions are atomic")
+def transactions_are_atomic(history: History) -> Iterator[str]:
+    """All records of a transaction end with the same marker, and it is the one that the producer was told."""
+    excused = forgiven(history)
+    owner = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
+    ends: dict[str, dict[str, str]] = defaultdict(dict)
+    for partition, logs in _judged_logs(history):
+        for log in logs[:1]:
+            closed, hanging = _markers(log)
+            for value, marker in closed:
+                if value in owner:
+                    ends[owner[value]][value] = marker
+            if hanging and history.healed_us is not None:
+                yield f"{partition}: the transaction of {hanging} has no marker after healing"
+    for name, markers in sorted(ends.items()):
+        outcome = history.transactions[name].outcome
+        touched = {send.partition for send in history.sends if send.transaction == name}
+        if touched & excused:
+            continue
+        if len(set(markers.values())) > 1:
+            yield f"{name} is half committed: {markers}"
+        if outcome == "committed" and "ABORT" in markers.values():
+            yield f"{name} was acknowledged as committed, but its records are aborted"
+        if outcome == "aborted" and "COMMIT" in markers.values():
+            yield f"{name} was acknowledged as aborted, but its records are committed"
+
+
+def _markers(log: ReplicaLog) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return each transactional value with the marker that ends its transaction, and the values without one."""
+    closed: list[tuple[str, str]] = []
+    opened: dict[int, list[str]] = defaultdict(list)
+    for record in log.records:
+        if record.is_control:
+            closed += [(value, record.value) for value in opened.pop(record.producer_id, [])]
+        elif record.is_transactional:
+            opened[record.producer_id].append(record.value)
+    return closed, [value for values in opened.values() for value in values]
+
+
+@_rule("a copied record is committed once")
+def copied_once(history: History) -> Iterator[str]:
+    """A transaction that copies commits its position with its output, so each input has one committed output."""
+    excused = forgiven(history)
+    if excused:
+        return
+    copies: dict[str, str] = {}
+    for name, transaction in sorted(history.transactions.items()):
+        if transaction.outcome == "committed":
+            for value in transaction.reads:
+                if value in copies:
+                    yield f"{value!r} was copied by {copies[value]} and by {name}"
+                copies[value] = name
+
+
+@_rule("no cycle of dependencies")
+def no_cycle(history: History) -> Iterator[str]:
+    """G1c: no cycle of 'read what the other wrote' and 'wrote after the other had ended'.
+
+    Interleaved transactions may write to two partitions in opposite orders (G0): Kafka does not isolate writes. So the
+    order of writes counts only between transactions of which one had ended before the other began.
+    """
+    writer = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
+    after: dict[str, set[str]] = defaultdict(set)
+    for name, transaction in history.transactions.items():
+        for value in transaction.reads:
+            source = writer.get(value)
+            if source and source != name:
+                after[source].add(name)
+    for log in history.logs:
+        written: list[str] = []
+        for record in log.records:
+            name = writer.get(record.value)
+            if name and (not written or written[-1] != name):
+                written.append(name)
+        for one, other in pairwise(written):
+            first, second = history.transactions[one], history.transactions[other]
+            if second.ended_us is not None and second.ended_us < first.began_us:
+                after[one].add(other)  # against the order of time
+            elif first.ended_us is not None and first.ended_us < second.began_us:
+                after[one].add(other)
+    ordered = sorted(history.transactions.values(), key=lambda transaction: transaction.began_us)
+    for earlier, later in pairwise(ordered):
+        if earlier.producer == later.producer and earlier.ended_us is not None:
+            after[earlier.name].add(later.name)
+    cycle = _cycle(after)
+    if cycle:
+        yield " -> ".join(cycle)
+
+
+def _cycle(after: dict[str, set[str]]) -> list[str] | None:
+    """Return the names along a cycle, or None."""
+    done: set[str] = set()
+    for start in sorted(after):
+        path: list[str] = []
+        on_path: set[str] = set()
+        stack: list[tuple[str, Iterator[str]]] = []
+        if start in done:
+            continue
+        stack.append((start, iter(sorted(after.get(start, ())))))
+        path.append(start)
+        on_path.add(start)
+        while stack:
+            name, following = stack[-1]
+            step = next(following, None)
+            if step is None:
+                stack.pop()
+                path.pop()
+                on_path.discard(name)
+                done.add(name)
+            elif step in on_path:
+                return [*path[path.index(step) :], step]
+            elif step not in done:
+                stack.append((step, iter(sorted(after.get(step, ())))))
+                path.append(step)
+                on_path.add(step)
+    return None
+
+
+# Groups
+
+
+@_rule("one owner per partition and generation")
+def one_owner(history: History) -> Iterator[str]:
+    if _have_groups_lost_data(history):
+        return  # generations begin anew
+    owners: dict[tuple[str, int, Partition], str] = {}
+    for assignment in history.assignments:
+        for partition in assignment.partitions:
+            owner = owners.setdefault((assignment.group, assignment.generation, partition), assignment.member)
+            if owner != assignment.member:
+                yield (
+                    f"{partition}: {owner} and {assignment.member} own it in generation {assignment.generation} of "
+                    f"{assignment.group}"
+                )
+
+
+@_rule("committed offsets survive")
+def committed_offsets_survive(history: History) -> Iterator[str]:
+    """A read sees the last commit acknowledged before it was asked, or one that may have followed."""
+    if _have_groups_lost_data(history):
+        return
+    commits = defaultdict(list)
+    for commit in history.commits:
+        commits[commit.group, commit.partition].append(commit)
+    for read in history.committed_reads:
+        relevant = commits[read.group, read.partition]
+        acked = [one for one in relevant if one.acked_us is not None and one.acked_us < read.asked_us]
+        if not acked:
+            continue
+        last_asked_us = max(one.asked_us for one in acked)
+        possible = {
+            one.offset
+            for one in relevant
+            if one.asked_us <= read.received_us and (one.acked_us is None or one.acked_us >= last_asked_us)
+        }
+        if read.offset not in possible:
+            yield (
+                f"{read.partition}: {read.group} had committed {sorted(possible)}, but at {_time(read.received_us)} "
+                f"{read.offset} was read"
+            )
+
+
+def _have_groups_lost_data(history: History) -> bool:
+    return any(partition.topic == "__consumer_offsets" for partition in forgiven(history))
+
+
+def _time(at_us: int | None) -> str:
+    return "never" if at_us is None else f"{at_us / 1_000_000:.6f} s"

@@ -1,0 +1,134 @@
+"""An administrator: creates and deletes topics, moves replicas, elects preferred leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest
+from tests.sim.clients.base import Failed, SimulatedClient, Surroundings
+from tests.sim.history import Partition
+
+
+class Admin(SimulatedClient):
+    """Performs `count` operations, one after the other."""
+
+    def __init__(
+        self, name: str, around: Surroundings, partitions: Sequence[Partition], *, count: int, replication_factor: int
+    ) -> None:
+        super().__init__(name, around)
+        self._partitions = partitions
+        self._count = count
+        self._replication_factor = replication_factor
+        self._extra: list[str] = []
+        self._created = 0
+
+    async def run(self) -> None:
+        for _ in range(self._count):
+            await self.think(4.0)
+            operation = self.random.choice([self._create, self._delete, self._reassign, self._elect])
+            await operation()
+        self.doing = "finished"
+
+    async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
+        """Create a topic, unless it exists."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic,
+                    num_partitions=partitions,
+                    replication_factor=self._replication_factor,
+                    assignments=[],
+                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+                )
+            ],
+            timeout_ms=5000,
+        )
+
+        async def attempt() -> None:
+            response = await self.ask(await self.controller(), request, 4)
+            self.expect(response.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        await self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR)
+
+    async def _perform(self, what: str, attempt: Any, *allowed: ErrorCode) -> bool:
+        """Perform an operation; an error that is not retriable ends it. Return whether it succeeded."""
+        kind = what.partition(" ")[0]
+        try:
+            await self.until_done(what, attempt)
+        except Failed as error:
+            self.history.counts[f"{kind}: {error.code.name}"] += 1
+            if error.code in allowed:
+                return False
+            self.note_anomaly("unexpected error", f"{what}: {error.code.name}")
+            return False
+        self.history.counts[kind] += 1
+        return True
+
+    async def _create(self) -> None:
+        self._created += 1
+        topic = f"extra-{self._created}"
+        await self.create(topic, 2)
+        self._extra.append(topic)
+
+    async def _delete(self) -> None:
+        if not self._extra:
+            return
+        topic = self._extra.pop()
+        self.history.deleted_topics.add(topic)
+
+        async def attempt() -> None:
+            request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=3000)
+            response = await self.ask(await self.controller(), request, 4)
+            self.expect(
+                response.responses[0].error_code,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.REQUEST_TIMED_OUT,  # a replica is down: it is deleted later
+            )
+
+        await self._perform(f"DeleteTopics {topic}", attempt)
+
+    async def _reassign(self) -> None:
+        """Reorder, shrink or move the replicas of one partition; or cancel."""
+        partition = self.random.choice(self._partitions)
+        brokers = sorted(self.around.brokers())
+        count = self.random.choice([self._replication_factor, self._replication_factor, len(brokers)])
+        replicas = None if self.random.random() < 0.2 else self.random.sample(brokers, count)
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=5000,
+            topics=[
+                ReassignableTopic(
+                    name=partition.topic,
+                    partitions=[ReassignablePartition(partition_index=partition.index, replicas=replicas)],
+                )
+            ],
+        )
+
+        async def attempt() -> None:
+            response = await self.ask(await self.controller(), request, 0)
+            self.expect(response.error_code)
+            self.expect(response.responses[0].partitions[0].error_code)
+
+        await self._perform(
+            f"AlterPartitionReassignments {partition} to {replicas}",
+            attempt,
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+
+    async def _elect(self) -> None:
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=3000)
+
+        async def attempt() -> None:
+            response = await self.ask(await self.controller(), request, 2)
+            self.expect(response.error_code)
+
+        await self._perform("ElectLeaders", attempt)

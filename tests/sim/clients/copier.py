@@ -1,0 +1,229 @@
+"""A transactional producer that copies: it reads committed records, and writes and commits its position in one step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.sim.clients.base import GROUP, TRANSACTION, Failed, Retry, Surroundings
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.producer import VERSION, batch_of, produce_request
+from tests.sim.history import Commit, CommittedRead, Partition, PolledRecord, Send, Transaction
+
+ABORTS = 0.2
+"""How often it aborts of its own will."""
+TIMEOUT_MS = 12_000
+BATCH_MAX = 4
+
+
+class _Fenced(Exception):  # noqa: N818 - an outcome
+    """The producer id and epoch are no longer valid: another InitProducerId is needed."""
+
+
+class Copier(Consumer):
+    """Performs `count` transactions. Each copies some records of the source to one or two target partitions."""
+
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        source: Partition,
+        targets: Sequence[Partition],
+        *,
+        count: int,
+        pause_s: float = 0.8,
+    ) -> None:
+        super().__init__(name, around, [source], is_committed=True)
+        self._source = source
+        self._targets = targets
+        self._count = count
+        self._transaction_pause_s = pause_s
+        self._identity = (-1, -1)
+        self._sequences: Counter[Partition] = Counter()
+        self._position = 0
+        self._group = f"{name}-group"
+
+    async def run(self) -> None:
+        await self.until_done("InitProducerId", self._initialize)
+        done = 0
+        attempts = 0
+        while done < self._count and not (self.around.is_ending and attempts > self._count):
+            await self.think(self._transaction_pause_s)
+            await self.until_done("OffsetFetch", self._read_position)
+            records = await self.until_done(f"Fetch {self._source}", self._poll_source)
+            attempts += 1
+            if not records:
+                done += 1
+                continue
+            transaction = Transaction(f"{self.name}#{attempts}", self.name, self.now_us())
+            self.history.transactions[transaction.name] = transaction
+            try:
+                done += await self._copy(transaction, records)
+            except _Fenced:
+                transaction.outcome = "unknown"
+                transaction.ended_us = None
+                self.history.counts["transactions with unknown outcome"] += 1
+                await self.until_done("InitProducerId", self._initialize)
+        self.doing = "finished"
+
+    async def _initialize(self) -> None:
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        response = await self.ask_coordinator(TRANSACTION, self.name, request, 2)
+        self.expect(response.error_code)
+        self._identity = response.producer_id, response.producer_epoch
+        self._sequences.clear()
+
+    async def _read_position(self) -> None:
+        wanted = OffsetFetchRequestTopic(name=self._source.topic, partition_indexes=[self._source.index])
+        request = OffsetFetchRequest(group_id=self._group, topics=[wanted], require_stable=True)
+        asked_us = self.now_us()
+        response = await self.ask_coordinator(GROUP, self._group, request, 7)
+        self.expect(response.error_code)
+        (found,) = response.topics[0].partitions
+        self.expect(found.error_code)
+        self.history.committed_reads.append(
+            CommittedRead(self._group, self._source, found.committed_offset, asked_us, self.now_us())
+        )
+        self._position = max(found.committed_offset, 0)
+
+    async def _poll_source(self) -> list[PolledRecord]:
+        """Return some records from the position on; none if there are none yet."""
+        self.positions[self._source] = self._position
+        broker, _ = await self.leader_of(self._source)
+        before = len(self.history.polls)
+        await self.poll(broker, [self._source], max_wait_ms=300)
+        mine = [poll for poll in self.history.polls[before:] if poll.consumer == self.name]
+        for poll in mine:
+            # It goes back to its committed position each time, so it is no consumer whose polls go on.
+            poll.consumer = f"{self.name}@{poll.received_us}"
+        records = [record for poll in mine for record in poll.records][: self.random.randint(1, BATCH_MAX)]
+        if records:
+            self._position = records[-1].offset + 1
+        return records
+
+    async def _copy(self, transaction: Transaction, records: list[PolledRecord]) -> bool:
+        """Perform one transaction; return whether it is committed."""
+        transaction.reads = [record.value for record in records]
+        targets = self.random.sample(list(self._targets), k=min(len(self._targets), self.random.randint(1, 2)))
+        commit = self.random.random() >= ABORTS
+        try:
+            for target in targets:
+                await self._in_transaction("AddPartitionsToTxn", lambda target=target: self._add(target))
+                await self._write(transaction, target)
+            await self._in_transaction("AddOffsetsToTxn", self._add_offsets)
+            committed = Commit(self._group, self.name, -1, self._source, self._position, self.now_us())
+            await self._in_transaction("TxnOffsetCommit", self._commit_offsets)
+        except Failed as error:
+            self.history.counts[f"transaction failed with {error.code.name}"] += 1
+            commit = False
+        transaction.end_asked_us = self.now_us() if commit else None
+        if commit:
+            self.history.commits.append(committed)
+        await self._in_transaction("EndTxn", lambda: self._end(commit))
+        transaction.ended_us = self.now_us()
+        transaction.outcome = "committed" if commit else "aborted"
+        self.history.counts[f"{transaction.outcome} transactions"] += 1
+        if commit:
+            committed.acked_us = self.now_us()
+        return commit
+
+    async def _in_transaction(self, what: str, attempt: Any) -> Any:
+        try:
+            return await self.until_done(what, attempt)
+        except Failed as error:
+            if error.code in _FENCED:
+                self.history.counts[f"fenced with {error.code.name}"] += 1
+                raise _Fenced from None
+            raise
+
+    async def _write(self, transaction: Transaction, target: Partition) -> None:
+        values = tuple(f"{transaction.name}:{value}>{target}" for value in transaction.reads)
+        send = Send(self.name, target, values, len(self.history.sends), -1, True, self.now_us(), transaction.name)
+        self.history.sends.append(send)
+        records = batch_of(
+            values, self.now_us(), producer=(*self._identity, self._sequences[target]), transactional=True
+        )
+
+        async def attempt() -> None:
+            leader, _ = await self.leader_of(target)
+            send.last_sent_us = self.now_us()
+            try:
+                response = await self.ask(leader, produce_request(target, records, transactional_id=self.name), VERSION)
+            except Retry:
+                self.forget_cluster()
+                raise
+            (found,) = response.responses[0].partition_responses
+            if self.expect(found.error_code, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) is ErrorCode.NONE:
+                send.offset = found.base_offset if found.base_offset >= 0 else None
+            send.acked_us = self.now_us()
+            send.broker = leader
+
+        await self._in_transaction(f"Produce {values}", attempt)
+        self._sequences[target] += len(values)
+        self.history.counts["acknowledged records"] += len(values)
+
+    async def _add(self, target: Partition) -> None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self._identity[0],
+            v3_and_below_producer_epoch=self._identity[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=target.topic, partitions=[target.index])],
+        )
+        response = await self.ask_coordinator(TRANSACTION, self.name, request, 3)
+        self.expect(response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    async def _add_offsets(self) -> None:
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.name,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            group_id=self._group,
+        )
+        self.expect((await self.ask_coordinator(TRANSACTION, self.name, request, 3)).error_code)
+
+    async def _commit_offsets(self) -> None:
+        position = TxnOffsetCommitRequestPartition(
+            partition_index=self._source.index, committed_offset=self._position, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=self._group,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            topics=[TxnOffsetCommitRequestTopic(name=self._source.topic, partitions=[position])],
+        )
+        response = await self.ask_coordinator(GROUP, self._group, request, 3)
+        self.expect(response.topics[0].partitions[0].error_code)
+
+    async def _end(self, commit: bool) -> None:
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            committed=commit,
+        )
+        self.expect((await self.ask_coordinator(TRANSACTION, self.name, request, 3)).error_code)
+
+
+_FENCED = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)

@@ -1,0 +1,189 @@
+"""A member of a consumer group: joins, reads what it is assigned, commits, leaves or dies, and joins again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.sim.clients.base import GROUP, Failed, Retry, Surroundings
+from tests.sim.clients.consumer import Consumer
+from tests.sim.history import Assignment, Commit, CommittedRead, Partition
+
+REBALANCED = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Member(Consumer):
+    """Polls and commits `count` times."""
+
+    def __init__(
+        self, name: str, around: Surroundings, group: str, partitions: Sequence[Partition], *, count: int
+    ) -> None:
+        super().__init__(name, around, partitions, is_committed=True)
+        self._group = group
+        self._count = count
+        self._member_id = ""
+        self._generation = -1
+        self._owned: list[Partition] = []
+        self._rounds = 0
+
+    async def run(self) -> None:
+        done = 0
+        while done < self._count:
+            try:
+                await self.until_done("JoinGroup", self._join)
+                await self.until_done("OffsetFetch", self._read_positions)
+                while done < self._count:
+                    await self.think(0.8)
+                    await self.until_done("Heartbeat", self._beat)
+                    await self._poll_owned()
+                    await self.until_done("OffsetCommit", self._commit)
+                    done += 1
+                    if self.random.random() < 0.05:
+                        await self._leave()
+                        break
+            except Failed as error:
+                self.history.counts[f"member: {error.code.name}"] += 1
+                if error.code not in REBALANCED:
+                    self.note_anomaly("unexpected error", f"group {self._group}: {error.code.name}")
+                    await self.back_off()
+                if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                    self._member_id = ""
+        await self._leave()
+        self.doing = "finished"
+
+    async def _join(self) -> None:
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=6000,
+            rebalance_timeout_ms=4000,
+            member_id=self._member_id,
+            protocol_type="sim",
+            protocols=[JoinGroupRequestProtocol(name="round robin", metadata=b"")],
+        )
+        response = await self.ask_coordinator(GROUP, self._group, request, 5)
+        error = self.expect(response.error_code, ErrorCode.MEMBER_ID_REQUIRED)
+        self._member_id = response.member_id
+        if error is ErrorCode.MEMBER_ID_REQUIRED:
+            raise Retry(error.name)
+        self._generation = response.generation_id
+        members = sorted(member.member_id for member in response.members)
+        plans: dict[str, list[tuple[str, int]]] = {member: [] for member in members}
+        for number, partition in enumerate(self.partitions):
+            if members:
+                plans[members[number % len(members)]].append((partition.topic, partition.index))
+        assignments = [
+            SyncGroupRequestAssignment(member_id=member, assignment=json.dumps(plan).encode())
+            for member, plan in plans.items()
+        ]
+        request_assignment = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            assignments=assignments,
+        )
+        answer = await self.ask_coordinator(GROUP, self._group, request_assignment, 3)
+        self.expect(answer.error_code)
+        owned = json.loads(bytes(answer.assignment) or b"[]")
+        self._owned = [Partition(topic, index) for topic, index in owned]
+        self.history.assignments.append(Assignment(self._group, self._member_id, self._generation, tuple(self._owned)))
+        self.history.counts["group generations joined"] += 1
+
+    async def _read_positions(self) -> None:
+        if not self._owned:
+            return
+        topics = [
+            OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.index])
+            for partition in self._owned
+        ]
+        asked_us = self.now_us()
+        request = OffsetFetchRequest(group_id=self._group, topics=topics, require_stable=True)
+        response = await self.ask_coordinator(GROUP, self._group, request, 7)
+        self.expect(response.error_code)
+        for topic in response.topics:
+            for found in topic.partitions:
+                self.expect(found.error_code)
+                partition = Partition(topic.name, found.partition_index)
+                self.history.committed_reads.append(
+                    CommittedRead(self._group, partition, found.committed_offset, asked_us, self.now_us())
+                )
+                self.positions[partition] = max(found.committed_offset, 0)
+        self._rounds += 1
+
+    async def _poll_owned(self) -> None:
+        """Poll once, without waiting for a leader that is gone."""
+        for partition in self._owned:
+            self.doing = f"Fetch {partition}"
+            before = len(self.history.polls)
+            try:
+                broker, _ = await self.leader_of(partition)
+                await self.poll(broker, [partition], max_wait_ms=100)
+            except Retry:
+                self.forget_cluster()
+            for poll in self.history.polls[before:]:
+                if poll.consumer == self.name:
+                    poll.consumer = f"{self.name}.{self._rounds}"  # a new position may precede what it has read
+
+    async def _beat(self) -> None:
+        request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+        self.expect((await self.ask_coordinator(GROUP, self._group, request, 3)).error_code)
+
+    async def _commit(self) -> None:
+        if not self._owned:
+            return
+        topics = []
+        commits = []
+        for partition in self._owned:
+            position = OffsetCommitRequestPartition(
+                partition_index=partition.index, committed_offset=self.positions[partition], committed_metadata=None
+            )
+            topics.append(OffsetCommitRequestTopic(name=partition.topic, partitions=[position]))
+            commits.append(
+                Commit(
+                    self._group,
+                    self._member_id,
+                    self._generation,
+                    partition,
+                    self.positions[partition],
+                    self.now_us(),
+                )
+            )
+        self.history.commits += commits
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self._generation,
+            member_id=self._member_id,
+            topics=topics,
+        )
+        response = await self.ask_coordinator(GROUP, self._group, request, 7)
+        for topic in response.topics:
+            for found in topic.partitions:
+                self.expect(found.error_code)
+        for commit in commits:
+            commit.acked_us = self.now_us()
+        self.history.counts["acknowledged commits"] += len(commits)
+
+    async def _leave(self) -> None:
+        request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
+        try:
+            await self.ask_coordinator(GROUP, self._group, request, 2)
+        except Retry:
+            self.forget_cluster()
+        self._member_id = ""

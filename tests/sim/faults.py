@@ -1,0 +1,307 @@
+"""Faults: what may happen to a cluster, and seeded schedules of it.
+
+Owns the kinds and how each is applied and ended. Must not know clients or checkers.
+
+A schedule is a list, drawn before the run, so that faults can be left out of a failing run one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.sim.cluster import Cluster
+from tests.sim.disk import DiskFiles
+from tests.sim.zookeeper import HOST as ZOOKEEPER
+
+SECOND_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: it begins `at_us` after the start of the schedule and lasts `duration_us`."""
+
+    at_us: int
+    kind: str
+    broker: int
+    other: str = ""
+    """The other host of a fault of a link; `*` for all brokers."""
+    duration_us: int = 0
+    amount: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"{self.at_us / SECOND_US:.3f} s {self.kind}: broker {self.broker}"]
+        if self.other:
+            parts.append(f"other {self.other}")
+        if self.duration_us:
+            parts.append(f"for {self.duration_us / SECOND_US:.3f} s")
+        if self.amount:
+            parts.append(f"amount {self.amount}")
+        return ", ".join(parts)
+
+
+class Injector:
+    """Applies faults to a cluster, and heals it at the end."""
+
+    def __init__(self, cluster: Cluster, clients: Sequence[str], lose: Callable[[int], None]) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._lose = lose  # called when a machine loses data
+        self._is_over = False
+        self._links: set[tuple[str, str]] = set()
+
+    def schedule(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self._cluster.world.after(fault.at_us, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def heal(self) -> None:
+        """End all faults, and start all brokers that are down."""
+        self._is_over = True
+        cluster = self._cluster
+        cluster.world.note("heal")
+        for machine in cluster.machines.values():
+            machine.disk.heal()
+            if machine.process is not None:
+                machine.process.loop.resume()
+                if isinstance(machine.process.files, DiskFiles):
+                    machine.process.files.never_crash()
+        for one, other in sorted(self._links):
+            cluster.network.slow_down(one, other, 0)
+            cluster.network.mend(one, other)
+        cluster.network.tear_nothing()
+        cluster.zookeeper.become_available()
+        for broker_id, machine in cluster.machines.items():
+            if machine.process is None:
+                self._start(broker_id)
+            elif not machine.is_wanted:  # it is stopping
+                self._start_after_stop(broker_id)
+
+    def _start(self, broker_id: int) -> None:
+        cluster = self._cluster
+        if cluster.machines[broker_id].process is None:
+            cluster.return_power(broker_id)
+            cluster.start(broker_id)
+
+    def _start_after_stop(self, broker_id: int) -> None:
+        """Start a broker once its clean stop is complete; kill it if the stop takes too long."""
+        machine = self._cluster.machines[broker_id]
+        process = machine.process
+
+        def again() -> None:
+            if machine.process is process and process is not None:
+                self._cluster.kill(broker_id)
+            self._start(broker_id)
+
+        self._cluster.world.after(10 * SECOND_US, again)
+
+    # One fault
+
+    def _begin(self, fault: Fault) -> None:
+        if self._is_over:
+            return
+        self._cluster.world.note("fault", str(fault))
+        _KINDS[fault.kind](self, fault)
+
+    def _later(self, fault: Fault, step: Callable[[], None]) -> None:
+        """End a fault after its time, unless the cluster is healed before."""
+
+        def end() -> None:
+            if not self._is_over:
+                self._cluster.world.note("end of fault", fault.kind, fault.broker)
+                step()
+
+        self._cluster.world.after(fault.duration_us, end)
+
+    def _kill(self, fault: Fault) -> None:
+        self._cluster.kill(fault.broker)
+        self._later(fault, lambda: self._start(fault.broker))
+
+    def _kill_all(self, fault: Fault) -> None:
+        for broker_id in self._cluster.machines:
+            self._cluster.kill(broker_id)
+        for broker_id in self._cluster.machines:
+            self._later(fault, lambda broker_id=broker_id: self._start(broker_id))  # type: ignore[misc]
+
+    def _kill_in_call(self, fault: Fault) -> None:
+        self._cluster.kill_in_call(fault.broker, fault.amount)
+        self._later(fault, lambda: self._start(fault.broker))
+
+    def _lose_power(self, fault: Fault) -> None:
+        self._cluster.lose_power(fault.broker)
+        self._lose(fault.broker)
+        self._later(fault, lambda: self._start(fault.broker))
+
+    def _lose_disk(self, fault: Fault) -> None:
+        self._cluster.kill(fault.broker)
+        self._cluster.machines[fault.broker].disk.erase()
+        self._lose(fault.broker)
+        self._later(fault, lambda: self._start(fault.broker))
+
+    def _stop(self, fault: Fault) -> None:
+        process = self._cluster.machines[fault.broker].process
+        if not self._cluster.is_running(fault.broker) or process is None:
+            return
+        self._cluster.stop(fault.broker)
+
+        def start() -> None:
+            if self._cluster.machines[fault.broker].process is process:
+                self._start_after_stop(fault.broker)
+            else:
+                self._start(fault.broker)
+
+        self._later(fault, start)
+
+    def _pause(self, fault: Fault) -> None:
+        process = self._cluster.machines[fault.broker].process
+        if process is not None:
+            process.loop.pause()
+            self._later(fault, process.loop.resume)
+
+    def _hosts(self, fault: Fault) -> list[tuple[str, str]]:
+        here = self._cluster.machines[fault.broker].host
+        others = [host for host in self._cluster.hosts if host != here] if fault.other == "*" else [fault.other]
+        return [(here, other) for other in others]
+
+    def _cut(self, fault: Fault) -> None:
+        """Cut links: both ways with amount 0, else from the broker (1) or to it (2)."""
+        for one, other in self._hosts(fault):
+            self._links.add((one, other))
+            if fault.amount == 2:
+                self._cluster.network.cut(other, one, one_way=True)
+            else:
+                self._cluster.network.cut(one, other, one_way=bool(fault.amount))
+            self._later(fault, lambda one=one, other=other: self._cluster.network.mend(one, other))  # type: ignore[misc]
+
+    def _slow_link(self, fault: Fault) -> None:
+        for one, other in self._hosts(fault):
+            self._links.add((one, other))
+            self._cluster.network.slow_down(one, other, fault.amount)
+            self._later(  # type: ignore[misc]
+                fault, lambda one=one, other=other: self._cluster.network.slow_down(one, other, 0)
+            )
+
+    def _tear(self, fault: Fault) -> None:
+        for one, other in self._hosts(fault):
+            source, target = (one, other) if fault.amount == 0 else (other, one)
+            self._cluster.network.tear(source, target)
+
+    def _slow_disk(self, fault: Fault) -> None:
+        disk = self._cluster.machines[fault.broker].disk
+        disk.delay_us = fault.amount
+
+        def end() -> None:
+            disk.delay_us = 0
+
+        self._later(fault, end)
+
+    def _fill_disk(self, fault: Fault) -> None:
+        disk = self._cluster.machines[fault.broker].disk
+        disk.is_full = True
+
+        def end() -> None:
+            disk.is_full = False
+
+        self._later(fault, end)
+
+    def _break_disk(self, fault: Fault) -> None:
+        disk = self._cluster.machines[fault.broker].disk
+        disk.is_failing = True
+
+        def end() -> None:
+            disk.is_failing = False
+
+        self._later(fault, end)
+
+    def _expire_session(self, fault: Fault) -> None:
+        self._cluster.zookeeper.expire(self._cluster.machines[fault.broker].host)
+
+    def _lose_store_connection(self, fault: Fault) -> None:
+        self._cluster.zookeeper.lose_connection(self._cluster.machines[fault.broker].host)
+
+    def _stop_store(self, fault: Fault) -> None:
+        self._cluster.zookeeper.become_unavailable()
+        self._later(fault, self._cluster.zookeeper.become_available)
+
+    def _jump_clock(self, fault: Fault) -> None:
+        self._cluster.machines[fault.broker].clock_error_ms += fault.amount
+
+
+_KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
+    "kill": Injector._kill,
+    "kill all": Injector._kill_all,
+    "kill in a disk call": Injector._kill_in_call,
+    "power loss": Injector._lose_power,
+    "disk loss": Injector._lose_disk,
+    "clean stop": Injector._stop,
+    "pause": Injector._pause,
+    "cut": Injector._cut,
+    "slow link": Injector._slow_link,
+    "torn message": Injector._tear,
+    "slow disk": Injector._slow_disk,
+    "full disk": Injector._fill_disk,
+    "failing disk": Injector._break_disk,
+    "expired session": Injector._expire_session,
+    "lost store connection": Injector._lose_store_connection,
+    "store unavailable": Injector._stop_store,
+    "clock jump": Injector._jump_clock,
+}
+
+WEIGHTS: Final = {
+    "kill": 6,
+    "kill all": 1,
+    "kill in a disk call": 4,
+    "power loss": 3,
+    "disk loss": 1,
+    "clean stop": 4,
+    "pause": 5,
+    "cut": 8,
+    "slow link": 3,
+    "torn message": 4,
+    "slow disk": 2,
+    "full disk": 1,
+    "failing disk": 1,
+    "expired session": 3,
+    "lost store connection": 3,
+    "store unavailable": 2,
+    "clock jump": 1,
+}
+
+
+def draw_schedule(random: Random, brokers: Sequence[int], clients: Sequence[str], duration_us: int) -> list[Fault]:
+    """Return a schedule of some faults, in the order of their times."""
+    faults: list[Fault] = []
+    count = random.randint(2, 6)
+    while len(faults) < count:
+        at_us = random.randrange(duration_us)
+        if faults and random.random() < 0.25:
+            at_us = faults[-1].at_us + random.randrange(200_000)  # several at once
+        faults.append(_draw(random, at_us, brokers, clients))
+    return sorted(faults, key=lambda fault: fault.at_us)
+
+
+def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[str]) -> Fault:
+    kind = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    broker = random.choice(list(brokers))
+    # Short ones interrupt, long ones outlast session timeout and lag time.
+    duration_us = random.choice([300_000, 2 * SECOND_US, 9 * SECOND_US])
+    duration_us = round(duration_us * (0.5 + random.random()))
+    other = ""
+    amount = 0
+    if kind in ("cut", "slow link", "torn message"):
+        peers = [f"broker-{one}" for one in brokers if one != broker]
+        other = random.choice([*peers, "*", ZOOKEEPER, *([random.choice(list(clients))] if clients else [])])
+        if kind == "cut":
+            amount = random.choice([0, 0, 1, 2])
+        elif kind == "slow link":
+            amount = random.choice([5_000, 100_000, 1_500_000])
+        else:
+            amount = random.randrange(2)
+    elif kind == "kill in a disk call":
+        amount = random.randrange(60)
+    elif kind == "slow disk":
+        amount = random.choice([2_000, 30_000, 400_000])
+    elif kind == "clock jump":
+        amount = random.choice([-3_600_000, -5_000, 5_000, 3_600_000])
+    return Fault(at_us, kind, broker, other, duration_us, amount)

@@ -1,0 +1,217 @@
+"""What clients, ZooKeeper and disks saw during one run: the material of the checkers.
+
+Owns the records of a history. Must not know how they came about, or what is right.
+
+Times are virtual microseconds. Values are unique over all producers of a run, so a value identifies its record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+
+class Partition(NamedTuple):
+    """A partition of one incarnation of a topic."""
+
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(slots=True)
+class Send:
+    """One batch of a producer, over all its attempts."""
+
+    producer: str
+    partition: Partition
+    values: tuple[str, ...]
+    number: int
+    """Its position among the batches of this producer."""
+    acks: int
+    is_idempotent: bool
+    sent_us: int
+    transaction: str | None = None
+    acked_us: int | None = None
+    offset: int | None = None
+    """Of the first value; None unless acknowledged."""
+    broker: int | None = None
+    """The one that acknowledged it."""
+    last_sent_us: int = 0
+    """When the attempt began that was acknowledged."""
+    stored_by: int | None = None
+    """How many replicas had it when the producer heard of it."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction: what it read and how it ended. `outcome` is what the producer knows."""
+
+    name: str
+    producer: str
+    began_us: int
+    outcome: Literal["open", "committed", "aborted", "unknown"] = "open"
+    end_asked_us: int | None = None
+    ended_us: int | None = None
+    reads: list[str] = field(default_factory=list)
+    """Values that it read before it wrote."""
+
+
+class PolledRecord(NamedTuple):
+    offset: int
+    epoch: int
+    value: str
+
+
+@dataclass(slots=True)
+class Poll:
+    """One response for one partition."""
+
+    consumer: str
+    partition: Partition
+    is_committed: bool
+    """Whether the consumer reads committed records only."""
+    broker: int
+    epoch: int
+    """The leader epoch that the consumer named, which the leader has checked."""
+    position: int
+    asked_us: int
+    received_us: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+    records: tuple[PolledRecord, ...]
+    next_position: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """A committed offset of a group, as a member asked for it."""
+
+    group: str
+    member: str
+    generation: int
+    partition: Partition
+    offset: int
+    asked_us: int
+    acked_us: int | None = None
+
+
+@dataclass(slots=True)
+class CommittedRead:
+    """A committed offset as the coordinator reported it; -1: none."""
+
+    group: str
+    partition: Partition
+    offset: int
+    asked_us: int
+    received_us: int
+
+
+@dataclass(slots=True)
+class Assignment:
+    """What a member may read in one generation."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(slots=True)
+class LeaderState:
+    """The state node of a partition after a write."""
+
+    at_us: int
+    partition: Partition
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    controller_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class DataLoss:
+    """A machine lost what its disk had not synced, or its whole disk."""
+
+    at_us: int
+    broker: int
+
+
+class LogRecord(NamedTuple):
+    """A record in the log of a replica. The value of a control record is `COMMIT` or `ABORT`."""
+
+    offset: int
+    epoch: int
+    value: str
+    producer_id: int
+    is_control: bool
+    is_transactional: bool
+
+
+@dataclass(slots=True)
+class ReplicaLog:
+    """The log of one replica after healing."""
+
+    broker: int
+    partition: Partition
+    log_start: int
+    high_watermark: int
+    records: list[LogRecord]
+
+    @property
+    def end(self) -> int:
+        return self.records[-1].offset + 1 if self.records else self.log_start
+
+
+@dataclass(slots=True)
+class Anomaly:
+    """Something that a client or the world saw that must never be."""
+
+    name: str
+    text: str
+    at_us: int = 0
+    partition: Partition | None = None
+    """The one that it concerns; it is forgiven if that partition may have lost records."""
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that one run recorded."""
+
+    sends: list[Send] = field(default_factory=list)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    polls: list[Poll] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    committed_reads: list[CommittedRead] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    leader_states: list[LeaderState] = field(default_factory=list)
+    losses: list[DataLoss] = field(default_factory=list)
+    logs: list[ReplicaLog] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """Operations, faults and what the brokers did, by kind."""
+    deleted_topics: set[str] = field(default_factory=set)
+    min_isr: int = 1
+    allows_unclean: bool = False
+    healed_us: int | None = None
+
+    def acked(self) -> Iterator[tuple[Send, int, str]]:
+        """Yield each acknowledged record as (send, offset, value)."""
+        for send in self.sends:
+            if send.offset is not None:
+                for position, value in enumerate(send.values):
+                    yield send, send.offset + position, value
+
+    def logs_of(self, partition: Partition) -> list[ReplicaLog]:
+        return [log for log in self.logs if log.partition == partition]
+
+    def final_state(self, partition: Partition) -> LeaderState | None:
+        states = [state for state in self.leader_states if state.partition == partition]
+        return states[-1] if states else None

@@ -1,0 +1,168 @@
+"""Reads what brokers keep, from outside: state nodes of ZooKeeper, logs on disks, high watermarks in memory.
+
+Owns the translation into a history. Must not know when it is called, or what is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from controller.state_store import Create, Operation, SetData
+from protocol.records.batch import batches
+from protocol.records.batch import records as records_of
+from tests.sim.cluster import FOLDER, Cluster, Machine
+from tests.sim.disk import SimulatedDisk
+from tests.sim.history import History, LeaderState, LogRecord, Partition, ReplicaLog
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_LOG: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)/(\d{20})\.log")
+ABORT_KEY: Final = b"\x00\x00\x00\x00"
+
+
+class StateRecorder:
+    """Notes each write of a state node of a partition."""
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._latest: dict[Partition, LeaderState] = {}
+        cluster.zookeeper.on_commit = self._committed
+
+    @property
+    def latest(self) -> dict[Partition, LeaderState]:
+        return self._latest
+
+    def _committed(self, operations: Sequence[Operation], session_id: int) -> None:
+        for operation in operations:
+            self._cluster.world.note("store", session_id, type(operation).__name__, operation.path)
+            if isinstance(operation, Create | SetData):
+                found = _STATE.fullmatch(operation.path)
+                if found is not None:
+                    self._note_state(Partition(found[1], int(found[2])), operation.path)
+                elif operation.path == "/controller":
+                    self._history.counts["controller elections"] += 1
+
+    def _note_state(self, partition: Partition, path: str) -> None:
+        world, entries = self._cluster.world, self._cluster.zookeeper.tree.entries
+        entry = entries[path]
+        node = json.loads(entry.data or b"{}")
+        topic = json.loads(entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
+        state = LeaderState(
+            world.now_us,
+            partition,
+            node["leader"],
+            node["leader_epoch"],
+            tuple(node["isr"]),
+            entry.version,
+            node["controller_epoch"],
+            tuple(topic["partitions"].get(str(partition.index), ())),
+        )
+        before = self._latest.get(partition)
+        self._latest[partition] = state
+        self._history.leader_states.append(state)
+        world.note("state", partition, state.leader, state.leader_epoch, state.isr, state.partition_epoch)
+        if before is not None:
+            if before.leader != state.leader:
+                self._history.counts["elections"] += 1
+            if before.isr != state.isr:
+                self._history.counts["ISR changes"] += 1
+
+    def assignment(self, partition: Partition) -> tuple[int, ...]:
+        """Return the present replicas, which the topic node may have changed since the last state."""
+        entry = self._cluster.zookeeper.tree.entries.get(f"/brokers/topics/{partition.topic}")
+        if entry is None:
+            return ()
+        return tuple(json.loads(entry.data or b"{}")["partitions"].get(str(partition.index), ()))
+
+    def is_reassigning(self) -> bool:
+        tree = self._cluster.zookeeper.tree
+        if "/brokers/topics" not in tree.entries:
+            return False
+        for topic in tree.children("/brokers/topics"):
+            node = json.loads(tree.entries[f"/brokers/topics/{topic}"].data or b"{}")
+            if node.get("adding_replicas") or node.get("removing_replicas"):
+                return True
+        return False
+
+    def are_isrs_complete(self, deleted: set[str]) -> bool:
+        return all(
+            state.leader >= 0 and set(state.isr) == set(self.assignment(partition))
+            for partition, state in self._latest.items()
+            if partition.topic not in deleted
+        )
+
+
+def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:
+    """Return whether a record at `offset` is in the log of a replica on this disk."""
+    folder = f"{FOLDER}/{partition}"
+    names = [path for path, _ in _segments(disk, folder) if int(path[-24:-4]) <= offset]
+    if not names:
+        return False
+    content = _content(disk, names[-1])
+    last = -1
+    for _, header in batches(content):
+        last = header.last_offset
+    return last >= offset
+
+
+def _segments(disk: SimulatedDisk, folder: str) -> list[tuple[str, int]]:
+    found = disk.find(folder)
+    if found is None or not hasattr(found, "entries"):
+        return []
+    return [(f"{folder}/{name}", 0) for name in sorted(found.entries) if name.endswith(".log")]
+
+
+def _content(disk: SimulatedDisk, path: str) -> bytes:
+    found: Any = disk.find(path)
+    return found.read(found.size, 0) if found is not None else b""
+
+
+def replica_logs(machine: Machine) -> list[ReplicaLog]:
+    """Return the logs of all replicas of a machine, whose broker runs."""
+    folders: dict[Partition, list[bytes]] = {}
+    for path, content in machine.disk.files_below(FOLDER):
+        found = _LOG.fullmatch(path.removeprefix(FOLDER + "/"))
+        if found is not None:
+            folders.setdefault(Partition(found[1], int(found[2])), []).append(content)
+    logs = []
+    for partition, contents in sorted(folders.items()):
+        hosted = hosted_partition(machine, partition)
+        if hosted is None:
+            continue
+        log_start = hosted.log.log_start_offset
+        records = [record for content in contents for record in log_records(content) if record.offset >= log_start]
+        logs.append(ReplicaLog(machine.broker_id, partition, log_start, hosted.log.high_watermark, records))
+    return logs
+
+
+def log_records(content: bytes) -> list[LogRecord]:
+    """Return the records of a segment."""
+    found = []
+    for position, header in batches(content):
+        for record in records_of(content, position, size_max=1 << 20):
+            if header.is_control:
+                value = "ABORT" if record.key == ABORT_KEY else "COMMIT"
+            else:
+                value = (record.value or b"").decode(errors="replace")
+            found.append(
+                LogRecord(
+                    record.offset,
+                    header.partition_leader_epoch,
+                    value,
+                    header.producer_id,
+                    header.is_control,
+                    header.is_transactional,
+                )
+            )
+    return found
+
+
+def hosted_partition(machine: Machine, partition: Partition) -> Any:
+    """Return the partition as its broker knows it, or None."""
+    process = machine.process
+    if process is None or not hasattr(process.server, "_services"):
+        return None
+    return process.server._services.replica_manager.find(partition.topic, partition.index)

@@ -1,0 +1,292 @@
+"""One run: a cluster, its clients, a schedule of faults, healing, and the judgement.
+
+Owns the order of a run and what a seed decides. Must not know how faults or checkers work.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from tests.sim.checkers import Violation, check
+from tests.sim.clients.admin import Admin
+from tests.sim.clients.base import SimulatedClient
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.copier import Copier
+from tests.sim.clients.member import Member
+from tests.sim.clients.producer import Producer
+from tests.sim.cluster import Cluster
+from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
+from tests.sim.history import Anomaly, DataLoss, History, Partition
+from tests.sim.inspection import StateRecorder, has_offset, replica_logs
+from tests.sim.network import SimulatedHost
+from tests.sim.trace import formatted
+from tests.sim.world import ProcessLoop, World
+
+BROKERS: Final = 3
+CLIENTS: Final = (
+    "plain",
+    "leader-only",
+    "idempotent",
+    "copier",
+    "reader",
+    "committed-reader",
+    "member-1",
+    "member-2",
+    "admin",
+)
+FAULTS_US: Final = 15 * SECOND_US
+START_LIMIT_US: Final = 60 * SECOND_US
+STUCK_US: Final = 30 * SECOND_US
+"""After healing every client must have finished within this time, and every ISR must be complete."""
+
+PLAIN: Final = [Partition("plain", 0), Partition("plain", 1)]
+SOURCE: Final = Partition("source", 0)
+TARGETS: Final = [Partition("target", 0), Partition("target", 1)]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of one run."""
+
+    seed: int
+    violations: list[Violation]
+    counts: Counter[str]
+    faults: list[Fault]
+    virtual_us: int
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def counts_as_test(self) -> bool:
+        """Whether records were acknowledged and a fault hit."""
+        return self.counts["acknowledged records"] > 0 and any(name.startswith("fault: ") for name in self.counts)
+
+
+class Run:
+    """The surroundings of the clients of one run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        brokers: int = BROKERS,
+        clients: Sequence[str] = CLIENTS,
+        faults: Sequence[Fault] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        self._replication_factor = min(brokers, 3)
+        self.history = History(min_isr=min(brokers, 2))
+        self.is_ending = False
+        self.is_healed = False
+        self._client_names = [name for name in CLIENTS if name in clients]
+        factor, min_isr = str(self._replication_factor), str(self.history.min_isr)
+        self.cluster = Cluster(
+            self.world,
+            brokers,
+            {
+                "min.insync.replicas": min_isr,
+                "default.replication.factor": factor,
+                "offsets.topic.replication.factor": factor,
+                "transaction.state.log.replication.factor": factor,
+                "transaction.state.log.min.isr": min_isr,
+            },
+        )
+        self.states = StateRecorder(self.cluster, self.history)
+        random = Random(f"{seed}/schedule")
+        drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
+        self.faults = list(drawn if faults is None else faults)
+        self._injector = Injector(self.cluster, self._client_names, self._lose)
+        self._clients: list[SimulatedClient] = []
+        for machine in self.cluster.machines.values():
+            machine.clock_error_ms = random.randrange(-200, 200)
+
+    # Surroundings
+
+    def new_client(self, name: str) -> tuple[SimulatedHost, ProcessLoop, Random]:
+        loop = self.world.new_loop(name)
+        return self.cluster.network.host(name, loop), loop, Random(f"{self.seed}/{name}")
+
+    def brokers(self) -> dict[int, str]:
+        return {broker_id: machine.host for broker_id, machine in self.cluster.machines.items()}
+
+    def copies_of(self, partition: Partition, offset: int) -> int:
+        return sum(has_offset(machine.disk, partition, offset) for machine in self.cluster.machines.values())
+
+    # The run
+
+    def perform(self) -> list[Violation]:
+        """Run to the end; return the violations."""
+        steps = (self._start, self._work, self._heal, self._read_everything)
+        for step in steps:
+            if not step():
+                break
+        else:
+            self._collect_logs()
+        self.history.counts["log truncations"] = sum(
+            machine.disk.log_truncations for machine in self.cluster.machines.values()
+        )
+        for failure in self.cluster.collect_failures():
+            self._note("no exception in a broker", failure)
+        return check(self.history)
+
+    def _note(self, name: str, text: str) -> None:
+        self.history.anomalies.append(Anomaly(name, text, self.world.now_us))
+
+    def _lose(self, broker_id: int) -> None:
+        self.history.losses.append(DataLoss(self.world.now_us, broker_id))
+
+    def _until(self, is_over: Any, limit_us: int) -> bool:
+        """Run until `is_over()`, which is asked every 50 ms, for at most `limit_us`."""
+        end_us = self.world.now_us + limit_us
+        while not is_over():
+            if self.world.now_us >= end_us:
+                return False
+            self.world.run_for(50_000)
+        return True
+
+    def _start(self) -> bool:
+        """Start brokers and create topics, without faults."""
+        for broker_id in self.cluster.machines:
+            self.world.after(
+                self.world.random.randrange(SECOND_US),
+                lambda broker_id=broker_id: self.cluster.start(broker_id),  # type: ignore[misc]
+            )
+        cluster = self.cluster
+        if not self._until(lambda: all(map(cluster.is_running, cluster.machines)), START_LIMIT_US):
+            self._note("I12 replicas are complete after healing", "the brokers did not start")
+            return False
+        creator = Admin("creator", self, [], count=0, replication_factor=self._replication_factor)
+
+        async def create() -> None:
+            for topic, count in (("plain", 2), ("source", 1), ("target", 2)):
+                await creator.create(topic, count)
+
+        task = creator.loop.start(create())
+        if not self._until(task.done, START_LIMIT_US):
+            self._note("no client is stuck", f"creator: {creator.doing}")
+            return False
+        task.result()
+        return True
+
+    def _work(self) -> bool:
+        """Let clients work while faults hit."""
+        self._clients = [self._new_client(name) for name in self._client_names]
+        for client in self._clients:
+            client.start()
+        self._injector.schedule(self.faults)
+        before = self.world.now_us
+        self.world.run_for(max(FAULTS_US, *(fault.at_us + 1 for fault in self.faults), 0))
+        for _, kind, details in self.world.trace:
+            if kind == "fault":
+                text = str(details[0]).partition(" s ")[2].partition(":")[0]
+                self.history.counts[f"fault: {text}"] += 1
+        return self.world.now_us > before
+
+    def _new_client(self, name: str) -> SimulatedClient:
+        if name == "plain":
+            return Producer(name, self, PLAIN, count=40)
+        if name == "leader-only":
+            return Producer(name, self, PLAIN, count=20, acks=1)
+        if name == "idempotent":
+            return Producer(name, self, [SOURCE], count=40, is_idempotent=True)
+        if name == "copier":
+            return Copier(name, self, SOURCE, TARGETS, count=15)
+        if name == "reader":
+            return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=False)
+        if name == "committed-reader":
+            return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=True)
+        if name == "admin":
+            return Admin(name, self, [*PLAIN, SOURCE, *TARGETS], count=4, replication_factor=self._replication_factor)
+        return Member(name, self, "group", [*PLAIN, SOURCE], count=12)
+
+    def _heal(self) -> bool:
+        """End all faults; clients must finish, and replicas become complete."""
+        self._injector.heal()
+        self.is_healed = self.is_ending = True
+        healed_us = self.world.now_us
+
+        def is_over() -> bool:
+            return all(client.task.done() for client in self._clients) and self._is_complete()
+
+        is_in_time = self._until(is_over, STUCK_US)
+        for client in self._clients:
+            if not client.task.done():
+                self._note("no client is stuck", f"{client.name}: {client.doing}")
+            elif client.task.exception() is not None:
+                self._note("no exception in a client", f"{client.name}: {client.task.exception()!r}")
+        if is_in_time:
+            self.world.run_for(2 * SECOND_US)  # until the followers know the last high watermark
+        self.history.healed_us = healed_us
+        return True
+
+    def _is_complete(self) -> bool:
+        cluster = self.cluster
+        return (
+            all(map(cluster.is_running, cluster.machines))
+            and not self.states.is_reassigning()
+            and self.states.are_isrs_complete(self.history.deleted_topics)
+        )
+
+    def _read_everything(self) -> bool:
+        """Read all partitions from the start to the end, both ways."""
+        everything = [*PLAIN, SOURCE, *TARGETS]
+        readers = [
+            Consumer(f"final-{name}", self, everything, is_committed=is_committed, until_end=True)
+            for name, is_committed in (("reader", False), ("committed-reader", True))
+        ]
+        for reader in readers:
+            reader.start()
+        if not self._until(lambda: all(reader.task.done() for reader in readers), STUCK_US):
+            self._note("no client is stuck", ", ".join(f"{reader.name}: {reader.doing}" for reader in readers))
+        for reader in readers:
+            if reader.task.done():
+                reader.task.result()
+        return True
+
+    def _collect_logs(self) -> None:
+        for broker_id, machine in self.cluster.machines.items():
+            if self.cluster.is_running(broker_id):
+                self.history.logs += [log for log in replica_logs(machine) if not log.partition.topic.startswith("__")]
+
+
+def run_seed(
+    seed: int,
+    *,
+    brokers: int = BROKERS,
+    clients: Sequence[str] = CLIENTS,
+    faults: Sequence[Fault] | None = None,
+    traced: bool = False,
+) -> Outcome:
+    """Perform the run of a seed; leave out what is not among `clients` and `faults`."""
+    quiet = logging.root.manager.disable
+    if not traced:
+        logging.disable(logging.CRITICAL)
+    gc.disable()  # a collection in the middle of a run takes time, and would run finalizers at random times
+    try:
+        run = Run(seed, brokers=brokers, clients=clients, faults=faults)
+        with run.world as world:
+            violations = run.perform()
+            return Outcome(
+                seed,
+                violations,
+                run.history.counts,
+                run.faults,
+                world.now_us,
+                formatted(world.trace) if traced else [],
+            )
+    finally:
+        gc.enable()
+        logging.disable(quiet)
+
+
+def run_alone(brokers: int, seed: int) -> Outcome:
+    """Perform one of many runs of a process, and free its memory."""
+    outcome = run_seed(seed, brokers=brokers)
+    gc.collect()
+    return outcome

@@ -1,0 +1,309 @@
+"""Each checker accepts a good history, and catches a handmade one that breaks its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.checkers import CHECKERS, check, forgiven
+from tests.sim.history import (
+    Anomaly,
+    Assignment,
+    Commit,
+    CommittedRead,
+    DataLoss,
+    History,
+    LeaderState,
+    LogRecord,
+    Partition,
+    Poll,
+    PolledRecord,
+    ReplicaLog,
+    Send,
+    Transaction,
+)
+
+P = Partition("t", 0)
+OFFSETS = Partition("__consumer_offsets", 0)
+
+
+def state(at_us: int, leader: int, epoch: int, isr: tuple[int, ...], version: int, controller: int = 1) -> LeaderState:
+    return LeaderState(at_us, P, leader, epoch, isr, version, controller, (1, 2, 3))
+
+
+def record(offset: int, value: str, epoch: int = 0, **flags: bool) -> LogRecord:
+    return LogRecord(offset, epoch, value, 7, flags.get("is_control", False), flags.get("is_transactional", False))
+
+
+def send(number: int, value: str, offset: int | None, transaction: str | None = None) -> Send:
+    at_us = 1000 * number
+    return Send("p", P, (value,), number, -1, True, at_us, transaction, at_us + 500, offset, 1, at_us, 3)
+
+
+def poll(consumer: str, at_us: int, position: int, *values: str, bound: int = 10, committed: bool = False) -> Poll:
+    records = tuple(PolledRecord(position + index, 0, value) for index, value in enumerate(values))
+    return Poll(
+        consumer, P, committed, 1, 0, position, at_us, at_us + 100, bound, bound, 0, records, position + len(values)
+    )
+
+
+def good() -> History:
+    """A run of one partition: four records by one producer, then a transaction, all read and committed."""
+    values = ["a", "b", "c", "d"]
+    log = [record(offset, value) for offset, value in enumerate(values)]
+    log += [record(4, "x", is_transactional=True), record(5, "COMMIT", is_control=True, is_transactional=True)]
+    log += [record(6, "y", is_transactional=True), record(7, "ABORT", is_control=True, is_transactional=True)]
+    history = History(
+        sends=[send(number, value, number) for number, value in enumerate(values)],
+        leader_states=[state(0, 1, 0, (1, 2, 3), 0), state(9000, 1, 0, (1, 2), 1), state(10_000, 1, 0, (1, 2, 3), 2)],
+        logs=[ReplicaLog(broker, P, 0, 8, list(log)) for broker in (1, 2, 3)],
+        min_isr=2,
+        healed_us=20_000,
+    )
+    history.sends += [send(4, "x", 4, "T1"), send(5, "y", 6, "T2")]
+    history.transactions = {
+        "T1": Transaction("T1", "p", 4000, "committed", 4600, 4800, ["a"]),
+        "T2": Transaction("T2", "p", 5000, "aborted", None, 5800, ["b"]),
+    }
+    history.polls = [
+        poll("c", 6000, 0, "a", "b"),
+        poll("c", 7000, 2, "c", "d", "x"),
+        poll("d", 6000, 0, "a", "b", "c", "d", "x", committed=True),
+    ]
+    history.polls[1].next_position = 6
+    history.polls.append(poll("c", 8000, 6, "y"))
+    history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
+    history.committed_reads = [CommittedRead("g", P, 2, 6700, 6800), CommittedRead("g", P, 4, 7700, 7800)]
+    history.assignments = [Assignment("g", "m", 1, (P,)), Assignment("g", "n", 2, (P,))]
+    return history
+
+
+def set_log(history: History, broker: int, records: list[LogRecord]) -> None:
+    history.logs = [log for log in history.logs if log.broker != broker]
+    history.logs.append(ReplicaLog(broker, P, 0, 8, records))
+
+
+def two_leaders(history: History) -> None:
+    history.leader_states.append(state(11_000, 2, 0, (2, 3), 3))
+
+
+def falling_epoch(history: History) -> None:
+    history.leader_states += [state(11_000, 2, 5, (2, 3), 3), state(12_000, 2, 4, (1, 2, 3), 4)]
+
+
+def empty_isr(history: History) -> None:
+    history.leader_states.append(state(11_000, -1, 1, (), 3))
+
+
+def unclean(history: History) -> None:
+    history.leader_states += [state(11_000, 1, 0, (1,), 3), state(12_000, 2, 1, (2,), 4)]
+
+
+def other_record_below_a_common_one(history: History) -> None:
+    records = list(history.logs[0].records)
+    records[1] = record(1, "other")
+    set_log(history, 2, records)
+
+
+def missing_below_high_watermark(history: History) -> None:
+    set_log(history, 2, history.logs[0].records[:6])
+
+
+def acked_is_lost(history: History) -> None:
+    for log in history.logs:
+        log.records = [replace_value(one, "c", "other") for one in log.records]
+
+
+def replace_value(one: LogRecord, old: str, new: str) -> LogRecord:
+    return one._replace(value=new) if one.value == old else one
+
+
+def visible_is_lost(history: History) -> None:
+    history.polls.append(poll("e", 8000, 3, "never stored"))
+
+
+def duplicate(history: History) -> None:
+    for log in history.logs:
+        log.records.append(record(8, "a"))
+
+
+def out_of_order(history: History) -> None:
+    history.sends[1].offset = 0
+    history.sends[0].offset = 1
+
+
+def gap_in_sequence(history: History) -> None:
+    history.sends.insert(1, replace(send(0, "lost", None), acked_us=None))
+
+
+def reassigned_offset(history: History) -> None:
+    history.polls.append(poll("e", 8000, 1, "other"))
+
+
+def hole_in_log(history: History) -> None:
+    for log in history.logs:
+        log.records.append(record(12, "late"))
+
+
+def ack_without_copies(history: History) -> None:
+    history.sends[0].stored_by = 1
+
+
+def ack_of_a_deposed_leader(history: History) -> None:
+    history.leader_states += [state(11_000, 2, 1, (2, 3), 3)]
+    late = send(12, "late", 8)
+    history.sends.append(late)
+
+
+def incomplete_isr(history: History) -> None:
+    history.leader_states.append(state(21_000, 1, 0, (1, 2), 3))
+
+
+def low_high_watermark(history: History) -> None:
+    history.logs[0].high_watermark = 5
+
+
+def read_beyond(history: History) -> None:
+    history.polls[1].high_watermark = history.polls[1].last_stable_offset = 3
+
+
+def fallen_high_watermark(history: History) -> None:
+    history.polls.append(poll("e", 9000, 0, "a", bound=4))
+
+
+def fallen_log_start(history: History) -> None:
+    history.polls[0].log_start = 2
+
+
+def two_values(history: History) -> None:
+    history.polls.append(poll("e", 8000, 0, "z"))
+
+
+def skip(history: History) -> None:
+    del history.polls[1]
+
+
+def skip_within_a_poll(history: History) -> None:
+    history.polls[2].records = history.polls[2].records[:1] + history.polls[2].records[2:]
+
+
+def lost_write(history: History) -> None:
+    history.polls[2].records = history.polls[2].records[1:]
+
+
+def aborted_read(history: History) -> None:
+    history.polls.append(poll("d", 8000, 6, "y", committed=True))
+
+
+def early_read(history: History) -> None:
+    history.transactions["T1"].end_asked_us = 6200
+
+
+def half_committed(history: History) -> None:
+    history.transactions["T2"].outcome = "committed"
+
+
+def hanging(history: History) -> None:
+    for log in history.logs:
+        log.records.append(record(8, "z", is_transactional=True))
+
+
+def copied_twice(history: History) -> None:
+    history.transactions["T3"] = Transaction("T3", "q", 8000, "committed", 8100, 8200, ["a"])
+
+
+def cycle(history: History) -> None:
+    history.transactions["T1"].reads.append("y")
+
+
+def two_owners(history: History) -> None:
+    history.assignments.append(Assignment("g", "other", 1, (P,)))
+
+
+def forgotten_commit(history: History) -> None:
+    history.committed_reads.append(CommittedRead("g", P, 2, 8000, 8100))
+
+
+BROKEN: list[tuple[str, Callable[[History], None]]] = [
+    ("I1 one leader per epoch", two_leaders),
+    ("I1 one leader per epoch", falling_epoch),
+    ("I8 ISR is never empty and holds the leader", empty_isr),
+    ("I13 no unclean election unless allowed", unclean),
+    ("I2 log matching", other_record_below_a_common_one),
+    ("I3 in-sync replicas are equal below the high watermark", missing_below_high_watermark),
+    ("I4 no acknowledged record is lost", acked_is_lost),
+    ("I5 no visible record is lost", visible_is_lost),
+    ("I6 order and uniqueness per producer", duplicate),
+    ("I6 order and uniqueness per producer", out_of_order),
+    ("I6 order and uniqueness per producer", gap_in_sequence),
+    ("I10 offsets are dense and assigned once per epoch", reassigned_offset),
+    ("I10 offsets are dense and assigned once per epoch", hole_in_log),
+    ("I11 acknowledged means stored by min.insync.replicas", ack_without_copies),
+    ("I9 a deposed leader acknowledges nothing", ack_of_a_deposed_leader),
+    ("I12 replicas are complete after healing", incomplete_isr),
+    ("I12 replicas are complete after healing", low_high_watermark),
+    ("I7 the high watermark is monotonic and bounds reads", read_beyond),
+    ("I7 the high watermark is monotonic and bounds reads", fallen_high_watermark),
+    ("I14 the log start never falls", fallen_log_start),
+    ("one value per offset", two_values),
+    ("every poll goes on where the last one ended", skip),
+    ("every poll goes on where the last one ended", skip_within_a_poll),
+    ("every acknowledged record below the last read one was read", lost_write),
+    ("no aborted read", aborted_read),
+    ("no read before the commit", early_read),
+    ("transactions are atomic", half_committed),
+    ("transactions are atomic", hanging),
+    ("a copied record is committed once", copied_twice),
+    ("no cycle of dependencies", cycle),
+    ("one owner per partition and generation", two_owners),
+    ("committed offsets survive", forgotten_commit),
+]
+
+
+def test_good_history_has_no_violation() -> None:
+    assert check(good()) == []
+
+
+@pytest.mark.parametrize(("rule", "break_it"), BROKEN, ids=[f"{break_it.__name__}" for _, break_it in BROKEN])
+def test_broken_history_is_caught(rule: str, break_it: Callable[[History], None]) -> None:
+    history = good()
+    break_it(history)
+    assert rule in [violation.rule for violation in check(history)]
+
+
+def test_every_checker_is_tested() -> None:
+    assert {rule for rule, _ in BROKEN} == set(CHECKERS)
+
+
+def test_loss_of_unsynced_data_on_one_of_several_replicas_forgives_nothing() -> None:
+    history = good()
+    acked_is_lost(history)
+    history.losses.append(DataLoss(9500, 2))
+    assert not forgiven(history)
+    assert check(history)
+
+
+def test_loss_of_unsynced_data_on_all_in_sync_replicas_is_forgiven() -> None:
+    history = good()
+    acked_is_lost(history)
+    history.losses += [DataLoss(9500, 1), DataLoss(9600, 2)]
+    assert forgiven(history) == {P}
+
+
+def test_loss_is_forgotten_once_the_broker_has_left_the_isr() -> None:
+    history = good()
+    history.leader_states += [state(11_000, 2, 1, (2, 3), 3), state(12_000, 2, 1, (1, 2, 3), 4)]
+    history.losses += [DataLoss(10_500, 1), DataLoss(12_500, 2)]
+    assert not forgiven(history)
+    history.leader_states.append(state(13_000, 2, 1, (2,), 5))
+    assert forgiven(history) == {P}
+
+
+def test_anomalies_are_violations_unless_their_partition_is_forgiven() -> None:
+    history = good()
+    history.anomalies = [Anomaly("unexpected error", "text", 0, P)]
+    assert [violation.rule for violation in check(history)] == ["unexpected error"]
+    history.losses += [DataLoss(100, 1), DataLoss(200, 2), DataLoss(300, 3)]
+    assert check(history) == []

@@ -1,0 +1,53 @@
+"""Runs are deterministic, and failing ones become smaller."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.sim.run import run_seed
+from tests.sim.shrink import shrunk
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import hashlib, sys
+from tests.sim.run import run_seed
+trace = run_seed(int(sys.argv[1]), brokers=int(sys.argv[2]), traced=True).trace
+print(hashlib.sha256("\\n".join(trace).encode()).hexdigest(), len(trace))
+"""
+
+
+def trace_hash(seed: int, brokers: int, hash_seed: int) -> str:
+    """Return the hash of a trace in a new process, in which strings have other hashes."""
+    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-c", PROGRAM, str(seed), str(brokers)]
+    return subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_same_seed_gives_the_same_trace_in_other_processes() -> None:
+    for seed in (3, 5):
+        first = trace_hash(seed, 1, 1)
+        assert int(first.split()[1]) > 500
+        assert trace_hash(seed, 1, 2) == first
+    assert trace_hash(6, 1, 1) != trace_hash(7, 1, 1)
+
+
+def test_leaving_out_all_faults_leaves_a_run_without_faults() -> None:
+    outcome = run_seed(3, brokers=1, clients=["plain", "reader"], faults=[])
+    assert not outcome.violations
+    assert not outcome.counts_as_test
+    assert outcome.counts["acknowledged records"] > 40
+
+
+def test_shrinking_keeps_only_what_the_failure_needs() -> None:
+    tried = []
+
+    def fails(faults: Sequence[int], clients: Sequence[str]) -> bool:
+        tried.append((list(faults), list(clients)))
+        return 3 in faults and 5 in faults and "b" in clients
+
+    assert shrunk(range(8), ["a", "b", "c"], fails) == ([3, 5], ["b"])
+    assert len(tried) < 60
