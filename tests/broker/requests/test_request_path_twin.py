@@ -1,7 +1,8 @@
 """The request path against its plain twin: random requests and events get the same bytes from two brokers.
 
 The twin decodes requests into objects, builds the rows from them, calls the same handlers, builds every response from
-objects and encodes these; and it reads all partitions of a fetch session at every fetch.
+objects and encodes these. It binds the partitions of each request anew, and it reads all partitions of a fetch session
+at every fetch. So a binding that should have been renewed, or news that was missed, changes the bytes of a response.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from uuid import UUID
 
 import pytest
 
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.coordination.partitioner import partition_for
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import heartbeat as heartbeat_handler
 from broker.handlers import offset_commit as commit_handler
 from broker.handlers import produce as produce_handler
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, whole
+from broker.network.channel import Channel
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_sessions import FetchContext
 from broker.replica.partition import Partition
@@ -66,6 +70,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     ProduceRow,
     ScannedProduce,
     TopicProduceData,
@@ -87,6 +92,9 @@ ACKS_ALL = -1
 FOLLOWER = 1
 STEPS = 500
 TOPICS = {"a": 3, "b": 20}
+GROUPS = ("g", "members")
+OFFSETS_PARTITIONS = 50
+FLUSH_NEVER = str(2**63 - 1)
 NOW_MS = 1_795_228_739_867
 SIZE_MAX = 1 << 24
 
@@ -197,6 +205,7 @@ class PlainTwin:
             found = yield from original(*arguments, **options)
             if found.session is not None:
                 for key, partition in found.session.partitions.items():
+                    partition.bound = None
                     found.session.news.setdefault(key, partition)
             return found
 
@@ -207,9 +216,8 @@ class PlainTwin:
         header, position = read_request_header(view)
         api = APIS[header.api_key]
         module = TABLE[api.key]
-        context = RequestContext(
-            header.api_key, header.api_version, header.correlation_id, header.client_id, self._broker.channel
-        )
+        channel = Channel("127.0.0.1", 50_000, LISTENER)  # without bindings
+        context = RequestContext(header.api_key, header.api_version, header.correlation_id, header.client_id, channel)
         request: Any = scanned(decode(api.request, header.api_version, view, position))
         with plain_responses():
             try:
@@ -286,6 +294,33 @@ class Side:
         self.ids[topic] = topic_id
         self.all_ids.append(topic_id)
 
+    async def groups_loaded(self) -> None:
+        """Wait until this broker coordinates both groups."""
+        async with asyncio.timeout(10):
+            for group_id in GROUPS:
+                while (  # noqa: ASYNC110 - no event says when a partition is loaded
+                    await self.broker.ask(OffsetFetchRequest(group_id=group_id, topics=[]), 7)
+                ).error_code:
+                    await asyncio.sleep(0.01)
+
+    def apply_leadership(self, topic: str, index: int, leader: int, isr: list[int], replicas: list[int]) -> None:
+        """Apply a LeaderAndIsr request with the next leader epoch of one partition."""
+        partition = self.partition(topic, index)
+        assert partition.topic_id is not None
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=partition.leader_epoch + 1,
+            isr=isr,
+            partition_epoch=partition.leadership.partition_epoch + 1,
+            replicas=replicas,
+        )
+        states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=partition.topic_id, partition_states=[state])]
+        request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
+        response = whole(self.broker.services.replica_manager.become_leader_or_follower(request))
+        assert not response.topics[0].partition_errors[0].error_code
+
     def commit_all(self) -> None:
         """The followers have everything."""
         manager = self.broker.services.replica_manager
@@ -322,12 +357,8 @@ class Walk:
         for side in self._sides:
             for topic in TOPICS:
                 await side.create(topic)
-            await side.broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
-            async with asyncio.timeout(10):
-                while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
-                    await side.broker.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
-                ).error_code:
-                    await asyncio.sleep(0.01)
+            await side.broker.ask(FindCoordinatorRequest(key=GROUPS[0], key_type=0), 2)
+            await side.groups_loaded()
             protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
             join = JoinGroupRequest(
                 member_id="",
@@ -353,11 +384,12 @@ class Walk:
             self._delete_records,
             self._transaction,
             self._recreate,
+            self._move_coordinator,
         )
         if self._random.random() < 0.8:
             await self._random.choices(requests, (8, 10, 3, 1))[0]()
         else:
-            await self._random.choices(events, (6, 3, 4, 4, 6, 1))[0]()
+            await self._random.choices(events, (6, 3, 4, 4, 6, 1, 1))[0]()
 
     async def same_answers(self, write: Write) -> bytes | None:
         """Send a request to both; the bytes of the response, which are the same."""
@@ -414,7 +446,18 @@ class Walk:
         ]
         request = ProduceRequest(acks=random.choice([1, 1, 1, -1, -1, 0, 2]), timeout_ms=1000, topic_data=topic_data)
         version = random.randint(3, 11)
-        await self.same_answers(lambda side: (request, version))
+        answer = await self.same_answers(lambda side: (request, version))
+        if answer is not None:
+            self._check_flushed(shown(PRODUCE, version, answer))
+
+    def _check_flushed(self, response: object) -> None:
+        """What was acknowledged is synced, where the present configuration demands it."""
+        assert isinstance(response, ProduceResponse)
+        for topic in response.responses:
+            for one in topic.partition_responses:
+                if not one.error_code:
+                    for side in self._sides:
+                        assert not side.partition(topic.name, one.index).log.durability.needs_flush
 
     def _records(self, topic: str, index: int) -> bytes | None:
         random = self._random
@@ -574,20 +617,20 @@ class Walk:
         leader, isr = self._random.choice([(0, [0]), (0, [0]), (0, [0, FOLLOWER]), (FOLLOWER, [FOLLOWER])])
         replicas = self._random.choice([[0, FOLLOWER], isr if 0 in isr else [0, FOLLOWER]])
         for side in self._sides:
-            partition = side.partition(topic, index)
-            state = LeaderAndIsrPartitionState(
-                partition_index=index,
-                controller_epoch=1,
-                leader=leader,
-                leader_epoch=partition.leader_epoch + 1,
-                isr=isr,
-                partition_epoch=partition.leadership.partition_epoch + 1,
-                replicas=replicas,
-            )
-            states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=side.ids[topic], partition_states=[state])]
-            request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
-            response = whole(side.broker.services.replica_manager.become_leader_or_follower(request))
-            assert not response.topics[0].partition_errors[0].error_code
+            side.apply_leadership(topic, index, leader, isr, replicas)
+
+    async def _move_coordinator(self) -> None:
+        """Another broker coordinates the groups for a while."""
+        partitions = [partition_for(group_id, OFFSETS_PARTITIONS) for group_id in GROUPS]
+        for leader in (FOLLOWER, 0):
+            for side in self._sides:
+                for index in partitions:
+                    side.apply_leadership(GROUP_METADATA_TOPIC, index, leader, [leader], [0, FOLLOWER])
+            if leader == FOLLOWER:
+                await self._commit()
+                await self._heartbeat()
+        for side in self._sides:
+            await side.groups_loaded()
 
     async def _follower_fetched(self) -> None:
         for side in self._sides:
@@ -603,6 +646,7 @@ class Walk:
                 ("max.message.bytes", random.choice(["1048588", "1048588", "300"])),
                 ("message.timestamp.type", random.choice(["CreateTime", "LogAppendTime"])),
                 ("min.insync.replicas", random.choice(["1", "1", "2"])),
+                ("flush.messages", random.choice(["1", FLUSH_NEVER])),
             ]
         )
         change = AlterConfigsResource(
