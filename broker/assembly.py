@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
+from broker.cluster.controller_link import ControllerLink
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
@@ -48,7 +49,8 @@ from broker.settings.component_settings import controller_settings
 from broker.settings.config_changes import ConfigChanges
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
-from broker.transactions.links import LocalCoordinator
+from broker.transactions.links import CoordinatorLinks
+from broker.transactions.marker_channels import MarkerChannels
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker, MarkerSender
 from broker.transactions.settings import TransactionSettings
@@ -58,13 +60,9 @@ from controller.controller import Controller
 from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
 from protocol.api import APIS
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.schema import message_info
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
-
-ALTER_PARTITION_VERSION = APIS[message_info(AlterPartitionRequest).api_key].versions[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +144,13 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     controller = Controller(
         on.broker_id, on.store, channels, controller_settings(config), clock, random, sliced_work.pace
     )
+    link = ControllerLink(
+        on.broker_id, broker_epoch, controller, metadata, peers, config[properties.CONTROLLER_SOCKET_TIMEOUT_MS]
+    )
     isr_changes = IsrChanges(
         on.broker_id,
         broker_epoch,
-        lambda request: controller.alter_partition(request, ALTER_PARTITION_VERSION),
+        link.alter_partition,
         replica_manager.isr_answered,
     )
     replica_manager.on_isr_change = isr_changes.submit
@@ -162,16 +163,16 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         topics.ensure_internal,
         sliced_work,
     )
-    door.on_metadata = _metadata_listener(metadata, groups, topics)
-    producer_ids = ProducerIds(lambda: controller.allocate_producer_ids(on.broker_id, broker_epoch()))
+    producer_ids = ProducerIds(link.allocate_producer_ids)
     guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS])
     marker_writer = MarkerWriter(
         replica_manager, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
     )
+    marker_channels = MarkerChannels(on.broker_id, marker_writer, (), peers, config[properties.REQUEST_TIMEOUT_MS])
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
         ReplicatedLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread),
-        MarkerSender(TRANSACTION_STATE_TOPIC, metadata, {on.broker_id: marker_writer}, timer, clock),
+        MarkerSender(TRANSACTION_STATE_TOPIC, metadata, marker_channels, timer, clock),
         timer,
         clock,
         next_producer_id=producer_ids.next_id,
@@ -179,20 +180,33 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     for topic, coordinator in ((GROUP_METADATA_TOPIC, groups), (TRANSACTION_STATE_TOPIC, transactions)):
         _follow_leadership(replica_manager, topic, coordinator.partitions)
+    coordinator_links = CoordinatorLinks(
+        on.broker_id,
+        transactions,
+        TRANSACTION_STATE_TOPIC,
+        metadata,
+        lambda coordinator: peers.connect_as(
+            f"AddPartitionsManager-client-{on.broker_id}", coordinator, asks_versions=True
+        ),
+        config[properties.REQUEST_TIMEOUT_MS],
+    )
     verifier = TransactionVerifier(
-        LocalCoordinator(transactions),
+        coordinator_links,
         guards,
         lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
         clock,
     )
+    door.on_metadata = _metadata_listener(metadata, groups, topics, marker_channels, coordinator_links)
     return Services(
         broker_id=on.broker_id,
         config=config,
         clock=clock,
         random=on.environment.random,
         metadata_cache=metadata,
+        peers=peers,
         control_door=door,
         controller=controller,
+        controller_link=link,
         log_manager=on.log_manager,
         replica_manager=replica_manager,
         appends=Appends(
@@ -255,9 +269,15 @@ def _follow_leadership(replica_manager: ReplicaManager, topic: str, partitions: 
 
 
 def _metadata_listener(
-    metadata: MetadataCache, groups: GroupCoordinator, topics: TopicAdministration
+    metadata: MetadataCache,
+    groups: GroupCoordinator,
+    topics: TopicAdministration,
+    marker_channels: MarkerChannels,
+    coordinator_links: CoordinatorLinks,
 ) -> Callable[[set[str]], None]:
     def changed(names: set[str]) -> None:
+        marker_channels.brokers_changed(metadata.brokers)
+        coordinator_links.brokers_changed(metadata.brokers)
         groups.removal.topics_deleted(names - metadata.topics.keys())
         topics.metadata_changed(names)
 

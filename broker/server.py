@@ -227,6 +227,7 @@ class Server:
             Reconfiguration(self._topic_reconfigured, self._broker_reconfigured),
             lambda: self._membership.broker_epoch,
         )
+        self._undo.callback(services.peers.close)
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
@@ -407,7 +408,7 @@ class Server:
         config, services = self._config, self._services
         if self._is_clustered and config[properties.CONTROLLED_SHUTDOWN_ENABLE]:
             await move_leadership(
-                lambda: services.controller.controlled_shutdown(services.broker_id, self._membership.broker_epoch),
+                services.controller_link.controlled_shutdown,
                 attempts_max=config[properties.CONTROLLED_SHUTDOWN_MAX_RETRIES],
                 backoff_ms=config[properties.CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS],
                 timeout_ms=config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],

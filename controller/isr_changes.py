@@ -6,7 +6,7 @@ not know the store.
 
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
-from controller.model import LeaderAndIsr, LeaderRecoveryState, TopicPartition
+from controller.model import NO_BROKER_EPOCH, LeaderAndIsr, LeaderRecoveryState, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import PartitionData
 
@@ -37,6 +37,7 @@ def plan_isr_change(
     if reported.partition_epoch < leadership.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
     _check(context, current, wanted, version)
+    _check_epochs(context, reported)
     return ChangeLeadership(partition, wanted, leadership.partition_epoch)
 
 
@@ -45,6 +46,13 @@ def reported_isr(reported: PartitionData) -> tuple[int, ...]:
     if reported.new_isr_with_epochs:
         return tuple(broker.broker_id for broker in reported.new_isr_with_epochs)
     return tuple(reported.new_isr)
+
+
+def _check_epochs(context: ControllerContext, reported: PartitionData) -> None:
+    """Reject a replica that restarted since it caught up, because it may have lost records (KIP-903)."""
+    for replica in reported.new_isr_with_epochs:
+        if replica.broker_epoch not in (NO_BROKER_EPOCH, context.live_brokers[replica.broker_id].epoch):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
 def _recovery_state(reported: PartitionData) -> LeaderRecoveryState:

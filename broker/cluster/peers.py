@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from weakref import WeakSet
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
@@ -35,6 +36,7 @@ class BrokerPeers:
         self._clock = clock
         self._random = random
         self._compute = compute
+        self._connections: WeakSet[OutgoingConnection] = WeakSet()
 
     def connect(self, broker_id: int, purpose: str) -> OutgoingConnection:
         """See `Peers`."""
@@ -56,7 +58,7 @@ class BrokerPeers:
         pauses: Pauses = GROWING_PAUSES,
     ) -> OutgoingConnection:
         """Return a new connection to a peer called `name` in messages, at an address that is looked up at each use."""
-        return OutgoingConnection(
+        connection = OutgoingConnection(
             name,
             address,
             self._open_transport,
@@ -67,6 +69,13 @@ class BrokerPeers:
             pauses=pauses,
             compute=self._compute,
         )
+        self._connections.add(connection)
+        return connection
+
+    def close(self) -> None:
+        """Close all connections that are still in use."""
+        for connection in list(self._connections):
+            connection.close()
 
     def address_of(self, broker_id: int) -> HostAndPort | None:
         """Return where a broker is reached; None if it is not alive, as far as the controller has reported."""

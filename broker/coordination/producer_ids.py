@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from broker.network.outgoing import PeerUnavailable
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.coordinator.transaction.ProducerIdManager")
@@ -23,7 +24,7 @@ class ProducerIds:
     """Gives producer ids one by one."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
-        """`allocate` durably reserves a block of ids and returns it, or raises KafkaError."""
+        """`allocate` durably reserves a block of ids and returns it, or raises KafkaError or PeerUnavailable."""
         self._allocate = allocate
         self._block = range(0)
         self._used = 0
@@ -62,6 +63,8 @@ class ProducerIds:
             return await self._allocate()
         except KafkaError as error:
             return without_frames(error)
+        except PeerUnavailable as error:
+            return KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
 
 
 def _has_failed(asked: asyncio.Task[range | KafkaError]) -> bool:

@@ -188,7 +188,7 @@ class OutgoingConnection:
             except (OSError, Malformed) as error:
                 raise self._failed(address, str(error) or type(error).__name__) from error
             except asyncio.CancelledError:
-                self._disconnect()
+                self.disconnect()
                 raise
             self._next_pause_ms = 0
             return response
@@ -196,7 +196,13 @@ class OutgoingConnection:
     def close(self) -> None:
         """See `Peer`."""
         self._is_closed = True
-        self._disconnect()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the present connection. The next request looks up the address, which may have changed, and connects."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.abort()
 
     async def _connect(self, address: HostAndPort | None) -> _Link:
         if address is None:
@@ -205,7 +211,7 @@ class OutgoingConnection:
         await self._open_transport(link, address)
         self._link = link
         if self._is_closed:
-            self._disconnect()
+            self.disconnect()
         if self._asks_versions:
             await self._ask_versions(link)
         return link
@@ -268,18 +274,13 @@ class OutgoingConnection:
 
     def _failed(self, address: HostAndPort | None, reason: str) -> PeerUnavailable:
         """Close the connection, and return the exception to raise. The next attempt to connect comes after a pause."""
-        self._disconnect()
+        self.disconnect()
         self._next_pause_ms = min(self._next_pause_ms * PAUSE_GROWTH or self._pauses.first_ms, self._pauses.longest_ms)
         jitter = PAUSE_JITTER * (2 * self._random.random() - 1)
         self._connects_from_ms = self._clock.monotonic_ms() + round(self._next_pause_ms * (1 + jitter))
         where = "" if address is None else f" at {address.host}:{address.port}"
         logger.debug("%s%s is unavailable: %s", self._name, where, reason)
         return PeerUnavailable(f"{self._name}{where} is unavailable: {reason}")
-
-    def _disconnect(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.abort()
 
 
 class _Link(asyncio.BufferedProtocol):

@@ -14,9 +14,11 @@ from random import Random
 from typing import TypeVar
 
 from broker.cluster.control_requests import ControlDoor
+from broker.cluster.controller_link import ControllerLink
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
+from broker.cluster.peers import BrokerPeers
 from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
@@ -56,8 +58,10 @@ class Services:
     clock: Clock
     random: Random
     metadata_cache: MetadataCache
+    peers: BrokerPeers
     control_door: ControlDoor
     controller: Controller
+    controller_link: ControllerLink
     log_manager: LogManager
     replica_manager: ReplicaManager
     appends: Appends

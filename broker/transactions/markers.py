@@ -49,6 +49,13 @@ class MarkerChannel(Protocol):
         """
 
 
+class Channels(Protocol):
+    """The channels to all brokers."""
+
+    def get(self, broker_id: int, /) -> MarkerChannel | None:
+        """Return the channel to a live broker, None for any other."""
+
+
 class Leaders(Protocol):
     """The part of the metadata cache that the sender uses."""
 
@@ -97,10 +104,8 @@ FATES: Mapping[int, Fate] = MappingProxyType(
 class MarkerSender:
     """Sends markers on behalf of the coordinator of one broker."""
 
-    def __init__(
-        self, own_topic: str, leaders: Leaders, channels: Mapping[int, MarkerChannel], timer: Timer, clock: Clock
-    ) -> None:
-        """`channels` has the channel of every live broker by id. `own_topic` is the coordinator's internal topic."""
+    def __init__(self, own_topic: str, leaders: Leaders, channels: Channels, timer: Timer, clock: Clock) -> None:
+        """`own_topic` is the coordinator's internal topic."""
         self._own_topic = own_topic
         self._leaders = leaders
         self._channels = channels
@@ -177,9 +182,9 @@ class MarkerSender:
         for partition in partitions:
             by_leader.setdefault(self._leaders.leader_of(*partition), []).append(partition)
         return [
-            self._channels[leader].write(marker, wanted)
+            channel.write(marker, wanted)
             for leader, wanted in by_leader.items()
-            if leader in self._channels
+            if (channel := self._channels.get(leader)) is not None
         ]
 
     def _without_deleted(self, name: str, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from broker.cluster.internal_topics import INTERNAL_TOPICS
+from broker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.groups.coordinator import GroupCoordinator
@@ -19,12 +19,12 @@ from broker.replica.appends import Appends
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import CoordinatorLink, Guards, TransactionVerifier
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.links import LocalCoordinator
+from broker.transactions.links import ConnectToCoordinator, CoordinatorLinks
 from broker.transactions.marker_writer import MarkerWriter
 from protocol.errors import ErrorCode, KafkaError
 from storage.producer_state import Producer
 from tests.broker.groups.served import Served
-from tests.broker.transactions.fakes import Surroundings
+from tests.broker.transactions.fakes import BROKER, Surroundings
 from tests.broker.transactions.leading import Leading
 from tests.support.manual_clock import ManualClock
 
@@ -109,7 +109,14 @@ class ServedTransactions(Served):
 
     def link(self) -> CoordinatorLink:
         """The way to the coordinators of transactions."""
-        return LocalCoordinator(self.transactions)
+        return CoordinatorLinks(
+            BROKER,
+            self.transactions,
+            TRANSACTION_STATE_TOPIC,
+            self.metadata,
+            cast(ConnectToCoordinator, None),
+            MINUTE_MS,
+        )
 
     async def new_producer(self, name: str = "id") -> Producer:
         return await self.transactions.init_producer_id(name, MINUTE_MS, None)

@@ -1,0 +1,87 @@
+"""Requests to one broker that each carry the questions of many transactions.
+
+Owns: what waits while a request is in flight, and what goes into the next one. Must not know: what is asked, or what
+follows from a failure.
+
+While a request is in flight, further questions wait and share the next one. So the number of requests depends on the
+round trip, not on the number of transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+logger = logging.getLogger("kafka.coordinator.transaction")
+
+ITEMS_MAX: Final = 1000
+"""How many questions share a request."""
+
+
+class Question(Protocol):
+    @property
+    def key(self) -> Hashable:
+        """What its answer is found by: a request has no two questions with the same key."""
+        ...
+
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+
+
+class BatchedRequests(Generic[Q, A]):
+    """The questions to one broker."""
+
+    def __init__(
+        self, name: str, send: Callable[[Sequence[Q]], Awaitable[Sequence[A]]], failed: Callable[[Q], A]
+    ) -> None:
+        """`send(questions)` returns the answers in order and never raises; `failed(question)` is the answer if it does.
+
+        `name` is for the log.
+        """
+        self._name = name
+        self._send = send
+        self._failed = failed
+        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def put(self, question: Q) -> asyncio.Future[A]:
+        """Return a future of the answer. It is asked in a later turn of the loop, so those of one turn share a request.
+
+        A question whose future is cancelled before is not asked.
+        """
+        answered: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, answered))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all(), name=self._name)
+        return answered
+
+    async def _send_all(self) -> None:
+        try:
+            while batch := self._next_batch():
+                try:
+                    answers = await self._send([question for question, _ in batch])
+                except Exception:
+                    logger.exception("%s failed unexpectedly", self._name)
+                    answers = [self._failed(question) for question, _ in batch]
+                for (_, answered), answer in zip(batch, answers, strict=True):
+                    if not answered.done():
+                        answered.set_result(answer)
+        finally:
+            self._sending = None
+
+    def _next_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
+        """Take the questions of the next request from those that wait."""
+        batch: dict[Hashable, tuple[Q, asyncio.Future[A]]] = {}
+        left: list[tuple[Q, asyncio.Future[A]]] = []
+        for question, answered in self._waiting:
+            if answered.done():
+                continue
+            if question.key in batch or len(batch) == ITEMS_MAX:
+                left.append((question, answered))
+            else:
+                batch[question.key] = question, answered
+        self._waiting = left
+        return list(batch.values())

@@ -1,0 +1,131 @@
+"""Channels for markers to all brokers: a direct call for this one, WriteTxnMarkers over a connection for the others.
+
+Owns: the channels, and the requests with the markers of many transactions. Must not know: which transactions end, who
+leads their partitions, or what an error code means for a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.network.outgoing import Peer, Peers, PeerUnavailable
+from broker.transactions.batched_requests import BatchedRequests
+from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
+from broker.transactions.transaction import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+VERSION: Final = 1
+"""By inter.broker.protocol.version: the connections do not begin with ApiVersions."""
+PURPOSE: Final = "txn-marker-sender"
+
+
+class MarkerChannels:
+    """The marker channels of one broker."""
+
+    def __init__(
+        self, broker_id: int, own: MarkerChannel, live: Collection[int], peers: Peers, timeout_ms: int
+    ) -> None:
+        """`live` are the ids of the live brokers, as far as the controller has reported. `timeout_ms` limits a request.
+
+        `own` is the channel to this broker itself.
+        """
+        self._broker_id = broker_id
+        self._own = own
+        self._live = live
+        self._peers = peers
+        self._timeout_ms = timeout_ms
+        self._remote: dict[int, RemoteMarkerChannel] = {}
+
+    def get(self, broker_id: int) -> MarkerChannel | None:
+        """Return the channel to a broker; None if the broker is not alive."""
+        if broker_id == self._broker_id:
+            return self._own
+        channel = self._remote.get(broker_id)
+        if channel is None and broker_id in self._live:
+            channel = self._remote[broker_id] = RemoteMarkerChannel(
+                broker_id, self._peers.connect(broker_id, PURPOSE), self._timeout_ms
+            )
+        return channel
+
+    def brokers_changed(self, live: Collection[int]) -> None:
+        """Close the channels to brokers that are not alive: their markers go to other leaders without a timeout."""
+        self._live = live
+        for broker_id in self._remote.keys() - set(live):
+            self._remote.pop(broker_id).close()
+
+
+class _Written(NamedTuple):
+    """A marker and its partitions."""
+
+    marker: Marker
+    partitions: Sequence[TopicPartition]
+
+    @property
+    def key(self) -> int:
+        """The response names only the producer."""
+        return self.marker.producer_id
+
+    def failed(self) -> Codes:
+        return dict.fromkeys(self.partitions, ErrorCode.NETWORK_EXCEPTION)
+
+
+class RemoteMarkerChannel:
+    """A `MarkerChannel` to another broker."""
+
+    def __init__(self, broker_id: int, peer: Peer, timeout_ms: int) -> None:
+        self._broker_id = broker_id
+        self._peer = peer
+        self._timeout_ms = timeout_ms
+        self._batches: BatchedRequests[_Written, Codes] = BatchedRequests(
+            f"markers to broker {broker_id}", self._send, _Written.failed
+        )
+
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Awaitable[Codes]:
+        """See `MarkerChannel`."""
+        return self._batches.put(_Written(marker, partitions))
+
+    def close(self) -> None:
+        self._peer.close()
+
+    async def _send(self, written: Sequence[_Written]) -> Sequence[Codes]:
+        request = WriteTxnMarkersRequest(markers=[_in_request(each) for each in written])
+        try:
+            response: WriteTxnMarkersResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
+        except PeerUnavailable as error:
+            logger.warning("%d markers will be sent again: %s", len(written), error)
+            return [each.failed() for each in written]
+        by_producer: dict[int, dict[TopicPartition, int]] = {}
+        for result in response.markers:
+            codes = by_producer.setdefault(result.producer_id, {})
+            for topic in result.topics:
+                codes.update(((topic.name, each.partition_index), each.error_code) for each in topic.partitions)
+        return [{**each.failed(), **_codes(by_producer, each)} for each in written]
+
+
+def _codes(by_producer: dict[int, dict[TopicPartition, int]], written: _Written) -> Codes:
+    """Return the codes of the partitions that were asked for. A peer may leave some out: they are asked for again."""
+    codes = by_producer.get(written.marker.producer_id, {})
+    return {partition: codes[partition] for partition in written.partitions if partition in codes}
+
+
+def _in_request(written: _Written) -> WritableTxnMarker:
+    marker = written.marker
+    topics: dict[str, Any] = {}
+    for topic, partition in written.partitions:
+        if topic not in topics:
+            topics[topic] = WritableTxnMarkerTopic(name=topic, partition_indexes=[])
+        topics[topic].partition_indexes.append(partition)
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.is_committed,
+        topics=list(topics.values()),
+        coordinator_epoch=marker.coordinator_epoch,
+    )

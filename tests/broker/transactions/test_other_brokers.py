@@ -1,0 +1,187 @@
+"""Markers to other brokers, and verification by other coordinators: the requests, and what comes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.network.outgoing import Peer, PeerUnavailable
+from broker.transactions.links import RemoteCoordinator
+from broker.transactions.marker_channels import MarkerChannels, RemoteMarkerChannel
+from broker.transactions.markers import Marker, MarkerChannel
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
+from storage.producer_state import Producer
+from tests.broker.transactions.fakes import FakeChannel
+
+SECOND = ("t", 1)
+PARTITIONS = [("t", 0), SECOND, ("u", 0)]
+
+
+class FakePeer:
+    """A `Peer` that answers as the test says."""
+
+    def __init__(self, answer: Callable[[Any], object]) -> None:
+        self.answer = answer
+        self.asked: list[tuple[Any, int, int]] = []
+        self.is_closed = False
+
+    async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
+        self.asked.append((request, version, timeout_ms))
+        await asyncio.sleep(0)
+        return self.answer(request)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def unreachable(request: object) -> object:
+    raise PeerUnavailable("broker 2 at b:1 is unavailable: refused")
+
+
+def markers_response(request: Any, code: Callable[[str, int], int] = lambda topic, index: 0) -> object:
+    markers = [
+        {
+            "producer_id": marker.producer_id,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": index, "error_code": code(topic.name, index)}
+                        for index in topic.partition_indexes
+                    ],
+                }
+                for topic in marker.topics
+            ],
+        }
+        for marker in request.markers
+    ]
+    return _built(WriteTxnMarkersResponse, {"markers": markers})
+
+
+def _built(cls: Any, values: dict[str, Any]) -> Any:
+    given = {}
+    for field in cls.__fields__:
+        if field.name in values:
+            value = values[field.name]
+            given[field.name] = [_built(field.struct, each) for each in value] if field.struct is not None else value
+    return cls(**given)
+
+
+async def test_markers_of_many_transactions_share_a_request() -> None:
+    peer = FakePeer(markers_response)
+    channel = RemoteMarkerChannel(2, peer, 500)
+    writes = [channel.write(Marker(number, 3, number == 7, 9), PARTITIONS) for number in (7, 8)]
+    assert await asyncio.gather(*writes) == [dict.fromkeys(PARTITIONS, 0)] * 2
+    ((request, version, timeout_ms),) = peer.asked
+    assert (version, timeout_ms) == (1, 500)
+    assert [
+        (it.producer_id, it.producer_epoch, it.transaction_result, it.coordinator_epoch) for it in request.markers
+    ] == [
+        (7, 3, True, 9),
+        (8, 3, False, 9),
+    ]
+    assert [(topic.name, topic.partition_indexes) for topic in request.markers[0].topics] == [("t", [0, 1]), ("u", [0])]
+
+
+async def test_code_of_each_partition_comes_from_the_response() -> None:
+    peer = FakePeer(
+        lambda request: markers_response(request, lambda topic, index: 6 if (topic, index) == SECOND else 0)
+    )
+    codes = await RemoteMarkerChannel(2, peer, 500).write(Marker(7, 0, True, 0), PARTITIONS)
+    assert codes == {("t", 0): 0, SECOND: ErrorCode.NOT_LEADER_OR_FOLLOWER, ("u", 0): 0}
+
+
+@pytest.mark.parametrize(
+    "answer", [unreachable, lambda request: WriteTxnMarkersResponse(markers=[])], ids=["unreachable", "says nothing"]
+)
+async def test_marker_without_an_answer_is_to_be_sent_again(answer: Callable[[Any], object]) -> None:
+    codes = await RemoteMarkerChannel(2, FakePeer(answer), 500).write(Marker(7, 0, True, 0), PARTITIONS)
+    assert codes == dict.fromkeys(PARTITIONS, ErrorCode.NETWORK_EXCEPTION)
+
+
+def test_channels_exist_to_this_broker_and_to_live_ones() -> None:
+    own: MarkerChannel = FakeChannel()
+    peers: dict[int, FakePeer] = {}
+
+    class FakePeers:
+        def connect(self, broker_id: int, purpose: str) -> Peer:
+            assert purpose == "txn-marker-sender"
+            peers[broker_id] = FakePeer(unreachable)
+            return peers[broker_id]
+
+    channels = MarkerChannels(1, own, (), FakePeers(), 500)
+    assert channels.get(1) is own
+    assert channels.get(2) is None
+    channels.brokers_changed([1, 2])
+    channel = channels.get(2)
+    assert channel is not None
+    assert channels.get(2) is channel
+    channels.brokers_changed([1])
+    assert peers[2].is_closed
+    assert channels.get(2) is None
+
+
+def verdicts(code: int = 0) -> Callable[[Any], object]:
+    def answer(request: Any) -> object:
+        results = [
+            {
+                "transactional_id": each.transactional_id,
+                "topic_results": [
+                    {
+                        "name": topic.name,
+                        "results_by_partition": [
+                            {"partition_index": index, "partition_error_code": code} for index in topic.partitions
+                        ],
+                    }
+                    for topic in each.topics
+                ],
+            }
+            for each in request.transactions
+        ]
+        return _built(AddPartitionsToTxnResponse, {"results_by_transaction": results})
+
+    return answer
+
+
+async def test_verifications_share_a_request() -> None:
+    peer = FakePeer(verdicts(ErrorCode.TRANSACTION_ABORTABLE))
+    coordinator = RemoteCoordinator(2, peer, 500)
+    asking = [coordinator.verify(name, Producer(7, 3), PARTITIONS) for name in ("a", "b")]
+    assert await asyncio.gather(*asking) == [dict.fromkeys(PARTITIONS, ErrorCode.TRANSACTION_ABORTABLE)] * 2
+    ((request, version, _),) = peer.asked
+    assert version == 5
+    assert [
+        (it.transactional_id, it.producer_id, it.producer_epoch, it.verify_only) for it in request.transactions
+    ] == [
+        ("a", 7, 3, True),
+        ("b", 7, 3, True),
+    ]
+
+
+def too_old(request: object) -> object:
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (unreachable, ErrorCode.NETWORK_EXCEPTION),
+        (too_old, ErrorCode.NETWORK_EXCEPTION),
+        (lambda _: AddPartitionsToTxnResponse(), ErrorCode.NETWORK_EXCEPTION),
+        (
+            lambda _: AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ),
+    ],
+    ids=["unreachable", "too old", "says nothing", "refuses"],
+)
+async def test_verification_that_fails_gives_each_partition_a_code(
+    answer: Callable[[Any], object], code: ErrorCode
+) -> None:
+    coordinator = RemoteCoordinator(2, FakePeer(answer), 500)
+    assert await coordinator.verify("a", Producer(7, 3), PARTITIONS) == dict.fromkeys(PARTITIONS, code)
