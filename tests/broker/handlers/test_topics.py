@@ -224,10 +224,10 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
     assert [partition.leader_id for partition in told.partitions] == [0, 0], "answered when it can be used"
 
 
-def assigned(name: str, *replicas: tuple[int, list[int]]) -> CreateTopicsRequest:
+def assigned(name: str, *replicas: tuple[int, list[int]], timeout_ms: int = 10) -> CreateTopicsRequest:
     topic = creatable(name, partitions=-1, replication_factor=-1)
     topic.assignments = [CreatableReplicaAssignment(partition_index=it, broker_ids=ids) for it, ids in replicas]
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,8 @@ async def test_assignments_that_cannot_be(
 
 
 async def test_of_two_assignments_of_a_partition_the_last_counts(served: InProcessBroker, name: str) -> None:
-    (answer,) = (await served.ask(assigned(name, (0, [7]), (1, [0]), (0, [0])))).topics
+    request = assigned(name, (0, [7]), (1, [0]), (0, [0]), timeout_ms=30_000)
+    (answer,) = (await served.ask(request)).topics
     assert (answer.error_code, answer.num_partitions) == (ErrorCode.NONE, 2)
 
 
