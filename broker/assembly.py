@@ -91,6 +91,8 @@ class Reconfiguration:
 
     topic: Callable[[str], None]
     broker: Callable[[], None]
+    check_broker: Callable[[BrokerConfig], None]
+    """Raises KafkaError for a configuration that cannot be put into effect."""
 
 
 def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[], int]) -> Services:
@@ -236,6 +238,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             sliced_work,
             on_topic_changed=changed.topic,
             on_broker_changed=changed.broker,
+            check_broker=changed.check_broker,
         ),
         client_quotas=ClientQuotas(on.store),
         scram_credentials=ScramCredentials(on.store, sliced_work),

@@ -6,7 +6,7 @@ Owns the intervals, and whether a job runs on the event loop or in a thread. Mus
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
+STORE_CHECK_INTERVAL_MS = 10_000
 
 
 def storage_jobs(
@@ -102,6 +103,11 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
             lambda: sliced_work.finished(replicas.check_in_sync()),
         )
     ]
+
+
+def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:
+    """Return the jobs of listeners with TLS."""
+    return [Job("key stores and trust stores", STORE_CHECK_INTERVAL_MS, reload_stores)]
 
 
 def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:

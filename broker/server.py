@@ -29,7 +29,7 @@ from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
-from broker.jobs import replication_jobs, storage_jobs, transaction_jobs
+from broker.jobs import replication_jobs, security_jobs, storage_jobs, transaction_jobs
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
@@ -51,7 +51,7 @@ from broker.settings.component_settings import (
     listener_settings,
     zookeeper_settings,
 )
-from broker.settings.listener_security import InvalidSecurityError, sasl_listeners
+from broker.settings.listener_security import TLS_PROTOCOLS, InvalidSecurityError, sasl_listeners
 from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
@@ -74,6 +74,7 @@ from controller.registration import (
 )
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
+from protocol.errors import ErrorCode, KafkaError
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_manager import LogManager
@@ -82,12 +83,12 @@ from storage.meta_properties import MetaProperties, WrongDirectoryError
 
 if TYPE_CHECKING:
     from broker.metrics.endpoint import MetricsEndpoint
+    from broker.settings.listener_tls import ListenerTls
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
 T = TypeVar("T")
 
-SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
 GROUP_PROTOCOLS = {"classic"}
 # Objects built at start-up are never freed. Scanning them repeatedly would take a fifth of a start with thousands of
 # partitions, and would block the event loop afterwards. A garbage collection stops all threads for some 100 ns per
@@ -168,6 +169,7 @@ class Server:
         self._notices: set[asyncio.Task[None]] = set()
         self._cleaner: LogCleaner | None = None
         self._metrics_endpoint: MetricsEndpoint | None = None
+        self._tls: ListenerTls | None = None
         self._state = BrokerState.NOT_RUNNING
         self.dispatcher: RequestDispatcher
         self.has_failed = False
@@ -224,7 +226,7 @@ class Server:
         foundation = await self._build_foundation()
         services = self._services = assemble(
             foundation,
-            Reconfiguration(self._topic_reconfigured, self._broker_reconfigured),
+            Reconfiguration(self._topic_reconfigured, self._broker_reconfigured, self._check_reconfiguration),
             lambda: self._membership.broker_epoch,
         )
         self._undo.callback(services.peers.close)
@@ -382,6 +384,7 @@ class Server:
                 ),
                 *replication_jobs(self._config, services.replica_manager, services.sliced_work),
                 *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
+                *([] if self._tls is None else security_jobs(self._reload_stores)),
             ]
         )
         housekeeping.start()
@@ -459,9 +462,13 @@ class Server:
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
         sasl = sasl_listeners(self._config, self._scram_credential, self._environment.random)
+        if any(listener.security_protocol in TLS_PROTOCOLS for listener in self._config.listeners):
+            from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
+
+            self._tls = ListenerTls(self._config)
         self._undo.callback(self._sockets.stop_accepting)
         self._sockets.bind(self._config.listeners)
-        self._sockets.authenticate(sasl)
+        self._sockets.secure({} if self._tls is None else self._tls.listeners, sasl)
         self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
         metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
         if metrics_listener is not None:
@@ -593,6 +600,19 @@ class Server:
             return
         self._sockets.quotas.reconfigure(limits)
 
+    def _check_reconfiguration(self, config: BrokerConfig) -> None:
+        """Raise KafkaError if a changed configuration cannot be put into effect."""
+        try:
+            if self._tls is not None:
+                self._tls.check(config)
+        except InvalidSecurityError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+    async def _reload_stores(self) -> None:
+        """Read the key stores and trust stores again whose files have changed."""
+        if self._tls is not None:
+            await self._loop.run_in_executor(self._background, self._tls.reload, self._config)
+
     def _broker_reconfigured(self) -> None:
         """Apply changed settings of the running broker to all parts."""
         config, services = self._config, self._services
@@ -603,6 +623,8 @@ class Server:
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         services.controller.reconfigure(controller_settings(config))
+        if self._tls is not None:
+            self._tls.reload(config)
         self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)
@@ -628,13 +650,6 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
     Raises:
         StartupError: A setting is not supported.
     """
-    for listener in config.listeners:
-        if listener.security_protocol not in SERVED_PROTOCOLS:
-            raise StartupError(
-                f"Invalid value {listener} for configuration listeners: "
-                f"security protocol {listener.security_protocol.name} is not served yet, expected one of "
-                f"{', '.join(protocol.name for protocol in SERVED_PROTOCOLS)}; see docs/not-yet.md"
-            )
     for used in filter(None, (config.inter_broker_listener, config.control_plane_listener)):
         if zookeeper_settings(config) is not None and used.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise StartupError(

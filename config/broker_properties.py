@@ -527,37 +527,37 @@ DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = long("delegation.token.expiry.check.
 
 # TLS
 SSL_CLIENT_AUTH = string("ssl.client.auth", "none", PER_BROKER, MEDIUM, OneOf(("required", "requested", "none")),
-    no_effect=NoEffect.TLS_AND_SASL, doc="Whether clients must, may or need not present a certificate.")
+    doc="Whether clients must, may or need not present a certificate.")
 SSL_KEYSTORE_LOCATION = string("ssl.keystore.location", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Keystore with the broker's certificate and key.")
+    doc="Keystore with the broker's certificate and key.")
 SSL_KEYSTORE_PASSWORD = password("ssl.keystore.password", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the keystore.")
+    doc="Password of the keystore.")
 SSL_KEYSTORE_TYPE = string("ssl.keystore.type", "JKS", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Format of the keystore: PEM, PKCS12 or JKS.")
+    doc="Format of the keystore: PEM, PKCS12 or JKS.")
 SSL_KEYSTORE_KEY = password("ssl.keystore.key", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="The broker's private key as PEM text, in place of a file.")
+    doc="The broker's private key as PEM text, in place of a file.")
 SSL_KEYSTORE_CERTIFICATE_CHAIN = password("ssl.keystore.certificate.chain", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="The broker's certificates as PEM text, in place of a file.")
+    doc="The broker's certificates as PEM text, in place of a file.")
 SSL_KEY_PASSWORD = password("ssl.key.password", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the private key.")
+    doc="Password of the private key.")
 SSL_TRUSTSTORE_LOCATION = string("ssl.truststore.location", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Trusted certificates for peers.")
+    doc="Trusted certificates for peers.")
 SSL_TRUSTSTORE_PASSWORD = password("ssl.truststore.password", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Password of the truststore.")
+    doc="Password of the truststore.")
 SSL_TRUSTSTORE_TYPE = string("ssl.truststore.type", "JKS", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Format of the truststore: PEM, PKCS12 or JKS.")
+    doc="Format of the truststore: PEM, PKCS12 or JKS.")
 SSL_TRUSTSTORE_CERTIFICATES = password("ssl.truststore.certificates", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Trusted certificates as PEM text, in place of a file.")
+    doc="Trusted certificates as PEM text, in place of a file.")
 SSL_PROTOCOL = string("ssl.protocol", "TLSv1.3", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Newest TLS version to use.")
+    doc="Newest TLS version to use.")
 SSL_ENABLED_PROTOCOLS = string_list("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3",), PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="TLS versions that are accepted.")
+    doc="TLS versions that are accepted.")
 SSL_CIPHER_SUITES = string_list("ssl.cipher.suites", (), PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Cipher suites that are accepted; empty means the library's choice.")
+    doc="Cipher suites that are accepted; empty means the library's choice.")
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string("ssl.endpoint.identification.algorithm", "https", PER_BROKER, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="https checks the peer's host name; an empty value does not.")
 SSL_PRINCIPAL_MAPPING_RULES = string("ssl.principal.mapping.rules", "DEFAULT", READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Rules that turn a certificate's name into a principal.")
+    doc="Rules that turn a certificate's name into a principal.")
 SSL_PROVIDER = string("ssl.provider", None, PER_BROKER, MEDIUM,
     no_effect=NoEffect.JAVA, doc="Java security provider.")
 SSL_KEYMANAGER_ALGORITHM = string("ssl.keymanager.algorithm", "SunX509", PER_BROKER, MEDIUM,
@@ -569,9 +569,9 @@ SSL_SECURE_RANDOM_IMPLEMENTATION = string("ssl.secure.random.implementation", No
 SSL_ENGINE_FACTORY_CLASS = class_name("ssl.engine.factory.class", None, PER_BROKER, LOW,
     no_effect=NoEffect.JAVA, doc="Java factory of TLS engines.")
 SSL_ALLOW_DN_CHANGES = boolean("ssl.allow.dn.changes", False, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Whether a reloaded keystore may carry another distinguished name.")
+    doc="Whether a reloaded keystore may carry another distinguished name.")
 SSL_ALLOW_SAN_CHANGES = boolean("ssl.allow.san.changes", False, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Whether a reloaded keystore may carry other alternative names.")
+    doc="Whether a reloaded keystore may carry other alternative names.")
 SECURITY_PROVIDERS = string("security.providers", None, READ_ONLY, LOW,
     no_effect=NoEffect.JAVA, doc="Java security providers.")
 

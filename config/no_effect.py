@@ -24,6 +24,21 @@ PER_LISTENER: frozenset[Property[object]] = frozenset(
         broker.SASL_ENABLED_MECHANISMS,
         broker.SASL_JAAS_CONFIG,
         broker.SASL_SERVER_MAX_RECEIVE_SIZE,
+        broker.SSL_CIPHER_SUITES,
+        broker.SSL_CLIENT_AUTH,
+        broker.SSL_ENABLED_PROTOCOLS,
+        broker.SSL_KEYSTORE_CERTIFICATE_CHAIN,
+        broker.SSL_KEYSTORE_KEY,
+        broker.SSL_KEYSTORE_LOCATION,
+        broker.SSL_KEYSTORE_PASSWORD,
+        broker.SSL_KEYSTORE_TYPE,
+        broker.SSL_KEY_PASSWORD,
+        broker.SSL_PRINCIPAL_MAPPING_RULES,
+        broker.SSL_PROTOCOL,
+        broker.SSL_TRUSTSTORE_CERTIFICATES,
+        broker.SSL_TRUSTSTORE_LOCATION,
+        broker.SSL_TRUSTSTORE_PASSWORD,
+        broker.SSL_TRUSTSTORE_TYPE,
     )
 )
 """Settings that are also read with the prefix of a listener."""

@@ -100,6 +100,9 @@ class Registry(Protocol):
         """Calls back when a full socket is writable again."""
         ...
 
+    def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
+        """Determine the client of a connection whose TLS handshake is complete."""
+
     def closed(self, connection: Connection) -> None:
         """Remove a connection that is closed."""
 
@@ -181,7 +184,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
         accepted = transport.get_extra_info("socket")
-        if accepted is not None and transport.get_extra_info("sslcontext") is None:
+        if transport.get_extra_info("sslcontext") is not None:
+            self._registry.secured(self, transport)
+        elif accepted is not None:
             self._descriptor = accepted.fileno()
 
     def get_buffer(self, sizehint: int) -> memoryview:

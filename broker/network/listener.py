@@ -24,6 +24,7 @@ from broker.network.network import Arrival, ListenError, ListeningPort, Network,
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.session import SaslListener, SaslSession
+from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
 from protocol.frame import SCRATCH_SIZE, FrameReader
@@ -80,6 +81,8 @@ class Listener:
         self.name = name
         self.sasl: SaslListener | None = None
         """How clients authenticate themselves; None: they do not. Set before `start`."""
+        self.tls: TlsListener | None = None
+        """How connections are encrypted; None: they are not. Set before `start`."""
         self._clock = clock
         self.monotonic_ms = clock.monotonic_ms
         self.monotonic_s = clock.monotonic_s
@@ -92,6 +95,7 @@ class Listener:
         self._unsent = unsent
         self._descriptors = descriptors
         self._lines = LineLimit(LINE_INTERVAL_S)
+        self._handshake_lines = LineLimit(LINE_INTERVAL_S)
         self._request_memory = request_memory
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -232,6 +236,30 @@ class Listener:
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
                 return
 
+    def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
+        """Part of `Registry`: with SASL, the client is who logs in; else it is whom its certificate names."""
+        tls = self.tls
+        if tls is None or self.sasl is not None:
+            return
+        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        try:
+            connection.channel.principal = tls.principal_of(certificate)
+        except NotAuthenticated as error:
+            self._note_failed_handshake(connection.channel, error)
+            connection.abort()
+
+    def _note_failed_handshake(self, channel: Channel, error: Exception) -> None:
+        if self.tls is not None:
+            self.tls.failure_count += 1
+        held_back = self._handshake_lines.admit(self._loop.time())
+        if held_back is not None:
+            logger.info(
+                "Failed authentication with %s (SSL handshake failed: %s) (%d such failures not logged)",
+                channel,
+                getattr(error, "reason", None) or str(error) or type(error).__name__,
+                held_back,
+            )
+
     def _note_refusal(self, reason: str) -> None:
         self.refused_count += 1
         held_back = self._lines.admit(self._loop.time())
@@ -266,10 +294,13 @@ class Listener:
         task.add_done_callback(self._arrivals.discard)
 
     async def _hand_over(self, arrival: Arrival, connection: Connection) -> None:
+        tls = self.tls
         try:
-            transport = await arrival.serve(connection)
-        except OSError:
-            # The client closed the connection before it was served.
+            transport = await arrival.serve(connection, None if tls is None else tls.context)
+        except OSError as error:
+            # The client closed the connection before it was served, or its handshake failed.
+            if tls is not None:
+                self._note_failed_handshake(connection.channel, error)
             if not connection.is_connected:
                 arrival.close()
                 self.closed(connection)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from broker.network.tls import ServerContext
+
 
 class ListenError(Exception):
     """An address cannot be bound; the message names it."""
@@ -33,8 +35,10 @@ class Arrival(Protocol):
     host: str
     port: int
 
-    async def serve(self, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
+    async def serve(self, protocol: asyncio.BufferedProtocol, tls: ServerContext | None = None) -> asyncio.Transport:
         """Connect `protocol` to the client; return its transport. Raises OSError if the client has left.
+
+        With `tls`, the protocol is connected after the handshake. Raises OSError if that fails or takes too long.
 
         Do not cancel this: the socket would be closed without `connection_lost`.
         """

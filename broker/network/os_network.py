@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from broker.network.network import Arrival, ListenError, ListeningPort, SocketOptions
+from broker.network.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerContext
 
 # A machine without IPv6 fails with these; a listener on all addresses then uses those of IPv4.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -90,10 +91,19 @@ class AcceptedSocket:
         self.host = host
         self.port = port
 
-    async def serve(self, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
+    async def serve(self, protocol: asyncio.BufferedProtocol, tls: ServerContext | None = None) -> asyncio.Transport:
         self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._accepted)
+        if tls is None:
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._accepted)
+        else:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                self._accepted,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            )
         return transport
 
     def close(self) -> None:

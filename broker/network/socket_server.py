@@ -19,6 +19,7 @@ from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings,
 from broker.network.network import Network
 from broker.network.request_memory import RequestMemory
 from broker.network.sasl.session import SaslListener
+from broker.network.tls import TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
 from storage.shortages import LineLimit
@@ -96,10 +97,15 @@ class SocketServer:
             self._listeners[address.name] = listener
             self._ports[address.name] = listener.bind(address.host, address.port)
 
-    def authenticate(self, sasl: Mapping[str, SaslListener]) -> None:
-        """Have the clients of the named listeners authenticate themselves. Call this before `start`."""
-        for name, listener in sasl.items():
-            self._listeners[name].sasl = listener
+    def secure(self, tls: Mapping[str, TlsListener], sasl: Mapping[str, SaslListener]) -> None:
+        """Encrypt the connections of the listeners in `tls`, and have the clients of those in `sasl` log in.
+
+        Call this before `start`.
+        """
+        for name, encryption in tls.items():
+            self._listeners[name].tls = encryption
+        for name, authentication in sasl.items():
+            self._listeners[name].sasl = authentication
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections and serve their requests with `dispatcher`."""

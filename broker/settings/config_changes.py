@@ -94,8 +94,12 @@ class ConfigChanges:
         *,
         on_topic_changed: Callable[[str], None],
         on_broker_changed: Callable[[], None],
+        check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
     ) -> None:
-        """The callbacks bring up to date what runs with a topic's overrides, or with `config`'s dynamic layers."""
+        """The callbacks bring up to date what runs with a topic's overrides, or with `config`'s dynamic layers.
+
+        `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use.
+        """
         self._broker_id = broker_id
         self._store = store
         self._config = config
@@ -105,6 +109,7 @@ class ConfigChanges:
         self._passwords = PasswordEncoder(config)
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
+        self._check_broker = check_broker
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
         """Change what can be changed; one result an entry, in order, None for success."""
@@ -202,7 +207,7 @@ class ConfigChanges:
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             readable, _ = self._decoded({} if one.replaces else before)
             after = _edited(readable, one.changes, BROKER_PROPERTIES)
-            check_change(self._config, after, per_broker=per_broker)
+            self._check_broker(check_change(self._config, after, per_broker=per_broker))
             return self._encoded(after)
 
         entity = broker_entity(self._broker_id if per_broker else None)

@@ -47,8 +47,8 @@ NEEDS_RESTART_HERE = frozenset(
 )
 
 
-def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> None:
-    """Check that `proposed` may become a dynamic layer of `config`: that of this broker, or that of the whole cluster.
+def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> BrokerConfig:
+    """Return `config` with `proposed` as its dynamic layer of this broker, or that of the whole cluster.
 
     Raises:
         KafkaError: INVALID_REQUEST.
@@ -77,6 +77,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(failure.errors[0])) from failure
     for row in THREAD_COUNTS:
         _check_thread_count(row.name, config[row], changed[row])
+    return changed
 
 
 def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, str], list[str]]:

@@ -23,6 +23,7 @@ from config.listeners import Listener, SecurityProtocol
 
 logger = logging.getLogger("kafka.security.JaasContext")
 
+TLS_PROTOCOLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
 MECHANISMS = (plain.NAME, *SCRAM)

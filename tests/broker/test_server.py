@@ -43,12 +43,17 @@ async def test_connection_limit_for_an_unknown_host_stops_the_start(tmp_path: Pa
     assert "no-such-host.invalid" in reason
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-async def test_unsupported_security_protocol_stops_the_start(tmp_path: Path, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "key"),
+    [("SSL", "ssl.keystore.location"), ("SASL_SSL", "sasl.enabled.mechanisms"), ("SASL_PLAINTEXT", "GSSAPI")],
+)
+async def test_listener_without_the_settings_of_its_protection_stops_the_start(
+    tmp_path: Path, protocol: str, key: str
+) -> None:
     config = settings(tmp_path, listeners=f"{protocol}://127.0.0.1:0", security_inter_broker_protocol=protocol)
     reason = await reason_not_to_start(config)
     assert protocol in reason
-    assert "listeners" in reason
+    assert key in reason
 
 
 @pytest.mark.parametrize("key", ["security_inter_broker_protocol", "control_plane_listener_name"])

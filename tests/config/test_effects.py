@@ -17,6 +17,7 @@ import pytest
 
 from broker.settings.component_settings import connection_limits
 from broker.settings.listener_security import sasl_listeners
+from broker.settings.listener_tls import ListenerTls
 from config import broker_properties as broker
 from config import topic_properties as topic
 from config.broker import BrokerConfig
@@ -24,6 +25,7 @@ from config.definition import NoEffect, Property
 from config.log_config import LogConfig
 from config.no_effect import PER_LISTENER
 from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
+from tests.support.certificates import Stores
 
 ROOT = Path(__file__).parents[2]
 READERS = ("broker", "controller", "protocol", "storage", "tools")
@@ -153,7 +155,7 @@ def test_every_reason_is_in_use() -> None:
     assert of_rows | {NoEffect.NOT_PER_LISTENER} == {*NoEffect, None}
 
 
-def test_settings_of_one_listener_are_those_that_the_broker_reads_so() -> None:
+def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: Path) -> None:
     asked: set[Property[object]] = set()
 
     class Recorder(BrokerConfig):
@@ -169,4 +171,12 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so() -> None:
     config = Recorder(settings, {}, {})
     connection_limits(config)
     sasl_listeners(config, lambda user, mechanism: None, random.Random(1))
+    stores = Stores(tmp_path)
+    settings = {
+        "listeners": "SSL://:0",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(stores.issue("server", "server")),
+    }
+    ListenerTls(Recorder(settings, {}, {}))
     assert asked == PER_LISTENER

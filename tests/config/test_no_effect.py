@@ -49,7 +49,7 @@ def test_overrides_are_named_like_the_file() -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        ("listener.name.internal.ssl.key.password", NoEffect.TLS_AND_SASL),
+        ("listener.name.internal.ssl.provider", NoEffect.JAVA),
         ("listener.name.internal.gssapi.sasl.kerberos.service.name", NoEffect.TLS_AND_SASL),
         ("listener.name.internal.message.max.bytes", NoEffect.NOT_PER_LISTENER),
         ("super.users", NoEffect.AUTHORIZATION),
@@ -75,7 +75,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 
 def test_values_are_not_logged() -> None:
-    lines = warnings(super_users="User:hidden", ssl_key_password="hidden", sasl_kerberos_service_name="hidden")
+    lines = warnings(super_users="User:hidden", delegation_token_secret_key="hidden", sasl_kerberos_service_name="hidden")
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)
 

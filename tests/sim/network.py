@@ -240,7 +240,7 @@ class SimulatedArrival:
         self.port = 0
         self._end = end
 
-    async def serve(self, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
+    async def serve(self, protocol: asyncio.BufferedProtocol, tls: None = None) -> asyncio.Transport:
         self._end.begin(protocol)
         return self._end
 

@@ -1,0 +1,164 @@
+"""TLS contexts, by the standard library's `ssl`.
+
+Owns the use of `ssl`: versions, cipher suites, client authentication, and a handshake in memory that shows whether an
+identity and a trust fit together. Must not know stores or settings. Keys never touch a disk: OpenSSL reads them from
+an anonymous file in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+VERSIONS = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+HANDSHAKE_TIMEOUT_S = 30.0
+"""How long a client may take for its handshake before its connection closes."""
+SHUTDOWN_TIMEOUT_S = 2.0
+
+_TLS_1_3_SUITE = re.compile(r"TLS_(AES|CHACHA20)_")
+_BLOCK_SUITE = re.compile(r"AES_([0-9]+)_CBC")
+
+
+ServerContext = ssl.SSLContext
+"""A context of a listener, for modules that only hand it on."""
+
+
+class ClientAuth(Enum):
+    """`ssl.client.auth`: whether a client presents a certificate."""
+
+    NONE = ssl.CERT_NONE
+    REQUESTED = ssl.CERT_OPTIONAL
+    REQUIRED = ssl.CERT_REQUIRED
+
+
+class TlsError(ValueError):
+    """A context cannot be made. The message states what is wrong."""
+
+
+class NotAuthenticated(Exception):  # noqa: N818 - the name states the condition
+    """A client has completed its handshake and is not let in. The message states why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsParameters:
+    """What is the same for both sides."""
+
+    versions: Sequence[str]
+    """`ssl.enabled.protocols`."""
+    suites: Sequence[str] = ()
+    """`ssl.cipher.suites`, in Java's names; empty: the library's choice."""
+
+
+@dataclass(slots=True)
+class TlsListener:
+    """The TLS side of one listener. The context may be replaced; open connections keep theirs."""
+
+    context: ServerContext
+    principal_of: Callable[[bytes | None], str]
+    """Returns the principal of a client certificate in DER, or without one. Raises NotAuthenticated."""
+    failure_count: int = 0
+    """Handshakes that failed, and clients that were not let in."""
+
+
+def server_context(
+    identity: bytes, trusted: str | None, client_auth: ClientAuth, parameters: TlsParameters
+) -> ssl.SSLContext:
+    """Return the context of a listener. Raises TlsError.
+
+    `identity` is a private key with its certificate chain, `trusted` certificates; both in PEM. Without `trusted`
+    the certificates of the operating system are used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _configure(context, identity, trusted, parameters)
+    if trusted is None and client_auth is not ClientAuth.NONE:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.VerifyMode(client_auth.value)
+    return context
+
+
+def client_context(
+    identity: bytes | None, trusted: str | None, parameters: TlsParameters, *, checks_host: bool
+) -> ssl.SSLContext:
+    """Return the context of a client; see `server_context`. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = checks_host
+    _configure(context, identity, trusted, parameters)
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Perform a handshake in memory. Raises TlsError if it fails."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_side=False, server_hostname="localhost"),
+    ]
+    for _ in range(10):
+        is_done = True
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                is_done = False
+            except ssl.SSLError as error:
+                raise TlsError(f"a handshake with the new store fails: {error.reason or error}") from error
+        if is_done:
+            return
+    raise TlsError("a handshake with the new store does not end")
+
+
+def _configure(context: ssl.SSLContext, identity: bytes | None, trusted: str | None, parameters: TlsParameters) -> None:
+    versions = [_version(name) for name in parameters.versions]
+    if not versions:
+        raise TlsError("no version of TLS is enabled")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    older = [name for suite in parameters.suites if (name := openssl_name(suite))]
+    try:
+        if older:
+            context.set_ciphers(":".join(older))
+        if identity is not None:
+            _load_identity(context, identity)
+        if trusted is not None:
+            context.load_verify_locations(cadata=trusted)
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(str(error)) from error
+
+
+def _version(name: str) -> ssl.TLSVersion:
+    try:
+        return VERSIONS[name]
+    except KeyError:
+        raise TlsError(f"{name} is unknown, expected some of {', '.join(VERSIONS)}") from None
+
+
+def openssl_name(suite: str) -> str:
+    """Return OpenSSL's name of a cipher suite; empty for suites of TLS 1.3, which are always enabled."""
+    if _TLS_1_3_SUITE.match(suite):
+        return ""
+    name = _BLOCK_SUITE.sub(r"AES\1", suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_"))
+    return (
+        re.sub(r"AES_([0-9]+)", r"AES\1", name)
+        .replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+        .replace("_", "-")
+    )
+
+
+def _load_identity(context: ssl.SSLContext, identity: bytes) -> None:
+    descriptor = os.memfd_create("milena-identity")
+    try:
+        os.write(descriptor, identity)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

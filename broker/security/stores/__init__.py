@@ -1,0 +1,1 @@
+"""Readers of key stores and trust stores, without Java."""

@@ -1,0 +1,132 @@
+"""When a listener reads its stores again, and which settings stop the start."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from broker.network.tls import openssl_name
+from broker.settings.listener_security import InvalidSecurityError
+from broker.settings.listener_tls import ListenerTls
+from config.broker import BrokerConfig
+from tests.support.certificates import Stores
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return Stores(tmp_path_factory.mktemp("stores"))
+
+
+def config(stores: Stores, **settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {
+            "listeners": "SSL://:0,SASL_SSL://:0",
+            "security.inter.broker.protocol": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(stores.folder / "server.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(stores.ca),
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+
+
+@pytest.fixture
+def server(stores: Stores) -> Path:
+    return stores.issue("server", "server")
+
+
+def test_unchanged_stores_are_not_read_again(stores: Stores, server: Path) -> None:
+    tls = ListenerTls(config(stores))
+    before = tls.listeners["SSL"].context
+    tls.reload(config(stores))
+    assert tls.listeners["SSL"].context is before
+
+
+def test_changed_file_is_read_again(stores: Stores, server: Path) -> None:
+    tls = ListenerTls(config(stores))
+    before = tls.listeners["SSL"].context
+    stores.issue("server", "server")
+    tls.reload(config(stores))
+    assert tls.listeners["SSL"].context is not before
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_another_owner_is_taken_only_if_allowed(stores: Stores, server: Path, allowed: bool) -> None:
+    settings = config(stores, ssl_allow_dn_changes=str(allowed).lower())
+    tls = ListenerTls(settings)
+    before = tls.listeners["SSL"].context
+    stores.issue("server", "another")
+    tls.reload(settings)
+    assert (tls.listeners["SSL"].context is not before) == allowed
+
+
+def test_broken_file_keeps_the_old_store(stores: Stores, server: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tls = ListenerTls(config(stores))
+    before = tls.listeners["SSL"].context
+    server.write_text("nonsense")
+    tls.reload(config(stores))
+    assert tls.listeners["SSL"].context is before
+    assert "keeps its key store" in caplog.text
+    with pytest.raises(InvalidSecurityError, match="no private key"):
+        tls.check(config(stores))
+
+
+def test_client_certificates_count_with_sasl_only_by_the_listeners_own_setting(stores: Stores, server: Path) -> None:
+    tls = ListenerTls(config(stores, ssl_client_auth="required"))
+    assert tls.listeners["SSL"].context.verify_mode is ssl.CERT_REQUIRED
+    assert tls.listeners["SASL_SSL"].context.verify_mode is ssl.CERT_NONE
+    own = BrokerConfig.from_properties({**config(stores).static, "listener.name.sasl_ssl.ssl.client.auth": "requested"})
+    assert ListenerTls(own).listeners["SASL_SSL"].context.verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_key_store_of_brokers_must_be_trusted_by_them(stores: Stores, server: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSecurityError, match="handshake"):
+        ListenerTls(config(stores, ssl_truststore_location=str(Stores(tmp_path).ca)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"ssl_keystore_location": "/no/file"}, "No such file"),
+        ({"ssl_keystore_type": "XYZ"}, "ssl.keystore.type"),
+        ({"ssl_enabled_protocols": "TLSv7"}, "TLSv7"),
+        ({"ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, "no version"),
+        ({"ssl_cipher_suites": "TLS_NONSENSE"}, "cipher"),
+        ({"ssl_principal_mapping_rules": "nonsense"}, "ssl.principal.mapping.rules"),
+    ],
+)
+def test_invalid_setting_is_named(stores: Stores, server: Path, settings: dict[str, str], word: str) -> None:
+    with pytest.raises(InvalidSecurityError, match=word):
+        ListenerTls(config(stores, **settings))
+
+
+def test_listener_without_a_key_store_is_an_error() -> None:
+    bare = BrokerConfig.from_properties({"listeners": "SSL://:0", "security.inter.broker.protocol": "SSL"})
+    with pytest.raises(InvalidSecurityError, match=r"ssl\.keystore\.location"):
+        ListenerTls(bare)
+
+
+@pytest.mark.parametrize(
+    ("java", "openssl"),
+    [
+        ("TLS_AES_256_GCM_SHA384", ""),
+        ("TLS_CHACHA20_POLY1305_SHA256", ""),
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_DHE_RSA_WITH_AES_128_GCM_SHA256", "DHE-RSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384", "ECDHE-RSA-AES256-SHA384"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA"),
+        ("TLS_RSA_WITH_AES_128_GCM_SHA256", "AES128-GCM-SHA256"),
+    ],
+)
+def test_suites_of_java_have_a_name_in_openssl(java: str, openssl: str) -> None:
+    known = {cipher["name"] for cipher in ssl.create_default_context().get_ciphers()}
+    assert openssl_name(java) == openssl
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if openssl:
+        context.set_ciphers(openssl)
+        assert openssl in {cipher["name"] for cipher in context.get_ciphers()}
+    else:
+        assert java in known
