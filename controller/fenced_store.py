@@ -6,11 +6,12 @@ Invariant: every write is a `multi` whose first operation checks the version tha
 controller's election. If another controller was elected since, nothing is written and `ControllerMoved` is raised.
 
 Changes to many partitions share a `multi`, which costs one disk sync instead of one for each. If one change of a batch
-fails, it is removed and the others are retried, so that changes stay independent of each other.
+fails, it is removed and the others are retried in two parts, so that changes stay independent of each other.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -204,38 +205,45 @@ class FencedStore:
     async def _each(self, groups: Sequence[Sequence[Operation]]) -> list[Result | StoreError]:
         """Perform each group of operations independently; return the result of its last operation, or its error."""
         outcomes: dict[int, Result | StoreError] = {}
-        waiting = dict(enumerate(list(group) for group in groups))
+        remaining = [list(group) for group in groups]
+        waiting = deque(_chunks(groups))
         while waiting:
-            chunk = _first_chunk(waiting)
-            operations = [operation for index in chunk for operation in waiting[index]]
+            chunk = waiting.popleft()
             try:
-                results = iter(await self.multi(operations))
+                results = iter(await self.multi([operation for index in chunk for operation in remaining[index]]))
             except StoreError as error:
-                self._remove_failed(error, chunk, waiting, outcomes)
+                waiting.extendleft(reversed(_split(error, chunk, remaining, outcomes)))
                 continue
             for index in chunk:
-                outcomes[index] = [next(results) for _ in waiting.pop(index)][-1]
+                outcomes[index] = [next(results) for _ in remaining[index]][-1]
         return [outcomes[index] for index in range(len(groups))]
 
-    def _remove_failed(
-        self,
-        error: StoreError,
-        chunk: Sequence[int],
-        waiting: dict[int, list[Operation]],
-        outcomes: dict[int, Result | StoreError],
-    ) -> None:
-        """Remove the failed operation from `waiting`: only itself if it creates an existing parent, else its group."""
-        position = error.index
-        for index in chunk:
-            group = waiting[index]
-            if position < len(group):
-                if isinstance(error, NodeExists) and position < len(group) - 1:
-                    del group[position]
-                else:
-                    outcomes[index] = without_frames(error)
-                    del waiting[index]
-                return
-            position -= len(group)
+
+def _split(
+    error: StoreError,
+    chunk: Sequence[int],
+    remaining: Sequence[list[Operation]],
+    outcomes: dict[int, Result | StoreError],
+) -> list[list[int]]:
+    """Return the groups to perform after a chunk failed, as new chunks in their order.
+
+    The failed operation is removed: only itself if it creates an existing parent, else its group, which gets the error.
+    The groups before it have succeeded but for it. Those after it may fail as well, so they are halved: when many fail,
+    a group is repeated a logarithmic number of times.
+    """
+    position, at = error.index, 0
+    while position >= len(remaining[chunk[at]]):
+        position -= len(remaining[chunk[at]])
+        at += 1
+    failed = chunk[at]
+    if isinstance(error, NodeExists) and position < len(remaining[failed]) - 1:
+        del remaining[failed][position]
+        after = list(chunk[at:])
+    else:
+        outcomes[failed] = without_frames(error)
+        after = list(chunk[at + 1 :])
+    middle = (len(after) + 1) // 2
+    return [part for part in ([*chunk[:at], *after[:middle]], after[middle:]) if part]
 
 
 def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:
@@ -245,13 +253,15 @@ def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError])
             raise outcome
 
 
-def _first_chunk(waiting: dict[int, list[Operation]]) -> list[int]:
-    """Return as many of the first groups as fit into one multi, at least one."""
+def _chunks(groups: Sequence[Sequence[Operation]]) -> Iterator[list[int]]:
+    """Yield the indexes of groups that fit into one multi each, at least one a chunk."""
     chunk: list[int] = []
     count = 0
-    for index, group in waiting.items():
+    for index, group in enumerate(groups):
         if chunk and count + len(group) > OPERATIONS_PER_MULTI_MAX:
-            break
+            yield chunk
+            chunk, count = [], 0
         chunk.append(index)
         count += len(group)
-    return chunk
+    if chunk:
+        yield chunk

@@ -103,6 +103,29 @@ async def test_nothing_is_written_after_another_controller_was_elected(
     assert tree.dump() == before
 
 
+async def test_many_conflicts_do_not_repeat_the_whole_batch_for_each(fenced: FencedStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await fenced.change_leadership(_creations("t", 400))
+    changes = [
+        ChangeLeadership(TopicPartition("t", it), STATE, expected_version=0 if it % 2 else 7) for it in range(400)
+    ]
+    _sizes(fenced).clear()
+    written = await fenced.change_leadership(changes)
+    assert written.conflicts == [TopicPartition("t", it) for it in range(0, 400, 2)]
+    assert set(written.leaderships) == {TopicPartition("t", it) for it in range(1, 400, 2)}
+    assert sum(_sizes(fenced)) < 400 * 12
+
+
+async def test_one_conflict_repeats_the_others_in_two_parts(fenced: FencedStore) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await fenced.change_leadership(_creations("t", 100))
+    changes = [ChangeLeadership(TopicPartition("t", it), STATE, 7 if it == 20 else 0) for it in range(100)]
+    _sizes(fenced).clear()
+    written = await fenced.change_leadership(changes)
+    assert written.conflicts == [TopicPartition("t", 20)]
+    assert _sizes(fenced) == [1 + 100, 1 + 20 + 40, 1 + 39]
+
+
 async def test_creating_an_existing_topic_changes_nothing(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {"a": "1"})
     with pytest.raises(NodeExists):
