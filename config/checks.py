@@ -138,6 +138,17 @@ def _zookeeper_connect(settings: Settings) -> str | None:
     return "Expected host:port,host:port/chroot"
 
 
+def _alone_without_zookeeper(row: Property[tuple[str, ...]], is_alone: Callable[[Collection[str]], bool]) -> Rule:
+    """Reject a setting that makes this broker one of several, unless it says where the others are found."""
+
+    def problem(settings: Settings) -> str | None:
+        if is_alone(settings[row]) or settings[rows.ZOOKEEPER_CONNECT]:
+            return None
+        return "A broker of a cluster needs ZooKeeper: set zookeeper.connect; without it a broker runs alone"
+
+    return Rule(row, (rows.ZOOKEEPER_CONNECT,), problem)
+
+
 def _must_be_false(row: Property[bool], reason: str) -> Rule:
     return Rule(row, (), lambda settings: reason if settings[row] else None)
 
@@ -145,6 +156,9 @@ def _must_be_false(row: Property[bool], reason: str) -> Rule:
 RULES: tuple[Rule, ...] = (
     Rule(rows.BROKER_ID, (rows.BROKER_ID_GENERATION_ENABLE, rows.RESERVED_BROKER_MAX_ID), _broker_id),
     Rule(rows.ZOOKEEPER_CONNECT, (), _zookeeper_connect),
+    _alone_without_zookeeper(rows.CONTROLLER_QUORUM_VOTERS, lambda voters: len(voters) <= 1),
+    _alone_without_zookeeper(rows.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS, lambda servers: len(servers) <= 1),
+    _alone_without_zookeeper(rows.PROCESS_ROLES, lambda roles: not roles or "controller" in roles),
     Rule(rows.LOG_DIRS, (rows.LOG_DIR,), _log_dirs),
     Rule(rows.LOG_ROLL_MS, (), _at_least(rows.LOG_ROLL_MS, 1)),
     Rule(rows.LOG_ROLL_JITTER_MS, (), _at_least(rows.LOG_ROLL_JITTER_MS, 0)),

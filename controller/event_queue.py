@@ -6,12 +6,15 @@ each to completion, in the order in which they were put; a caller always gets a 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from controller.clock import Clock
 from controller.events import Event
 from controller.settings import ControllerStatistics, EventTimes
 from protocol.errors import ErrorCode, KafkaError, without_frames
+
+STOP_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -44,12 +47,19 @@ class EventQueue:
         self._task = asyncio.create_task(self._run(), name="controller-events")
 
     async def stop(self) -> None:
-        """Finish the event that is being processed and drop the others."""
+        """Finish the event that is being processed and drop the others.
+
+        An event that takes longer than STOP_TIMEOUT_SECONDS, as while the store is away, is interrupted. This is no
+        worse than the end of the process: the next controller completes it.
+        """
         self.drop_all()
         if self._task is not None:
             task, self._task = self._task, None
             self._waiting.put_nowait(None)
-            await task
+            await asyncio.wait([task], timeout=STOP_TIMEOUT_SECONDS)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
             self.drop_all()
 
     def put(self, event: Event) -> None:
@@ -85,6 +95,9 @@ class EventQueue:
                 result = await self._process(queued.event)
             except KafkaError as error:
                 queued.fail(error)
+            except asyncio.CancelledError:
+                queued.fail(KafkaError(ErrorCode.NOT_CONTROLLER))
+                raise
             else:
                 if queued.result is not None and not queued.result.done():
                     queued.result.set_result(result)

@@ -48,6 +48,22 @@ async def test_error_reaches_the_caller_and_the_queue_continues() -> None:
     await queue.stop()
 
 
+async def test_stopping_interrupts_an_event_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.event_queue.STOP_TIMEOUT_SECONDS", 0)
+
+    async def process(event: Event) -> object:
+        return await asyncio.Event().wait()
+
+    queue = EventQueue(process, ManualClock(), ControllerStatistics())
+    queue.start()
+    asked = asyncio.ensure_future(queue.ask(TopicsChanged()))
+    await asyncio.sleep(0)
+    await queue.stop()
+    with pytest.raises(KafkaError) as caught:
+        await asked
+    assert caught.value.code == ErrorCode.NOT_CONTROLLER
+
+
 async def test_stopping_finishes_the_event_and_drops_the_rest() -> None:
     go_on = asyncio.Event()
     done: list[Event] = []
