@@ -364,6 +364,7 @@ class Server:
         async def read_again() -> None:
             await change_listener.start()
             await services.config_changes.read_again()
+            await services.scram_credentials.load()
 
         self._membership.keep(services.controller, read_again)
         self._undo.push_async_callback(self._membership.stop)

@@ -235,7 +235,7 @@ REPLICA_LAG_TIME_MAX_MS = long("replica.lag.time.max.ms", 30000, READ_ONLY, HIGH
 REPLICA_SOCKET_TIMEOUT_MS = integer("replica.socket.timeout.ms", 30000, READ_ONLY, HIGH,
     no_effect=NoEffect.ONE_BROKER, doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = integer("replica.socket.receive.buffer.bytes", 65536, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Receive buffer of a follower's socket.")
+    doc="Receive buffer of a follower's socket.")
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
     "replica.high.watermark.checkpoint.interval.ms", 5000, READ_ONLY, HIGH,
     doc="How often high watermarks are written to disk.")

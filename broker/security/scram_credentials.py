@@ -84,8 +84,10 @@ class ScramCredentials:
         return self._in_force.get(user, {}).get(mechanism)
 
     async def load(self) -> None:
-        """Read the credentials of all users."""
-        for user, overrides in (await self._overrides()).items():
+        """Read the credentials of all users; those that are no longer stored are void."""
+        stored = await self._overrides()
+        self._in_force.clear()
+        for user, overrides in stored.items():
             self._put_in_force(user, overrides)
 
     async def apply(self, entity: ConfigEntity) -> None:

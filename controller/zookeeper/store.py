@@ -66,6 +66,10 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 
+CONNECTION_ATTEMPTS = 3
+"""A server that accepts a connection while it starts may never answer on it, so one attempt has a part of the time."""
+ATTEMPT_SECONDS_MIN = 2.0
+
 READS_PER_TURN = 500
 """How many reads are queued before other work on the event loop gets its turn."""
 
@@ -133,18 +137,32 @@ class ZooKeeperStore:
             StoreUnavailable: no connection within `connection_timeout_ms`.
         """
         await self.close()
-        session = self._session = ZooKeeperSession(self._settings, self)
+        loop, problem = asyncio.get_running_loop(), ""
+        total_seconds = self._settings.connection_timeout_ms / 1000
+        deadline = loop.time() + total_seconds
+        try:
+            while (left_seconds := deadline - loop.time()) > 0:
+                session = self._session = ZooKeeperSession(self._settings, self)
+                attempt_seconds = max(total_seconds / CONNECTION_ATTEMPTS, ATTEMPT_SECONDS_MIN)
+                if await self._is_connected_within(min(attempt_seconds, left_seconds), session):
+                    await self._create_chroot()
+                    return
+                problem = session.last_problem or problem
+                await self.close()
+            raise StoreUnavailable(self._not_connected(problem))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _is_connected_within(self, timeout_seconds: float, session: ZooKeeperSession) -> bool:
         self._has_expired = False
         opening = self._opening = asyncio.get_running_loop().create_future()
         session.start()
         try:
-            await asyncio.wait_for(opening, self._settings.connection_timeout_ms / 1000)
-            await self._create_chroot()
-        except BaseException as error:
-            await self.close()
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable(self._not_connected(session.last_problem)) from error
-            raise
+            await asyncio.wait_for(opening, timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
 
     def _not_connected(self, problem: str) -> str:
         return (

@@ -45,8 +45,8 @@ class ZooKeeperProcess(ServerProcess):
 
 def _is_serving(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port), ASK_TIMEOUT_S) as connection:
-        connection.sendall(b"ruok")
-        return connection.recv(4) == b"imok"
+        connection.sendall(b"srvr")  # a server that responds to `ruok` may still drop connections
+        return connection.recv(4096).startswith(b"Zookeeper version")
 
 
 def _properties(data: Path, port: int) -> Mapping[str, str]:

@@ -272,7 +272,7 @@ async def test_closed_store_fails_what_waits_for_the_connection(zookeeper_server
 
 
 async def test_session_survives_a_server_that_restarts(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server, session_timeout_ms=20_000) as (store, _):
+    async with _opened(zookeeper_server, session_timeout_ms=60_000) as (store, _):
         await store.create("/e", ephemeral=True)
         session = store.session_id
         await asyncio.to_thread(zookeeper_server.kill)
