@@ -58,7 +58,8 @@ FLUSH_AGE = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 # Who this broker is, and where the cluster's metadata lives
 BROKER_ID = integer("broker.id", -1, READ_ONLY, HIGH,
-    doc="This broker's number in the cluster; -1 lets the broker choose one above reserved.broker.max.id.")
+    doc="Upper bound of the random time that is subtracted from the roll age, so that logs do not roll at the same "
+        "time; unset means log.roll.jitter.hours.")
 NODE_ID = integer("node.id", -1, READ_ONLY, HIGH,
     doc="Another name of broker.id; if both are set, they must be equal.")
 BROKER_ID_GENERATION_ENABLE = boolean("broker.id.generation.enable", True, READ_ONLY, MEDIUM,
@@ -70,9 +71,9 @@ BROKER_RACK = string("broker.rack", None, READ_ONLY, MEDIUM,
 ZOOKEEPER_CONNECT = string("zookeeper.connect", None, READ_ONLY, HIGH,
     doc="ZooKeeper ensemble as host:port,host:port/chroot; without it the embedded store serves a single broker.")
 ZOOKEEPER_SESSION_TIMEOUT_MS = integer("zookeeper.session.timeout.ms", 18000, READ_ONLY, HIGH,
-    doc="Time without a heartbeat after which ZooKeeper declares this broker gone.")
+    doc="Time without a heartbeat after which ZooKeeper ends this broker's session.")
 ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", None, READ_ONLY, HIGH,
-    doc="Longest wait for the first connection to ZooKeeper; unset means the session timeout.")
+    doc="Longest time to wait for the first connection to ZooKeeper; unset means the session timeout.")
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,
     doc="Requests sent to ZooKeeper before a response must arrive.")
 ZOOKEEPER_SET_ACL = boolean("zookeeper.set.acl", False, READ_ONLY, HIGH,
@@ -99,7 +100,7 @@ ZOOKEEPER_SSL_ENABLED_PROTOCOLS = string_list("zookeeper.ssl.enabled.protocols",
     no_effect=NoEffect.ZOOKEEPER,
     doc="TLS versions allowed towards ZooKeeper; unset means the one of zookeeper.ssl.protocol.")
 ZOOKEEPER_SSL_CIPHER_SUITES = string_list("zookeeper.ssl.cipher.suites", None, READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="Cipher suites allowed towards ZooKeeper; unset means the library's choice.")
+    no_effect=NoEffect.ZOOKEEPER, doc="Cipher suites allowed towards ZooKeeper; unset means those of the library.")
 ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string(
     "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", READ_ONLY, LOW,
     no_effect=NoEffect.ZOOKEEPER, doc="HTTPS checks the ZooKeeper server's host name; an empty value does not.")
@@ -114,7 +115,7 @@ ZOOKEEPER_METADATA_MIGRATION_ENABLE = boolean("zookeeper.metadata.migration.enab
 LISTENERS = string("listeners", "PLAINTEXT://:9092", PER_BROKER, HIGH,
     doc="Addresses to bind, as NAME://host:port; an empty host is every address, port 0 any free one.")
 ADVERTISED_LISTENERS = string("advertised.listeners", None, PER_BROKER, HIGH,
-    doc="Addresses handed to clients and other brokers; unset means those of listeners.")
+    doc="Addresses that clients and other brokers connect to; unset means those of listeners.")
 LISTENER_SECURITY_PROTOCOL_MAP = string(
     "listener.security.protocol.map",
     "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -159,7 +160,7 @@ CONNECTIONS_MAX_REAUTH_MS = long("connections.max.reauth.ms", 0, READ_ONLY, MEDI
     doc="Longest time a SASL session may live without authenticating again; 0 is no limit.")
 NUM_NETWORK_THREADS = integer("num.network.threads", 3, CLUSTER_WIDE, HIGH, POSITIVE,
     no_effect=NoEffect.ONE_EVENT_LOOP,
-    doc="Network threads in Kafka's terms.")
+    doc="Threads that read and write sockets in Kafka.")
 NUM_IO_THREADS = integer("num.io.threads", 8, CLUSTER_WIDE, HIGH, POSITIVE,
     doc="Threads for requests that wait for a disk, such as reads of data that is not in the page cache.")
 BACKGROUND_THREADS = integer("background.threads", 10, CLUSTER_WIDE, HIGH, POSITIVE,
@@ -196,13 +197,14 @@ AUTO_LEADER_REBALANCE_ENABLE = boolean("auto.leader.rebalance.enable", True, REA
     doc="Whether the controller moves leadership back to preferred replicas.")
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = long("leader.imbalance.check.interval.seconds", 300, READ_ONLY, HIGH,
     POSITIVE,
-    doc="How often the share of non-preferred leaders is checked.")
+    doc="How often the controller checks leader.imbalance.per.broker.percentage.")
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = integer("leader.imbalance.per.broker.percentage", 10, READ_ONLY, HIGH,
-    doc="Share of non-preferred leaders on a broker that starts a rebalance.")
+    doc="Share of partitions led by another than the preferred leader, per broker, above which the controller moves "
+        "leadership.")
 CONTROLLED_SHUTDOWN_ENABLE = boolean("controlled.shutdown.enable", True, READ_ONLY, MEDIUM,
     doc="Whether a stopping broker first moves its leadership to other brokers.")
 CONTROLLED_SHUTDOWN_MAX_RETRIES = integer("controlled.shutdown.max.retries", 3, READ_ONLY, MEDIUM,
-    doc="Attempts of a controlled shutdown before the broker stops anyway.")
+    doc="Attempts of a controlled shutdown after which the broker stops without it.")
 CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.ms", 5000, READ_ONLY, MEDIUM,
     doc="Pause between attempts of a controlled shutdown.")
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
@@ -231,7 +233,7 @@ REPLICA_FETCH_WAIT_MAX_MS = integer("replica.fetch.wait.max.ms", 500, READ_ONLY,
 REPLICA_FETCH_BACKOFF_MS = integer("replica.fetch.backoff.ms", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
     no_effect=NoEffect.ONE_BROKER, doc="Pause after a failed fetch of a partition.")
 REPLICA_LAG_TIME_MAX_MS = long("replica.lag.time.max.ms", 30000, READ_ONLY, HIGH,
-    doc="Time a follower may be behind before it leaves the in-sync replicas.")
+    doc="Time that a follower may lag before the leader removes it from the in-sync replicas.")
 REPLICA_SOCKET_TIMEOUT_MS = integer("replica.socket.timeout.ms", 30000, READ_ONLY, HIGH,
     no_effect=NoEffect.ONE_BROKER, doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = integer("replica.socket.receive.buffer.bytes", 65536, READ_ONLY, HIGH,
@@ -257,10 +259,9 @@ LOG_DIR = string("log.dir", "/tmp/kafka-logs", READ_ONLY, HIGH,
 LOG_DIRS = string("log.dirs", None, READ_ONLY, HIGH,
     doc="Directories of the partition logs, comma-separated.")
 LOG_DIRS_ACCEPT_CHANGED = boolean("log.dirs.accept.changed", False, READ_ONLY, LOW, visibility=FOREIGN,
-    doc="Whether a start uses a log directory that is not what it was: one that is empty although it was in use, as "
-        "below a mount that failed, or that another was begun in the place of. Partitions that only such a directory "
-        "can hold are then begun anew; otherwise it is offline. For one start, on the command line. Milena's own "
-        "setting.")
+    doc="Whether a start accepts a log directory that has changed: it is empty although it was in use, as below a "
+        "mount that failed, or another one replaces it. Partitions that only such a directory can hold then begin "
+        "empty; otherwise the directory is offline. For one start, on the command line. Milena's own setting.")
 LOG_SEGMENT_BYTES = integer("log.segment.bytes", 1_073_741_824, CLUSTER_WIDE, HIGH, Range(14),
     doc="Size at which a new segment is rolled.")
 LOG_ROLL_MS = long("log.roll.ms", None, CLUSTER_WIDE, HIGH,
@@ -312,10 +313,10 @@ LOG_MESSAGE_TIMESTAMP_TYPE = string("log.message.timestamp.type", "CreateTime", 
     doc="Whether records keep the producer's timestamp or get the broker's.")
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long("log.message.timestamp.before.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's timestamp may be before the broker's time.")
+    doc="How far a record's timestamp may lie before the broker's time.")
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = long("log.message.timestamp.after.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's timestamp may be after the broker's time.")
+    doc="How far a record's timestamp may lie after the broker's time.")
 LOG_MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
     "log.message.timestamp.difference.max.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
@@ -341,9 +342,9 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR = integer("num.recovery.threads.per.data.dir",
 NUM_REPLICA_ALTER_LOG_DIRS_THREADS = integer("num.replica.alter.log.dirs.threads", None, READ_ONLY, HIGH,
     doc="Threads that move replicas between log directories; unset means one per directory.")
 LOG_DIR_FAILURE_TIMEOUT_MS = long("log.dir.failure.timeout.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Wait before a broker with a failed log directory stops waiting for its controller.")
+    no_effect=NoEffect.KRAFT, doc="Time after which a broker stops if it cannot report a failed log directory.")
 PRODUCER_ID_EXPIRATION_MS = integer("producer.id.expiration.ms", 86_400_000, CLUSTER_WIDE, LOW, POSITIVE,
-    doc="Time after which an idle producer's sequence numbers are forgotten.")
+    doc="Time after which the state of an idle producer is removed.")
 
 # Log cleaning
 LOG_CLEANER_ENABLE = boolean("log.cleaner.enable", True, READ_ONLY, MEDIUM,
@@ -355,28 +356,28 @@ LOG_CLEANER_DEDUPE_BUFFER_SIZE = long("log.cleaner.dedupe.buffer.size", 134_217_
 LOG_CLEANER_IO_BUFFER_SIZE = integer("log.cleaner.io.buffer.size", 524_288, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Memory of the read and write buffers of all cleaner threads.")
 LOG_CLEANER_IO_BUFFER_LOAD_FACTOR = double("log.cleaner.io.buffer.load.factor", 0.9, CLUSTER_WIDE, MEDIUM,
-    doc="How full an offset map may get.")
+    doc="Share of an offset map that may be filled.")
 LOG_CLEANER_IO_MAX_BYTES_PER_SECOND = double("log.cleaner.io.max.bytes.per.second", DOUBLE_MAX, CLUSTER_WIDE, MEDIUM,
     doc="Reading and writing rate of all cleaner threads together.")
 LOG_CLEANER_BACKOFF_MS = long("log.cleaner.backoff.ms", 15000, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Pause when nothing needs cleaning.")
 LOG_CLEANER_MIN_CLEANABLE_RATIO = double("log.cleaner.min.cleanable.ratio", 0.5, CLUSTER_WIDE, MEDIUM, Range(0, 1),
-    doc="Share of uncleaned bytes that makes a log worth cleaning.")
+    doc="Share of uncleaned bytes from which on a log is cleaned.")
 LOG_CLEANER_MIN_COMPACTION_LAG_MS = long("log.cleaner.min.compaction.lag.ms", 0, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Age below which a record is never compacted.")
 LOG_CLEANER_MAX_COMPACTION_LAG_MS = long("log.cleaner.max.compaction.lag.ms", LONG_MAX, CLUSTER_WIDE, MEDIUM, POSITIVE,
     doc="Age above which a record must become compactable.")
 LOG_CLEANER_DELETE_RETENTION_MS = long("log.cleaner.delete.retention.ms", 86_400_000, CLUSTER_WIDE, MEDIUM,
     NOT_NEGATIVE,
-    doc="Time a tombstone stays readable after the log was cleaned.")
+    doc="Time for which a tombstone stays readable after its log was cleaned.")
 
 # Consumer groups and their offsets
 GROUP_MIN_SESSION_TIMEOUT_MS = integer("group.min.session.timeout.ms", 6000, READ_ONLY, MEDIUM,
-    doc="Shortest session timeout a member may ask for.")
+    doc="Shortest session timeout that a member may request.")
 GROUP_MAX_SESSION_TIMEOUT_MS = integer("group.max.session.timeout.ms", 1_800_000, READ_ONLY, MEDIUM,
-    doc="Longest session timeout a member may ask for.")
+    doc="Longest session timeout that a member may request.")
 GROUP_INITIAL_REBALANCE_DELAY_MS = integer("group.initial.rebalance.delay.ms", 3000, READ_ONLY, MEDIUM,
-    doc="Wait for more members before an empty group's first rebalance.")
+    doc="Time to wait for more members before the first rebalance of an empty group.")
 GROUP_MAX_SIZE = integer("group.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
     doc="Members allowed in one group.")
 GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
@@ -384,26 +385,26 @@ GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
     OneOf(("consumer", "classic", "share", "unknown")),
     doc="Group protocols that are offered.")
 GROUP_COORDINATOR_THREADS = integer("group.coordinator.threads", 1, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Coordinator threads in Kafka's terms.")
+    no_effect=NoEffect.KRAFT, doc="Threads of the group coordinator in Kafka.")
 GROUP_COORDINATOR_APPEND_LINGER_MS = integer("group.coordinator.append.linger.ms", 10, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    no_effect=NoEffect.KRAFT, doc="Time coordinator writes may be gathered.")
+    no_effect=NoEffect.KRAFT, doc="Time for which the coordinator's writes may be gathered.")
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = integer("group.consumer.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Session timeout of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = integer("group.consumer.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of group.consumer.session.timeout.ms.")
 GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = integer("group.consumer.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of group.consumer.session.timeout.ms.")
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = integer("group.consumer.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Heartbeat interval of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = integer("group.consumer.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of group.consumer.heartbeat.interval.ms.")
 GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = integer("group.consumer.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of group.consumer.heartbeat.interval.ms.")
 GROUP_CONSUMER_MAX_SIZE = integer("group.consumer.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Members allowed in one group of the consumer protocol.")
 GROUP_CONSUMER_ASSIGNORS = string_list(
@@ -413,7 +414,7 @@ GROUP_CONSUMER_ASSIGNORS = string_list(
     READ_ONLY, MEDIUM,
     no_effect=NoEffect.KRAFT, doc="Assignors offered to groups of the consumer protocol, the first is the default.")
 OFFSET_METADATA_MAX_BYTES = integer("offset.metadata.max.bytes", 4096, READ_ONLY, HIGH,
-    doc="Largest note a client may store with an offset.")
+    doc="Largest metadata that a client may store with an offset.")
 OFFSETS_TOPIC_NUM_PARTITIONS = integer("offsets.topic.num.partitions", 50, READ_ONLY, HIGH, POSITIVE,
     doc="Partitions of the offsets topic; fixed once it exists.")
 OFFSETS_TOPIC_REPLICATION_FACTOR = short("offsets.topic.replication.factor", 3, READ_ONLY, HIGH, POSITIVE,
@@ -448,9 +449,9 @@ TRANSACTION_STATE_LOG_LOAD_BUFFER_SIZE = integer("transaction.state.log.load.buf
     POSITIVE,
     doc="Bytes read at a time when transactions are loaded.")
 TRANSACTION_MAX_TIMEOUT_MS = integer("transaction.max.timeout.ms", 900_000, READ_ONLY, HIGH, POSITIVE,
-    doc="Longest transaction timeout a producer may ask for.")
+    doc="Longest transaction timeout that a producer may request.")
 TRANSACTIONAL_ID_EXPIRATION_MS = integer("transactional.id.expiration.ms", 604_800_000, READ_ONLY, HIGH, POSITIVE,
-    doc="Time after which an unused transactional id is forgotten.")
+    doc="Time after which an unused transactional id is removed.")
 TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS = integer(
     "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10000, READ_ONLY, LOW,
     POSITIVE,
@@ -527,7 +528,7 @@ DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = long("delegation.token.expiry.check.
 
 # TLS
 SSL_CLIENT_AUTH = string("ssl.client.auth", "none", PER_BROKER, MEDIUM, OneOf(("required", "requested", "none")),
-    doc="Whether clients must, may or need not present a certificate.")
+    doc="Whether a client's certificate is required, requested, or not requested.")
 SSL_KEYSTORE_LOCATION = string("ssl.keystore.location", None, PER_BROKER, MEDIUM,
     doc="Keystore with the broker's certificate and key.")
 SSL_KEYSTORE_PASSWORD = password("ssl.keystore.password", None, PER_BROKER, MEDIUM,
@@ -553,7 +554,7 @@ SSL_PROTOCOL = string("ssl.protocol", "TLSv1.3", PER_BROKER, MEDIUM,
 SSL_ENABLED_PROTOCOLS = string_list("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3",), PER_BROKER, MEDIUM,
     doc="TLS versions that are accepted.")
 SSL_CIPHER_SUITES = string_list("ssl.cipher.suites", (), PER_BROKER, MEDIUM,
-    doc="Cipher suites that are accepted; empty means the library's choice.")
+    doc="Cipher suites that are accepted; empty means the default of the TLS library.")
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string("ssl.endpoint.identification.algorithm", "https", PER_BROKER, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="https checks the peer's host name; an empty value does not.")
 SSL_PRINCIPAL_MAPPING_RULES = string("ssl.principal.mapping.rules", "DEFAULT", READ_ONLY, LOW,
@@ -601,7 +602,7 @@ SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.clas
 SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Wait for the connection to an identity provider.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Longest time to wait for the connection to an identity provider.")
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Time to wait for an identity provider's response.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
@@ -611,7 +612,7 @@ SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000,
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = double("sasl.login.refresh.window.factor", 0.8, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Share of a token's life after which it is renewed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = double("sasl.login.refresh.window.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to that.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to the time at which a token is renewed.")
 SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS = short("sasl.login.refresh.min.period.seconds", 60, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two renewals of a token.")
 SASL_LOGIN_REFRESH_BUFFER_SECONDS = short("sasl.login.refresh.buffer.seconds", 300, PER_BROKER, MEDIUM,
@@ -623,7 +624,7 @@ SASL_KERBEROS_KINIT_CMD = string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", PE
 SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR = double("sasl.kerberos.ticket.renew.window.factor", 0.8, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Share of a ticket's life after which it is renewed.")
 SASL_KERBEROS_TICKET_RENEW_JITTER = double("sasl.kerberos.ticket.renew.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to that.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to the time at which a Kerberos ticket is renewed.")
 SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN = long("sasl.kerberos.min.time.before.relogin", 60000, PER_BROKER, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two Kerberos logins.")
 SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = string_list(
@@ -634,13 +635,13 @@ SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = string("sasl.oauthbearer.token.endpoint.ur
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = string("sasl.oauthbearer.jwks.endpoint.url", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Where the keys that sign tokens are published.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="How often those keys are read again.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="How often the keys of sasl.oauthbearer.jwks.endpoint.url are read.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between attempts to read them.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between attempts to read these keys.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read them.")
+    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read these keys.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Tolerated clock difference when a token's times are checked.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,
@@ -664,7 +665,7 @@ AUTO_INCLUDE_JMX_REPORTER = boolean("auto.include.jmx.reporter", True, READ_ONLY
 METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Samples kept for windowed metrics.")
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.WINDOWS, doc="Length of one such sample.")
+    no_effect=NoEffect.WINDOWS, doc="Length of one sample of a windowed metric.")
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
     no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
@@ -697,13 +698,13 @@ CONTROLLER_QUORUM_REQUEST_TIMEOUT_MS = integer("controller.quorum.request.timeou
 CONTROLLER_QUORUM_RETRY_BACKOFF_MS = integer("controller.quorum.retry.backoff.ms", 20, READ_ONLY, LOW,
     no_effect=NoEffect.KRAFT, doc="Pause between Raft requests.")
 CONTROLLER_QUORUM_APPEND_LINGER_MS = integer("controller.quorum.append.linger.ms", 25, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.KRAFT, doc="Time Raft writes may be gathered.")
+    no_effect=NoEffect.KRAFT, doc="Time for which Raft writes may be gathered.")
 BROKER_HEARTBEAT_INTERVAL_MS = integer("broker.heartbeat.interval.ms", 2000, READ_ONLY, MEDIUM,
     no_effect=NoEffect.KRAFT, doc="Heartbeat interval towards a Raft controller.")
 BROKER_SESSION_TIMEOUT_MS = integer("broker.session.timeout.ms", 9000, READ_ONLY, MEDIUM,
     no_effect=NoEffect.KRAFT, doc="Broker session at a Raft controller.")
 INITIAL_BROKER_REGISTRATION_TIMEOUT_MS = integer("initial.broker.registration.timeout.ms", 60000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.KRAFT, doc="Wait for registration at a Raft controller.")
+    no_effect=NoEffect.KRAFT, doc="Longest time to wait for registration at a Raft controller.")
 METADATA_LOG_DIR = string("metadata.log.dir", None, READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="Folder of the Raft log.")
 METADATA_LOG_SEGMENT_BYTES = integer("metadata.log.segment.bytes", 1_073_741_824, READ_ONLY, HIGH, Range(12),
@@ -733,25 +734,25 @@ GROUP_SHARE_HEARTBEAT_INTERVAL_MS = integer("group.share.heartbeat.interval.ms",
     no_effect=NoEffect.KRAFT, doc="Heartbeat interval of share groups.")
 GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS = integer("group.share.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.heartbeat.interval.ms.")
 GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS = integer("group.share.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of that interval.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.heartbeat.interval.ms.")
 GROUP_SHARE_SESSION_TIMEOUT_MS = integer("group.share.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Session timeout of share groups.")
 GROUP_SHARE_MIN_SESSION_TIMEOUT_MS = integer("group.share.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.session.timeout.ms.")
 GROUP_SHARE_MAX_SESSION_TIMEOUT_MS = integer("group.share.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of that timeout.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.session.timeout.ms.")
 GROUP_SHARE_RECORD_LOCK_DURATION_MS = integer("group.share.record.lock.duration.ms", 30000, READ_ONLY, MEDIUM,
     Range(1000, 60000),
     no_effect=NoEffect.KRAFT, doc="Time a record stays locked by a member of a share group.")
 GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS = integer("group.share.min.record.lock.duration.ms", 15000, READ_ONLY, MEDIUM,
     Range(1000, 30000),
-    no_effect=NoEffect.KRAFT, doc="Lower bound of that time.")
+    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.record.lock.duration.ms.")
 GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS = integer("group.share.max.record.lock.duration.ms", 60000, READ_ONLY, MEDIUM,
     Range(30000, 3_600_000),
-    no_effect=NoEffect.KRAFT, doc="Upper bound of that time.")
+    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.record.lock.duration.ms.")
 GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS = integer("group.share.partition.max.record.locks", 200, READ_ONLY, MEDIUM,
     Range(100, 10000),
     no_effect=NoEffect.KRAFT, doc="Locked records allowed in one partition.")
@@ -773,11 +774,11 @@ REMOTE_LOG_STORAGE_MANAGER_CLASS_NAME = string("remote.log.storage.manager.class
     NON_EMPTY_STRING,
     no_effect=NoEffect.TIERED_STORAGE, doc="Plug-in that stores tiered segments.")
 REMOTE_LOG_STORAGE_MANAGER_CLASS_PATH = string("remote.log.storage.manager.class.path", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Where that plug-in is found.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Class path of remote.log.storage.manager.class.name.")
 REMOTE_LOG_STORAGE_MANAGER_IMPL_PREFIX = string(
     "remote.log.storage.manager.impl.prefix", "rsm.config.", READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of that plug-in's own settings.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of the settings of remote.log.storage.manager.class.name.")
 REMOTE_LOG_METADATA_MANAGER_CLASS_NAME = string(
     "remote.log.metadata.manager.class.name",
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
@@ -785,14 +786,14 @@ REMOTE_LOG_METADATA_MANAGER_CLASS_NAME = string(
     NON_EMPTY_STRING,
     no_effect=NoEffect.TIERED_STORAGE, doc="Plug-in that records where tiered segments are.")
 REMOTE_LOG_METADATA_MANAGER_CLASS_PATH = string("remote.log.metadata.manager.class.path", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Where that plug-in is found.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Class path of remote.log.metadata.manager.class.name.")
 REMOTE_LOG_METADATA_MANAGER_IMPL_PREFIX = string(
     "remote.log.metadata.manager.impl.prefix", "rlmm.config.", READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of that plug-in's own settings.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Prefix of the settings of remote.log.metadata.manager.class.name.")
 REMOTE_LOG_METADATA_MANAGER_LISTENER_NAME = string("remote.log.metadata.manager.listener.name", None, READ_ONLY, MEDIUM,
     NON_EMPTY_STRING,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Listener that plug-in connects to.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Listener that remote.log.metadata.manager.class.name connects to.")
 REMOTE_LOG_METADATA_CUSTOM_METADATA_MAX_BYTES = integer(
     "remote.log.metadata.custom.metadata.max.bytes", 128, READ_ONLY, LOW,
     NOT_NEGATIVE,
@@ -819,22 +820,22 @@ REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND = long(
     no_effect=NoEffect.TIERED_STORAGE, doc="Rate of copying segments out.")
 REMOTE_LOG_MANAGER_COPY_QUOTA_WINDOW_NUM = integer("remote.log.manager.copy.quota.window.num", 11, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for the rate of writing tiered segments.")
 REMOTE_LOG_MANAGER_COPY_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "remote.log.manager.copy.quota.window.size.seconds", 1, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for the rate of writing tiered segments.")
 REMOTE_LOG_MANAGER_FETCH_MAX_BYTES_PER_SECOND = long(
     "remote.log.manager.fetch.max.bytes.per.second", LONG_MAX, CLUSTER_WIDE, MEDIUM,
     POSITIVE,
     no_effect=NoEffect.TIERED_STORAGE, doc="Rate of reading tiered segments.")
 REMOTE_LOG_MANAGER_FETCH_QUOTA_WINDOW_NUM = integer("remote.log.manager.fetch.quota.window.num", 11, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Samples kept for the rate of reading tiered segments.")
 REMOTE_LOG_MANAGER_FETCH_QUOTA_WINDOW_SIZE_SECONDS = integer(
     "remote.log.manager.fetch.quota.window.size.seconds", 1, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for that rate.")
+    no_effect=NoEffect.TIERED_STORAGE, doc="Length of one sample for the rate of reading tiered segments.")
 REMOTE_LOG_READER_THREADS = integer("remote.log.reader.threads", 10, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.TIERED_STORAGE, doc="Threads that read tiered data.")
 REMOTE_LOG_READER_MAX_PENDING_TASKS = integer("remote.log.reader.max.pending.tasks", 100, READ_ONLY, MEDIUM, POSITIVE,

@@ -30,7 +30,7 @@ class ConfigRow(NamedTuple):
 
     name: str
     value: str | None
-    read_only: bool
+    needs_restart: bool
     source: Source
     is_sensitive: bool
     synonyms: tuple[Synonym, ...]

@@ -99,7 +99,7 @@ DELETE_RETENTION_MS = long(
     DYNAMIC,
     MEDIUM,
     NOT_NEGATIVE,
-    doc="Time a tombstone stays readable after the log was cleaned.",
+    doc="Time for which a tombstone stays readable after its log was cleaned.",
 )
 FILE_DELETE_DELAY_MS = long(
     "file.delete.delay.ms", 60_000, DYNAMIC, MEDIUM, NOT_NEGATIVE, doc="Time a deleted segment's files stay on disk."
@@ -185,7 +185,7 @@ MESSAGE_TIMESTAMP_AFTER_MAX_MS = long(
     DYNAMIC,
     MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's timestamp may be after the broker's time.",
+    doc="How far a record's timestamp may lie after the broker's time.",
 )
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long(
     "message.timestamp.before.max.ms",
@@ -193,7 +193,7 @@ MESSAGE_TIMESTAMP_BEFORE_MAX_MS = long(
     DYNAMIC,
     MEDIUM,
     NOT_NEGATIVE,
-    doc="How far a record's timestamp may be before the broker's time.",
+    doc="How far a record's timestamp may lie before the broker's time.",
 )
 MESSAGE_TIMESTAMP_DIFFERENCE_MAX_MS = long(
     "message.timestamp.difference.max.ms",

@@ -80,7 +80,7 @@ def _result(services: Needs, result: TopicResult) -> CreatableTopicResult:
             CreatableTopicConfigs(
                 name=described.name,
                 value=described.value,
-                read_only=described.read_only,
+                read_only=described.needs_restart,
                 config_source=described.source,
                 is_sensitive=described.is_sensitive,
             )

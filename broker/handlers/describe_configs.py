@@ -124,7 +124,7 @@ def _described(row: ConfigRow, request: DescribeConfigsRequest) -> DescribeConfi
     return DescribeConfigsResourceResult(
         name=row.name,
         value=row.value,
-        read_only=row.read_only,
+        read_only=row.needs_restart,
         is_default=row.source is Source.DEFAULT_CONFIG,
         config_source=row.source,
         is_sensitive=row.is_sensitive,

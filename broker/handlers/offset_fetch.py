@@ -206,12 +206,12 @@ async def _read_consumers_tree(services: Needs, request: OffsetFetchRequest) -> 
         found = []
         for each in partitions:
             await pace.keep()
-            found.append(await _read_one(services, request.group_id, name, each))
+            found.append(await _fetch_one(services, request.group_id, name, each))
         topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(topics=topics)
 
 
-async def _read_one(services: Needs, group_id: str, topic: str, partition: int) -> OffsetFetchResponsePartition:
+async def _fetch_one(services: Needs, group_id: str, topic: str, partition: int) -> OffsetFetchResponsePartition:
     code, offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     if services.metadata_cache.contains(topic, partition):
         try:

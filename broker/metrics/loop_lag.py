@@ -20,7 +20,7 @@ def lag_metric(lag: Histogram) -> Metric:
     return Metric(
         Kind.HISTOGRAM,
         "",
-        "By how much the event loop was late, measured ten times a second.",
+        "Delay of the event loop, measured ten times a second.",
         alone(lag.distribution),
         own_name="kafka_python_event_loop_lag_seconds",
     )

@@ -16,12 +16,12 @@ from controller.events import Event
 from controller.settings import EventTimes
 
 CONTROLLER_GAUGES = (
-    ("ActiveControllerCount", "1 on the broker that is controller; 1 is wanted of all brokers together."),
+    ("ActiveControllerCount", "1 on the controller, 0 on other brokers; the sum over a healthy cluster is 1."),
     ("ActiveBrokerCount", "Registered brokers."),
     ("GlobalTopicCount", "Topics of the cluster."),
     ("GlobalPartitionCount", "Partitions of the cluster."),
     ("OfflinePartitionsCount", "Partitions without a leader."),
-    ("PreferredReplicaImbalanceCount", "Partitions led by another than their preferred replica."),
+    ("PreferredReplicaImbalanceCount", "Partitions whose leader is not their preferred replica."),
     ("TopicsToDeleteCount", "Topics that are to be deleted."),
     ("ReplicasToDeleteCount", "Replicas that are to be deleted."),
     ("TopicsIneligibleToDeleteCount", "Topics that cannot be deleted now."),
@@ -46,7 +46,7 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
     yield Metric(
         Kind.HISTOGRAM,
         "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
-        "How long events have waited for the controller.",
+        "Time that events waited for the controller.",
         alone(lambda: _distribution(statistics.queue_time)),
     )
     yield Metric(
@@ -57,7 +57,7 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
     )
     for event in EVENTS:
         bean = f"kafka.controller:type=ControllerStats,name={event}RateAndTimeMs"
-        text = f"How long the controller took for events of the kind {event}."
+        text = f"Time that the controller spent on events of the kind {event}."
         yield Metric(Kind.HISTOGRAM, bean, text, _event_times(statistics.by_event, event))
 
 
@@ -72,7 +72,7 @@ def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterato
     yield Metric(
         Kind.GAUGE,
         "",
-        "The release of Kafka that this broker stands for; always 1.",
+        "The release of Kafka with which this broker is compatible, as a label; the value is always 1.",
         lambda: [((KAFKA_VERSION, KAFKA_COMMIT_ID), 1)],
         ("version", "commit_id"),
         own_name="kafka_server_app_info",

@@ -141,7 +141,7 @@ def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> It
     yield Metric(
         Kind.METER,
         f"{bean},name=IncrementalFetchSessionEvictionsPerSec",
-        "Incremental fetch sessions that had to make room for others.",
+        "Incremental fetch sessions that were evicted to open others.",
         alone(lambda: sessions.eviction_count),
     )
 

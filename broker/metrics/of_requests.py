@@ -29,15 +29,21 @@ _ERROR_NAMES: Mapping[int, str] = MappingProxyType({int(code): code.name for cod
 
 PARTS: tuple[tuple[str, str, float, Collection[str], str], ...] = (
     ("TotalTimeMs", "total_s", MS_PER_S, ALL, "From the arrival of a request until its response was sent."),
-    ("RequestQueueTimeMs", "queue_s", MS_PER_S, ALL, "How long requests waited before they were decoded."),
+    ("RequestQueueTimeMs", "queue_s", MS_PER_S, ALL, "Time that requests waited before they were decoded."),
     ("LocalTimeMs", "local_s", MS_PER_S, ALL, "Work on requests, with waits for this broker's disks and threads."),
     ("RemoteTimeMs", "remote_s", MS_PER_S, ALL, "Waits for replicas, records, group members or the controller."),
-    ("ThrottleTimeMs", "throttle_s", MS_PER_S, ALL, "For how long connections were muted after responses."),
-    ("ResponseQueueTimeMs", "response_queue_s", MS_PER_S, ALL, "How long complete responses waited to be written."),
-    ("ResponseSendTimeMs", "send_s", MS_PER_S, ALL, "How long it took to hand responses to the socket."),
+    ("ThrottleTimeMs", "throttle_s", MS_PER_S, ALL, "Time for which connections were muted after responses."),
+    ("ResponseQueueTimeMs", "response_queue_s", MS_PER_S, ALL, "Time that complete responses waited to be written."),
+    ("ResponseSendTimeMs", "send_s", MS_PER_S, ALL, "Time to hand responses to the socket."),
     ("RequestBytes", "size", 1.0, ALL, "Bytes of requests."),
     ("TemporaryMemoryBytes", "temporary_size", 1.0, CONVERTING, "Bytes allocated to convert records."),
-    ("MessageConversionsTimeMs", "conversion_s", MS_PER_S, CONVERTING, "How long records were converted."),
+    (
+        "MessageConversionsTimeMs",
+        "conversion_s",
+        MS_PER_S,
+        CONVERTING,
+        "Time spent on converting records for consumers.",
+    ),
 )
 """Name, field of `RequestParts`, factor to the unit, request names that have it, text."""
 
@@ -52,13 +58,25 @@ _TOPIC_METERS = (
     ("FailedFetchRequestsPerSec", "failed_fetch_requests", "Partitions that Fetch requests failed for."),
     ("ProduceMessageConversionsPerSec", "produce_message_conversions", "Records converted from older formats."),
     ("FetchMessageConversionsPerSec", "fetch_message_conversions", "Records converted to older formats."),
-    ("NoKeyCompactedTopicRecordsPerSec", "no_key_compacted_topic_records", "Rejected: no key, compacted topic."),
-    ("InvalidMagicNumberRecordsPerSec", "invalid_magic_number_records", "Rejected: magic number."),
-    ("InvalidMessageCrcRecordsPerSec", "invalid_message_crc_records", "Rejected: checksum."),
+    (
+        "NoKeyCompactedTopicRecordsPerSec",
+        "no_key_compacted_topic_records",
+        "Records rejected because they have no key and the topic is compacted.",
+    ),
+    (
+        "InvalidMagicNumberRecordsPerSec",
+        "invalid_magic_number_records",
+        "Batches rejected because of their magic number.",
+    ),
+    (
+        "InvalidMessageCrcRecordsPerSec",
+        "invalid_message_crc_records",
+        "Batches rejected because of their checksum, or because they are cut short.",
+    ),
     (
         "InvalidOffsetOrSequenceRecordsPerSec",
         "invalid_offset_or_sequence_records",
-        "Rejected: offsets or sequence numbers.",
+        "Batches rejected because of their offsets or sequence numbers.",
     ),
 )
 _BROKER_METERS = (

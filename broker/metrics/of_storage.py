@@ -45,7 +45,7 @@ CLEANER: tuple[tuple[str, str, Callable[[CleanerMetrics], int]], ...] = (
     ),
     (
         "max-compaction-delay-secs",
-        "For how long a record has been older than max.compaction.lag.ms allows.",
+        "The longest time by which a record has exceeded max.compaction.lag.ms.",
         lambda figures: figures.max_compaction_delay_secs,
     ),
 )
@@ -58,7 +58,7 @@ CLEANER_MANAGER: tuple[tuple[str, str, Callable[[CleanerMetrics], int]], ...] = 
     ),
     (
         "time-since-last-run-ms",
-        "Since a cleaner looked for work last.",
+        "Time since a cleaner last checked for logs to clean, in milliseconds.",
         lambda figures: figures.time_since_last_run_ms,
     ),
 )
@@ -70,7 +70,7 @@ UNCLEANABLE: tuple[tuple[str, str, Callable[[Uncleanable], int]], ...] = (
         "Partitions that are not cleaned until the next start.",
         lambda found: found.partitions_count,
     ),
-    ("uncleanable-bytes", "What could be cleaned in these partitions.", lambda found: found.bytes),
+    ("uncleanable-bytes", "Bytes of these partitions that could be cleaned.", lambda found: found.bytes),
 )
 
 
@@ -81,7 +81,7 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     yield Metric(
         Kind.HISTOGRAM,
         "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
-        "How long it took to sync a log.",
+        "Time to sync a log.",
         alone(flush_times.distribution),
     )
     yield Metric(
@@ -134,7 +134,7 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     )
     per_directory: tuple[tuple[str, str, Callable[[LogDirectory], int]], ...] = (
         ("LogDirectoryOffline", "1 if the log directory has failed.", lambda directory: int(directory.is_offline)),
-        ("remainingLogsToRecover", "Logs that the start has still to load.", logs.startup.remaining_logs_in),
+        ("remainingLogsToRecover", "Logs that are not loaded yet during a start.", logs.startup.remaining_logs_in),
     )
     for name, text, of_directory in per_directory:
         tags = DIRECTORY if name == "LogDirectoryOffline" else ("dir",)

@@ -7,9 +7,9 @@ A move runs while its partition is hosted with the same log and copy, and ends b
 copy left on the disk is resumed when its partition is opened. While a copy exists, retention and the cleaner skip the
 log.
 
-Invariants: only the thread of its move changes a copy; the change from log to copy happens between two requests, when
-the copy holds everything, and what was synced in the log is synced in the copy. What is synced after the change began
-is acknowledged only when the copy was synced too (`Appends`).
+Invariants: only the thread of its move changes a copy. The log is replaced by the copy between two requests, when the
+copy holds all batches and is synced as far as the log. A sync that is requested after the replacement began is
+acknowledged only when the copy is synced too (`Appends`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
 T = TypeVar("T")
 
 CHUNK_SIZE = 256 * 1024
-"""Copied before others get their turn, and what may be left to copy in the step that ends a move."""
+"""The bytes that are copied in one turn, and that may be left to copy in the step that ends a move."""
 PACE_CHECK_MS_MAX = 1_000
-"""The limit may be raised while a move waits for its turn."""
+"""A move that waits for its turn reads the limit again after this time: it may have been raised."""
 RETRY_SECONDS = 0.01
 SHORTAGE_RETRY_SECONDS = 1.0
 
@@ -47,14 +47,14 @@ MovedListener = Callable[[Log, LogDirectory], None]
 
 
 class Pacer:
-    """Spreads bytes over time so that no more than so many a second pass. Pure; times are monotonic."""
+    """Limits bytes per second by waits between them. Pure; times are monotonic."""
 
     def __init__(self) -> None:
         self._bytes_ahead = 0.0
         self._checked_ms = 0
 
     def wait_ms(self, bytes_per_second: int, now_ms: int) -> int:
-        """How long to wait before the next bytes, as far as can be told; without any limit in sight, the longest."""
+        """Return how long to wait before the next bytes: at most `PACE_CHECK_MS_MAX`, and that for a rate of 0."""
         self._bytes_ahead = max(0.0, self._bytes_ahead - bytes_per_second * (now_ms - self._checked_ms) / 1000)
         self._checked_ms = now_ms
         if bytes_per_second <= 0:
@@ -67,7 +67,7 @@ class Pacer:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """What a move began with."""
+    """A move with the partition, the log and the copy that it began with."""
 
     partition: Partition
     log: Log
@@ -79,7 +79,7 @@ class _Move:
 
 
 class DirectoryMoves:
-    """All moves of one broker. `on_moved(log, old_directory)` is told of a log in service elsewhere than before."""
+    """All moves of one broker. `on_moved(log, old_directory)` is called when a copy has replaced its log."""
 
     def __init__(
         self,
@@ -102,22 +102,22 @@ class DirectoryMoves:
         self._executor: Executor | None = None
         self._tasks: dict[Log, asyncio.Task[None]] = {}
         self._stopped: set[Log] = set()
-        """Copies that an error has left as they are; some may be dropped by now."""
+        """Copies whose move was stopped by an error; some of them may be removed by now."""
         self.on_moved: MovedListener = lambda log, old_directory: None
 
     @property
     def lag_max(self) -> int:
-        """By how many offsets the copy that is farthest behind is; 0 when nothing moves."""
+        """The most offsets that a copy lags behind its log; 0 if nothing moves."""
         pairs = ((copy, self._log_manager.get(copy.topic, copy.partition)) for copy in self._tasks)
         return max((log.log_end_offset - copy.log_end_offset for copy, log in pairs if log is not None), default=0)
 
     @property
     def failed_count(self) -> int:
-        """How many moves an error has stopped. They go on when they are asked for again, or at the next start."""
+        """How many moves an error has stopped. They are resumed when requested again, or at the next start."""
         return sum(map(self._is_in_place, self._stopped))
 
     def move(self, partition: Partition, directory: LogDirectory) -> None:
-        """Begin to move a partition's log; where it is already, give up what was begun. Harmless to repeat.
+        """Begin to move a partition's log; if it is in `directory` already, drop its copy. May be repeated.
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
         """
@@ -133,7 +133,7 @@ class DirectoryMoves:
         self.resume(partition)
 
     def resume(self, partition: Partition) -> None:
-        """Go on with the move of a partition's log if there is a copy of it."""
+        """Resume the move of a partition's log if a copy of it exists."""
         copy = self._log_manager.future(partition.topic, partition.partition)
         if copy is not None and copy not in self._tasks:
             self._stopped = {each for each in self._stopped if self._is_in_place(each) and each is not copy}
@@ -142,7 +142,7 @@ class DirectoryMoves:
             task.add_done_callback(lambda _: self._tasks.pop(copy, None))
 
     async def stop(self) -> None:
-        """Leave everything as it is; `resume` goes on after the next start."""
+        """Stop all moves and keep the copies; `resume` continues after the next start."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -154,7 +154,7 @@ class DirectoryMoves:
     async def _run(self, move: _Move) -> None:
         async with self._slots:
             try:
-                while self._goes_on(move):
+                while self._is_wanted(move):
                     try:
                         await self._catch_up(move)
                         if await self._switch(move):
@@ -162,7 +162,7 @@ class DirectoryMoves:
                     except TryLaterError:
                         await asyncio.sleep(SHORTAGE_RETRY_SECONDS)
             except KafkaError as error:
-                if self._goes_on(move):
+                if self._is_wanted(move):
                     self._stopped.add(move.copy)
                     logger.error("the move of %s is stopped, it stays in its directory: %s", move.title, error)
             except Exception:
@@ -172,7 +172,7 @@ class DirectoryMoves:
     def _is_in_place(self, copy: Log) -> bool:
         return self._log_manager.future(copy.topic, copy.partition) is copy
 
-    def _goes_on(self, move: _Move) -> bool:
+    def _is_wanted(self, move: _Move) -> bool:
         partition = move.partition
         topic, index = partition.topic, partition.partition
         return (
@@ -184,10 +184,10 @@ class DirectoryMoves:
         )
 
     async def _catch_up(self, move: _Move) -> None:
-        """Copy until there is nothing left, for the moment."""
+        """Copy until the copy has reached the end of the log."""
         log, copy = move.log, move.copy
         is_first = True
-        while self._goes_on(move) and (is_first or copy.log_end_offset != log.log_end_offset):
+        while self._is_wanted(move) and (is_first or copy.log_end_offset != log.log_end_offset):
             is_first = False
             await self._wait_for_turn()
             size_max = max(1, min(CHUNK_SIZE, self._bytes_per_second_max()))
@@ -204,9 +204,9 @@ class DirectoryMoves:
             await asyncio.sleep(wait_ms / 1000)
 
     async def _switch(self, move: _Move) -> bool:
-        """Put the copy in the place of the log; False when there is too much to copy first, or the move is over."""
+        """Replace the log by the copy; return False if there is too much to copy first, or the move is over."""
         await self._in_thread(lambda: self._prepare(move))
-        # From here on nothing more is synced in the log, and whoever waits for a sync gets one of the log in service.
+        # From here on the log is not synced any more; a caller that waits for a sync gets one of the log in service.
         move.log.durability.hold_flushes()
         try:
             return await self._switch_held(move)
@@ -220,8 +220,8 @@ class DirectoryMoves:
             return False
         if log.planned.count:
             await _drained(log)
-        # From here to the end nothing waits, so nobody appends, reads or truncates meanwhile.
-        if not self._goes_on(move) or log.planned.count or not self._copy_rest(move):
+        # Nothing is awaited from here to the end, so no append, read or truncation can run in between.
+        if not self._is_wanted(move) or log.planned.count or not self._copy_rest(move):
             return False
         if copy.log_end_offset != log.log_end_offset or copy.durability.recovery_point < log.durability.recovery_point:
             return False
@@ -233,24 +233,24 @@ class DirectoryMoves:
         )
         logger.info("moved %s to %s", move.title, copy.directory)
         self.on_moved(copy, old_directory)
-        log.durability.release_flushes()  # producers need not wait for the rest
+        log.durability.release_flushes()  # producers do not wait for the rest
         await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
         return True
 
     def _prepare(self, move: _Move) -> None:
-        """Sync most of the copy, while the log may still be synced too, and mark the copy as whole."""
+        """Sync most of the copy, while the log may still be synced too, and mark the copy as complete."""
         move.copy.durability.flush(self._clock.now_ms())
         self._log_manager.mark_future_whole(move.copy, move.log, now_ms=self._clock.now_ms())
 
     def _copy_and_flush(self, move: _Move) -> bool:
-        """Sync in the copy whatever is synced in the log; False when there is too much to copy first."""
+        """Sync the copy as far as the log; return False if there is too much to copy first."""
         if not self._copy_rest(move):
             return False
         move.copy.durability.flush(self._clock.now_ms())
         return self._copy_rest(move)  # what was appended during the sync, so that less is left for the event loop
 
     def _copy_rest(self, move: _Move) -> bool:
-        """Copy what was appended since, which is in memory; False when that is too much for one step. Any thread."""
+        """Copy the last appends, which are in memory; return False if they are too many for one step. Any thread."""
         log, copy = move.log, move.copy
         if copy.log_end_offset < log.log_end_offset:
             size = log.size_between(copy.log_end_offset, log.log_end_offset)
@@ -261,7 +261,7 @@ class DirectoryMoves:
         return True
 
     def _copy_piece(self, move: _Move, size_max: int) -> int:
-        """Copy about `size_max` bytes and return how many; 0 also when the log was changed while it was read."""
+        """Copy about `size_max` bytes; return how many. 0 may also mean that the log was changed while it was read."""
         try:
             return catch_up(move.log, move.copy, size_max, now_ms=self._clock.now_ms())
         except KafkaError as error:
@@ -277,7 +277,7 @@ class DirectoryMoves:
 
 
 def _drained(log: Log) -> asyncio.Future[None]:
-    """Done when all appends that are planned are written. Producers have to wait until `PlannedAppends.end_drain`."""
+    """Return a future of the end of all planned writes. Producers wait until `PlannedAppends.end_drain`."""
     drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     log.planned.drain(lambda: None if drained.done() else drained.set_result(None))
     return drained

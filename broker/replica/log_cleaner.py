@@ -38,23 +38,23 @@ from storage.log_directory import LogDirectory
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
-WANTED_CHECK_S: Final = 0.2  # so often is it asked whether a pass under way is still of use
+WANTED_CHECK_S: Final = 0.2  # how often a running pass is checked for being still wanted
 END_TIMEOUT_S: Final = 5.0
 _THREADS_PER_WORKER: Final = 2
 
 
 class WorkerEndedError(Exception):
-    """The process could not be spawned, or ended, by itself or on request, before its pass was done."""
+    """The process could not be spawned, or it ended before its pass was done."""
 
 
 class Worker(Protocol):
-    """Where passes run, one after the other. Both calls block; `end` is for another thread than the one in `clean`."""
+    """Runs passes, one after the other. Both calls block; `end` is called in another thread than `clean`."""
 
     def clean(self, job: CleaningJob) -> CleaningResult:
-        """One pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
+        """Run one pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
 
     def end(self) -> None:
-        """Nothing more to do, or no time for it. Afterwards nobody writes any more; the next `clean` begins anew."""
+        """End the worker. When this returns it writes nothing any more; the next `clean` starts a new one."""
 
 
 class WorkerProcess:
@@ -94,14 +94,14 @@ class WorkerProcess:
         process = context.Process(target=_serve, args=(theirs,), name="log cleaner", daemon=True)
         with self._lock:
             process.start()
-            theirs.close()  # so that its end is the end of the connection
+            theirs.close()  # so that the connection ends when the worker ends
             self._process, self._connection = process, ours
         return ours
 
 
 def _serve(connection: Connection) -> None:
-    """What a worker process runs: the passes that it is sent, until there is nobody to send any."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the broker, which decides when to end its workers
+    """Run passes in a worker process until the broker closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker handles it, and ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
@@ -139,7 +139,7 @@ class _Slot:
 
 
 class LogCleaner:
-    """Keeps cleaning what is due. `dead_thread_count`: tasks that an error of ours has ended."""
+    """Cleans the logs that are due. `dead_thread_count` counts tasks that an unexpected error has ended."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class LogCleaner:
         count: int,
         backoff_ms: int,
     ) -> None:
-        """`count` passes at a time; with nothing due, look again after `backoff_ms`."""
+        """`count` passes run at a time. While nothing is due, a task waits `backoff_ms` before it checks again."""
         self._cleaning = cleaning
         self._new_worker = new_worker
         self._new_threads = new_threads
@@ -185,16 +185,16 @@ class LogCleaner:
         return self._cleaning.metrics(self._clock.now_ms())
 
     def uncleanable_in(self, directory: LogDirectory) -> Uncleanable:
-        """What has to wait for the next start in a log directory."""
+        """Return the partitions of a log directory that are not cleaned until the next start."""
         return self._cleaning.uncleanable_in(directory, self._clock.now_ms())
 
     def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
-        """How far a log is cleaned is kept where it lies."""
+        """Move the checkpoint of a log, which is kept in the log's directory."""
         self._cleaning.log_moved([old_directory.path, str(log.directory.parent)])
         self._want_checkpoint()
 
     def _want_checkpoint(self) -> None:
-        """Soon, and once for all who want it until then."""
+        """Write the checkpoints soon; requests until then share one write."""
         self._is_checkpoint_wanted = True
         if self._checkpoints is None or self._checkpoints.done():
             self._checkpoints = asyncio.create_task(self._write_checkpoints(), name="log cleaner checkpoints")
@@ -205,7 +205,7 @@ class LogCleaner:
             await self._off_loop(self._cleaning.write_checkpoints)
 
     async def stop(self) -> None:
-        """End all passes, finished or not. What they have written is removed."""
+        """End all passes. The files of unfinished ones are removed."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -218,17 +218,17 @@ class LogCleaner:
             slot = _Slot(number, self._new_worker(), threads)
             try:
                 while number < self._count:
-                    await self._look_for_work(slot)
+                    await self._clean_once(slot)
             except Exception:
                 self.dead_thread_count += 1
                 logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it anew", number)
             finally:
                 await slot.end()
 
-    async def _look_for_work(self, slot: _Slot) -> None:
+    async def _clean_once(self, slot: _Slot) -> None:
         await self._off_loop(self._cleaning.read_ages)
         if slot.number >= self._count:
-            return  # fewer cleaners are wanted since
+            return  # the number of cleaners was lowered
         due = self._cleaning.pick(self._clock.now_ms(), slot.number)
         if due is not None:
             await self._clean(slot, due)
@@ -272,7 +272,7 @@ class LogCleaner:
                     await asyncio.sleep(self._backoff_ms / 1000)
 
     async def _pass(self, slot: _Slot, due: Cleaning) -> CleaningResult:
-        """Also raises WorkerEndedError when the pass became useless. The worker is idle, or gone, in any case."""
+        """Run one pass. Raises WorkerEndedError also if it is not wanted any more. Leaves no worker that is busy."""
         running = slot.clean(due.job)
         try:
             while not (await asyncio.wait({running}, timeout=WANTED_CHECK_S))[0]:
@@ -280,7 +280,7 @@ class LogCleaner:
                     await slot.end()
         except asyncio.CancelledError:
             while not running.done():
-                await slot.end()  # again if the process was only just about to be spawned
+                await slot.end()  # repeated: the process may not have been spawned yet
                 await asyncio.wait({running}, timeout=WANTED_CHECK_S)
             running.exception()
             raise

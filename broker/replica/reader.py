@@ -104,7 +104,7 @@ def read_partitions(
                 if read.diverging is None:
                     if on_fetched is not None:
                         _note_fetched(on_fetched, partition, wanted)
-                    _read_one(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
+                    _read_partition(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
@@ -148,7 +148,7 @@ def _set_offsets(read: PartitionRead, partition: Partition) -> None:
     read.last_stable_offset = log.last_stable_offset
 
 
-def _read_one(
+def _read_partition(
     read: PartitionRead,
     partition: Partition,
     wanted: FetchPartition,

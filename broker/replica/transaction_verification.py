@@ -1,10 +1,10 @@
-"""No transactional batch without a transaction: asking the coordinator before the first one of a partition (KIP-890).
+"""Verifies with the coordinator that a partition is part of a transaction, before its first batch (KIP-890).
 
 Without verification, a batch that arrives after the end of its transaction, delayed by a slow network or a paused
 client, would open a hanging transaction: no coordinator would end it, and the last stable offset would never advance.
 
 Owns: which batches need verification, the guards that tie a verification to one append, and the producer's error codes.
-Must not know: where the coordinator is (the port's), requests, or logs beyond their producer state.
+Must not know: where the coordinator is (`CoordinatorLink` does), requests, or logs beyond their producer state.
 
 A guard is created before the verification and checked after it. A marker appended in between cancels the guard, because
 the verification concerned the transaction that the marker ended. A guard also keeps the lowest sequence number of the
@@ -40,7 +40,7 @@ PRODUCE_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""What a producer is told: a code that makes every client try again, and the one that it knows for being fenced."""
+"""The code for the producer: one that makes every client retry, or the one that it knows for being fenced."""
 COMMIT_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -50,26 +50,26 @@ COMMIT_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""The same for offsets. That the transaction's coordinator moved must not make the client look for the group's."""
+"""The same for offsets. A moved coordinator of transactions must not make the client look up that of the group."""
 
 Verdicts = Mapping[TopicPartition, int]
-"""The coordinator's code for each partition it was asked about."""
+"""The coordinator's code for each partition of a verification."""
 
 
 class CoordinatorLink(Protocol):
-    """The way to the coordinators of transactions."""
+    """The port to the coordinators of transactions."""
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Verdicts | Awaitable[Verdicts]:
-        """Whether partitions are in the producer's open transaction. An answer at once where it is known here.
+        """Return whether partitions are in the producer's open transaction, or an awaitable of that.
 
-        Never raises: a coordinator that cannot answer gives each partition the code for that. The wait is bounded.
+        Never raises: if a coordinator does not respond, each partition gets the code for that. The wait is bounded.
         """
 
 
 class Guard:
-    """One producer's question about one partition."""
+    """The verification of one partition for one producer."""
 
     __slots__ = ("epoch", "is_cancelled", "lowest_sequence", "used_ms")
 
@@ -84,19 +84,19 @@ GuardKey = tuple[TopicPartition, int]
 
 
 class Guards:
-    """The guards of all partitions led here. Those of producers that never came back are dropped in time."""
+    """The guards of all partitions led here. Those of producers that send nothing more expire."""
 
     def __init__(self, expiration_ms: Callable[[], int]) -> None:
-        """`expiration_ms()` is how long a partition remembers a silent producer (producer.id.expiration.ms)."""
+        """`expiration_ms()` returns how long a partition keeps an inactive producer (producer.id.expiration.ms)."""
         self._expiration_ms = expiration_ms
         self._guards: OrderedDict[GuardKey, Guard] = OrderedDict()
-        """The least recently used one first."""
+        """By last use, the least recent first."""
 
     def __len__(self) -> int:
         return len(self._guards)
 
     def take(self, partition: TopicPartition, producer: Producer, sequence: int, now_ms: int) -> Guard:
-        """The guard of a producer that is about to append a batch which begins with `sequence`."""
+        """Return the guard of a producer that is about to append a batch whose first sequence number is `sequence`."""
         self._drop_expired(now_ms)
         key = (partition, producer.producer_id)
         guard = self._guards.get(key)
@@ -109,7 +109,7 @@ class Guards:
         return guard
 
     def cancel(self, partition: TopicPartition, producer_id: int) -> None:
-        """A marker of the producer was appended."""
+        """Cancel the guard of a producer, after its marker was appended."""
         guard = self._guards.pop((partition, producer_id), None)
         if guard is not None:
             guard.is_cancelled = True
@@ -121,7 +121,7 @@ class Guards:
 
 
 class Admission:
-    """What a request's transactional batches may do, by the answers that its partitions got."""
+    """Which transactional batches of a request may be appended, by the coordinator's verdicts on its partitions."""
 
     __slots__ = ("_guards", "_is_required", "_says_abortable", "_verdicts")
 
@@ -134,10 +134,12 @@ class Admission:
         self._says_abortable = says_abortable
 
     def check(self, partition: TopicPartition, state: ProducerState, header: BatchHeader) -> None:
-        """Let a batch be appended, in this very step, or raise KafkaError.
+        """Check that a batch may be appended in this step.
 
-        INVALID_TXN_STATE or TRANSACTION_ABORTABLE: it is not part of a transaction. OUT_OF_ORDER_SEQUENCE_NUMBER: an
-        earlier one has to come first. Otherwise what `PRODUCE_ERRORS` says of why the coordinator could not tell.
+        Raises:
+            KafkaError: INVALID_TXN_STATE or TRANSACTION_ABORTABLE if it is not part of a transaction;
+                OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch is missing; a code of `PRODUCE_ERRORS` if the
+                coordinator could not verify the partition.
         """
         if not self._is_required or has_open_transaction(state, header):
             return
@@ -158,18 +160,18 @@ class Admission:
     def _error(self, code: int) -> KafkaError:
         if code == ErrorCode.TRANSACTION_ABORTABLE and not self._says_abortable:
             return KafkaError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
-        told = PRODUCE_ERRORS.get(code, ErrorCode(code))
+        shown = PRODUCE_ERRORS.get(code, ErrorCode(code))
         return KafkaError(
-            told,
+            shown,
             None
-            if told == code
+            if shown == code
             else "Unable to verify the partition has been added to the transaction. Underlying error: "
             f"{ErrorCode(code).name}",
         )
 
 
 class TransactionVerifier:
-    """Asks the coordinators on behalf of the partitions led here."""
+    """Verifies transactional batches with the coordinators, for the partitions led here."""
 
     def __init__(self, link: CoordinatorLink, guards: Guards, is_enabled: Callable[[], bool], clock: Clock) -> None:
         """`is_enabled()` is transaction.partition.verification.enable, which may change while the broker runs."""
@@ -185,10 +187,12 @@ class TransactionVerifier:
         *,
         says_abortable: bool,
     ) -> Admission | Awaitable[Admission]:
-        """Find out about the transactional batches of one request; wait only where another broker has to be asked.
+        """Verify the transactional batches of one request; return an awaitable only if another broker has to do that.
 
-        All batches of a request are of one producer, or the request is refused: INVALID_PRODUCER_ID_MAPPING.
         `says_abortable`: the client knows TRANSACTION_ABORTABLE.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_ID_MAPPING if the batches are of several producers.
         """
         if not self._is_enabled():
             return Admission({}, {}, is_required=False, says_abortable=says_abortable)
@@ -212,9 +216,9 @@ class TransactionVerifier:
     async def admit_offsets(
         self, transactional_id: str, producer: Producer, partition: TopicPartition, *, says_abortable: bool
     ) -> None:
-        """Offsets of a group are about to be committed in a transaction. Raises KafkaError when they must not be.
+        """Verify that offsets of a group may be committed in a transaction. Raises KafkaError if not.
 
-        They have no sequence numbers; apart from that they are like any transactional batch.
+        They have no sequence numbers; otherwise they are treated like a transactional batch.
         """
         if not self._is_enabled():
             return
@@ -228,9 +232,9 @@ class TransactionVerifier:
 
 
 def transactional_header(records: Buffer) -> BatchHeader | None:
-    """The header of a transactional batch; None for everything else, at the price of looking at one byte.
+    """Return the header of a transactional batch, else None, which costs the check of one byte.
 
-    None also for what is no batch: validation says what is wrong with it.
+    Bytes that are no batch return None too: validation reports what is wrong with them.
     """
     if len(records) < HEADER_SIZE or not records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT:
         return None
@@ -241,7 +245,7 @@ def transactional_header(records: Buffer) -> BatchHeader | None:
 
 
 def has_open_transaction(state: ProducerState, header: BatchHeader) -> bool:
-    """Whether the producer's transaction has data in the partition already: then its coordinator knows."""
+    """Return whether the producer's transaction has data in the partition: then the partition was verified before."""
     entry = state.producers.get(header.producer_id)
     return entry is not None and entry.epoch == header.producer_epoch and entry.current_transaction_first_offset != NONE
 

@@ -18,7 +18,7 @@ from controller.zookeeper.settings import ZooKeeperSettings
 
 
 class UnknownHostError(Exception):
-    """A setting names a host that has no address. The text names both."""
+    """A setting names a host that has no address. The message names both."""
 
 
 def listener_settings(config: BrokerConfig) -> ListenerSettings:
@@ -54,7 +54,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
 
 
 def _own(config: BrokerConfig, listener: str, row: Property[int]) -> int:
-    """The limit of one listener; the broker's holds for all together and is not inherited."""
+    """Return the limit of one listener. The broker's limit applies to all listeners together and is not inherited."""
     value = config.of_listener(listener, row)
     return row.default if value is None else value
 
@@ -89,7 +89,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:
 
 
 def _connection_overrides(text: str) -> dict[str, int]:
-    """`host:n,host:n`, by numeric address. Raises UnknownHostError."""
+    """Parse `host:n,host:n`; return the limits by numeric address. Raises UnknownHostError."""
     limits: dict[str, int] = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         host, _, limit = entry.rpartition(":")

@@ -96,7 +96,7 @@ class ConfigChanges:
         on_broker_changed: Callable[[], None],
         check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
     ) -> None:
-        """The callbacks bring up to date what runs with a topic's overrides, or with `config`'s dynamic layers.
+        """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
 
         `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use.
         """
@@ -112,7 +112,7 @@ class ConfigChanges:
         self._check_broker = check_broker
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
-        """Change what can be changed; one result an entry, in order, None for success."""
+        """Apply the valid changes; return one result per entry, in order: None for success, or the error."""
         asked: Counter[tuple[int, str]] = Counter()
         results: list[KafkaError | None] = []
         pace = self._sliced_work.pace()
@@ -133,7 +133,7 @@ class ConfigChanges:
         return results
 
     async def apply(self, entity: ConfigEntity) -> None:
-        """Somebody changed the settings of `entity`: put them in force here. Harmless to repeat."""
+        """Apply the settings of `entity` after a change. May be called again."""
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
             await self._topic_configs.load([name], self._sliced_work.pace())
@@ -143,14 +143,14 @@ class ConfigChanges:
             self._on_broker_changed()
 
     async def read_again(self) -> None:
-        """Read all settings, and apply those that were changed since; for times in which no change was reported."""
+        """Read all settings and apply those that changed while no change was reported."""
         await self.load_dynamic_layers()
         self._on_broker_changed()
         for topic in await self._topic_configs.read_again(self._sliced_work.pace()):
             self._on_topic_changed(topic)
 
     async def load_dynamic_layers(self) -> None:
-        """Read the dynamic layers of this broker's configuration; without the callback."""
+        """Read the dynamic layers of this broker's configuration without calling the callback."""
         default = await self._usable_layer(broker_entity(None), per_broker=False)
         broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
         known = {**self._config.dynamic_default, **self._config.dynamic_broker}
@@ -226,7 +226,7 @@ class ConfigChanges:
             return
         await change_overrides(self._store, entity, edit)
         logger.info("changed %s", _shown(one))
-        # The notification brings this about as well, but later than the client's next request may come.
+        # The notification has the same effect, but the client's next request may precede it.
         await self.apply(entity)
 
     def _require_this_broker(self, name: str) -> None:
@@ -247,7 +247,7 @@ class ConfigChanges:
         return kept
 
     def _decoded(self, stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """A stored layer with readable passwords, and a line for each that is left out."""
+        """Return a stored layer with decrypted passwords, and a line for each setting that is left out."""
         readable, problems = {}, []
         for key, text in stored.items():
             try:
@@ -264,7 +264,7 @@ class ConfigChanges:
 
 
 def _check_shape(changes: Sequence[KeyChange]) -> None:
-    """What is wrong with a resource's changes whatever it is. Raises KafkaError(INVALID_REQUEST)."""
+    """Check what no kind of resource allows. Raises KafkaError(INVALID_REQUEST)."""
     if len(changes) > CHANGES_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {CHANGES_MAX} changes of one resource")
     if len({change.key for change in changes}) != len(changes):
@@ -280,7 +280,7 @@ def _check_shape(changes: Sequence[KeyChange]) -> None:
 def _edited(
     before: Mapping[str, str], changes: Iterable[KeyChange], rows: Mapping[str, Property[object]]
 ) -> dict[str, str]:
-    """The settings after the changes. Raises KafkaError(INVALID_CONFIG) for a list operation on another type."""
+    """Return the settings after the changes. Raises KafkaError(INVALID_CONFIG) for a list operation on another type."""
     after = dict(before)
     for change in changes:
         if change.operation == Operation.DELETE:
@@ -324,7 +324,7 @@ def _checked_topic(name: str, overrides: Mapping[str, str], lag: CompactionLag) 
 
 
 def _level_changes(changes: Iterable[KeyChange]) -> dict[str, str | None]:
-    """Levels by logger, None where the logger is to follow its parent again."""
+    """Return levels by logger; None: the logger inherits the level of its parent again."""
     for change in changes:
         if change.operation in (Operation.APPEND, Operation.SUBTRACT):
             raise KafkaError(
@@ -340,6 +340,6 @@ def _is_password(key: str) -> bool:
 
 
 def _shown(one: Alteration) -> str:
-    """For the log: names only, a value may be a secret."""
+    """Return the changed names for the log, without values: they may be secrets."""
     keys = ", ".join(change.key for change in one.changes) or "no key"
     return f"{keys} of resource type {one.resource_type}, name {one.resource_name!r}"

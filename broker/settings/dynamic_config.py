@@ -53,7 +53,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
     Raises:
         KafkaError: INVALID_REQUEST.
     """
-    _refuse("Cannot update these configs dynamically", filter(_is_read_only, proposed))
+    _refuse("Cannot update these configs dynamically", filter(_needs_restart_in_kafka, proposed))
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener prefix",
         filter(PER_LISTENER_ONLY.__contains__, proposed),
@@ -94,7 +94,7 @@ def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, st
 
 
 def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
-    if _is_read_only(key) or key in NEEDS_RESTART_HERE:
+    if _needs_restart_in_kafka(key) or key in NEEDS_RESTART_HERE:
         return f"{key} does not change without a restart"
     if key in PER_LISTENER_ONLY:
         return f"{key} needs the prefix of a listener"
@@ -109,7 +109,7 @@ def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
     return None
 
 
-def _is_read_only(key: str) -> bool:
+def _needs_restart_in_kafka(key: str) -> bool:
     # Kafka's table does not have the settings of plug-ins, so Kafka accepts any change of them.
     row = BROKER_PROPERTIES.get(key)
     return row is not None and row.update_mode is UpdateMode.READ_ONLY and row.visibility is not Visibility.FOREIGN

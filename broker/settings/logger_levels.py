@@ -38,12 +38,12 @@ LEVELS_BY_WORD = {word: level for level, word in KAFKA_LEVELS.items()}
 
 
 def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
-    """Every logger with its effective level, or those of `names` that exist."""
+    """Return the effective level of every logger, or of those in `names` that exist."""
     return [
         ConfigRow(
             name=name,
             value=level_of(name),
-            read_only=False,
+            needs_restart=False,
             source=Source.DYNAMIC_BROKER_LOGGER_CONFIG,
             is_sensitive=False,
             synonyms=(),
@@ -56,13 +56,13 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
 
 
 def level_of(name: str) -> str:
-    """The effective level of a logger in Kafka's words; the next stricter one when it lies between two."""
+    """Return the effective level of a logger in Kafka's words; between two of these, the stricter one."""
     level = _logger(name).getEffectiveLevel()
     return next((word for known, word in KAFKA_LEVELS.items() if level <= known), "FATAL")
 
 
 def change_levels(words: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-    """Set levels by logger; None lets the logger follow its parent again. All are changed or none.
+    """Set levels by logger; with None a logger inherits its parent's level again. Changes all or none.
 
     Raises KafkaError: INVALID_CONFIG for an unknown logger or level, INVALID_REQUEST for a root without level.
     """
@@ -87,7 +87,7 @@ def _check_level(name: str, word: str | None) -> None:
 
 
 def _known() -> set[str]:
-    """Names of all loggers that exist in this process, and of those that may be addressed before they do."""
+    """Return the names of all loggers, and of those that may be addressed before they exist."""
     loggers = logging.root.manager.loggerDict.items()
     return {ROOT, *ALWAYS_KNOWN, *(name for name, logger in loggers if isinstance(logger, logging.Logger))}
 

@@ -1,4 +1,4 @@
-"""Settings that a broker without others cannot meet: what will not work because of them, and what to set.
+"""Settings that a single broker cannot satisfy: what fails because of them, and which value to set.
 
 Owns the conditions and the wording. Must not know when the lines are logged, or where settings are kept.
 """
@@ -44,7 +44,7 @@ _OF_ALL_TOPICS: Final[tuple[tuple[Property[int], str], ...]] = (
 
 
 def unmet_by_one_broker(config: BrokerConfig, topics: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """A line for each setting that needs more than one broker. `topics` has the overrides of each topic that exists."""
+    """Return a line for each setting that needs more than one broker. `topics` has the overrides of each topic."""
     for topic, row, consequence in _OF_NEW_TOPICS:
         if topic not in topics and config[row] > 1:
             yield _line(row, config[row], consequence)

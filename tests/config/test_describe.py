@@ -32,7 +32,7 @@ def test_every_setting_of_kafka_is_described() -> None:
     rows = {row.name: row for row in describe_broker(BrokerConfig.from_properties({"super.users": "User:a"}))}
     assert rows.keys() == REFERENCE.keys() - {"allow.everyone.if.no.acl.found"}
     for name, row in rows.items():
-        assert row.read_only is (REFERENCE[name]["read_only"] == "true")
+        assert row.needs_restart is (REFERENCE[name]["read_only"] == "true")
         assert row.is_sensitive is (REFERENCE[name]["sensitive"] == "true")
         assert row.type.name == REFERENCE[name]["type"]
     assert list(rows) == sorted(rows)
@@ -126,7 +126,7 @@ def test_topic_override_precedes_the_broker_settings() -> None:
     config.apply_dynamic(default={"message.max.bytes": "1500000"}, broker={})
     overrides = {"max.message.bytes": "2000000", "retention.ms": "7200000"}
     row = topic_row(config, overrides, "max.message.bytes")
-    assert (row.value, row.source, row.read_only) == ("2000000", Source.DYNAMIC_TOPIC_CONFIG, False)
+    assert (row.value, row.source, row.needs_restart) == ("2000000", Source.DYNAMIC_TOPIC_CONFIG, False)
     assert synonyms(row) == [
         "DYNAMIC_TOPIC_CONFIG:max.message.bytes=2000000",
         "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=1500000",

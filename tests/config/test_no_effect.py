@@ -75,7 +75,9 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 
 def test_values_are_not_logged() -> None:
-    lines = warnings(super_users="User:hidden", delegation_token_secret_key="hidden", sasl_kerberos_service_name="hidden")
+    lines = warnings(
+        super_users="User:hidden", delegation_token_secret_key="hidden", sasl_kerberos_service_name="hidden"
+    )
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)
 
