@@ -59,6 +59,7 @@ from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
+from controller.topic_nodes import TopicNodes
 from protocol.api import APIS
 from storage.log_manager import LogManager
 
@@ -156,7 +157,20 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         replica_manager.isr_answered,
     )
     replica_manager.on_isr_change = isr_changes.submit
-    topics = TopicAdministration(controller, metadata, config, timer, clock, sliced_work)
+    topics = TopicAdministration(
+        controller,
+        TopicNodes(
+            on.store,
+            lambda: {broker.node_id: broker.rack for broker in metadata.brokers.values()},
+            lambda: controller_settings(config),
+            random,
+        ),
+        metadata,
+        config,
+        timer,
+        clock,
+        sliced_work,
+    )
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
         ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),

@@ -33,6 +33,7 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
+from controller.topic_nodes import write_new_topic
 from controller.turns import Turns
 from protocol.errors import without_frames
 
@@ -166,16 +167,7 @@ class FencedStore:
         Raises:
             NodeExists: the topic exists already.
         """
-        config = paths.config_path(paths.topic_entity(name))
-        data = paths.encode_config(overrides)
-        create = Create(paths.topic_path(name), paths.encode_topic(topic))
-        try:
-            await self.multi([Create(config, data), create])
-        except NodeExists as error:
-            if error.index != 0:
-                raise
-            # The overrides were left by an interrupted deletion of a topic with this name, or written ahead by a tool.
-            await self.multi([SetData(config, data), create])
+        await write_new_topic(self.multi, name, topic, overrides)
 
     async def write_topic(self, name: str, topic: Topic) -> None:
         await self.multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])

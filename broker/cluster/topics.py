@@ -1,5 +1,7 @@
 """Creates, grows and deletes topics for clients, and waits until this broker's metadata shows the result.
 
+Topics that this broker itself needs, internal ones and those that clients name, are created by any broker.
+
 Owns: the purgatory of requests that wait for topics (Kafka's `Topic` kind), automatic and internal creation, the report
 of internal topics that cannot be created. Must not know: how the controller decides, or response layouts.
 
@@ -28,6 +30,7 @@ from controller.controller import Controller
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from controller.topic_creation import TopicResult, topic_name_problem
+from controller.topic_nodes import TopicNodes
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -78,6 +81,7 @@ class TopicAdministration:
     def __init__(
         self,
         controller: Controller,
+        nodes: TopicNodes,
         metadata: MetadataCache,
         config: BrokerConfig,
         timer: Timer,
@@ -85,6 +89,7 @@ class TopicAdministration:
         sliced_work: SlicedWork,
     ) -> None:
         self._controller = controller
+        self._nodes = nodes
         self._metadata = metadata
         self._config = config
         self._clock = clock
@@ -186,18 +191,37 @@ class TopicAdministration:
 
     async def _create_one(self, name: str) -> ErrorCode:
         try:
-            results = await self.create(
-                [self._defaults_of(name)], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS
-            )
+            result = await self._create_here(self._defaults_of(name))
         except KafkaError as error:
             self._report(name, error.code, error.message)
             raise
-        code = results[0].error_code
+        code = result.error_code
         if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             # A topic may exist but be missing from the metadata while none of its partitions has a leader.
             code = ErrorCode.NONE if name in self._metadata.topics else ErrorCode.LEADER_NOT_AVAILABLE
-        self._report(name, code, results[0].message)
+        self._report(name, code, result.message)
         return code
+
+    async def _create_here(self, topic: CreatableTopic) -> TopicResult:
+        """Create a topic that this broker needs: through its own controller if that is elected, else by its nodes."""
+        if self._controller.is_active:
+            (result,) = await self.create([topic], validate_only=False, timeout_ms=AUTOMATIC_CREATION_TIMEOUT_MS)
+            return result
+        result = await self._nodes.create(topic)
+        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            # Another broker has just created it.
+            await self._holds_in_time(
+                topic.name,
+                lambda: topic.name in self._metadata.topics,
+                self._deadline_ms(AUTOMATIC_CREATION_TIMEOUT_MS),
+            )
+            return result
+        await self._confirm(
+            [result],
+            lambda result: self._metadata.has_leaders(result.name, result.partition_count),
+            AUTOMATIC_CREATION_TIMEOUT_MS,
+        )
+        return result
 
     def _report(self, name: str, code: ErrorCode, message: str | None) -> None:
         """Log that an internal topic could not be created, and what to set: the first time, then once a minute."""

@@ -16,6 +16,7 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge, NodeExists
 from controller.topic_creation import NewTopic, TopicNames, TopicResult, plan_partitions, plan_topic, repeated
+from controller.topic_nodes import new_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
@@ -70,11 +71,7 @@ class Topics:
         return {broker_id: broker.rack for broker_id, broker in self._context.live_brokers.items()}
 
     def _new_topic_id(self) -> UUID:
-        """Return an unused random id that does not begin with `-`, which tools would parse as an option."""
-        while True:
-            topic_id = UUID(int=self._term.random.getrandbits(128), version=4)
-            if topic_id not in self._context.topic_names and not paths.encode_uuid(topic_id).startswith("-"):
-                return topic_id
+        return new_topic_id(self._term.random, self._context.topic_names)
 
     async def _write(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
         try:
