@@ -13,6 +13,7 @@ batch writes its records again. Each job states in its docstring which argument 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import (
@@ -142,15 +143,16 @@ class TransactionalSink:
     def write(self, batch: int, records: Iterable[Mapping[str, Any]]) -> bool:
         """Write the records (arguments of `Producer.produce`) of a batch; returns False if it was written before.
 
-        Raises JobError if the broker refuses a record or the transaction; nothing of the batch is visible then.
+        Raises JobError if the broker refuses a record or the transaction; nothing of the batch is visible then, and
+        the job must start again with a new instance.
         """
         if batch <= self._last_batch:
             return False
-        failures: list[str] = []
+        failures: list[KafkaError] = []
 
         def on_delivery(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
-                failures.append(error.str())
+                failures.append(error)
 
         self._producer.begin_transaction()
         try:
@@ -160,10 +162,11 @@ class TransactionalSink:
             self._enqueue({**marker, "on_delivery": on_delivery})
             self._producer.flush(_TIMEOUT_S)
             if failures:
-                raise JobError(f"batch {batch}: {len(failures)} records were refused: {failures[0]}")
+                raise JobError(f"batch {batch}: {len(failures)} records were refused: {failures[0].str()}")
             self._producer.commit_transaction(_TIMEOUT_S)
         except (JobError, KafkaException) as error:
-            self._producer.abort_transaction(_TIMEOUT_S)
+            with suppress(KafkaException):  # a fenced producer cannot abort: its successor has
+                self._producer.abort_transaction(_TIMEOUT_S)
             raise JobError(f"batch {batch} was aborted: {error}") from error
         self._last_batch = batch
         return True

@@ -66,10 +66,13 @@ class Topics:
     def create(self, stem: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         """Create a topic without retention; its name starts with `stem`."""
         name = self.new_name(stem)
+        self.create_named(name, partitions, config)
+        return name
+
+    def create_named(self, name: str, partitions: int, config: dict[str, str] | None = None) -> None:
         request = NewTopic(name, partitions, 1, config={"retention.ms": "-1", **(config or {})})
         admin = self._admin()
         admin.create_topics([request], operation_timeout=_TIMEOUT_S)[name].result()
-        return name
 
     def grow(self, topic: str, partitions: int) -> None:
         admin = self._admin()
@@ -170,6 +173,11 @@ class JobRunner:
         finally:
             for watcher in watchers:
                 watcher.close()
+
+
+def job_environment() -> dict[str, str]:
+    """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
 
 
 def records(messages: Sequence[Message]) -> list[tuple[str | None, str | None]]:

@@ -31,7 +31,7 @@ from spark_jobs.flights_daily import FlightsDailyParameters
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import trigger
-from tests.spark_jobs.conftest import SHORT_LIVED_JVM, KafkaReader, Sent, Topics
+from tests.spark_jobs.conftest import SHORT_LIVED_JVM, KafkaReader, Sent, Topics, job_environment
 
 pytestmark = pytest.mark.spark
 
@@ -201,10 +201,8 @@ def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen
         "--spark-conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}",
     ]
     # fmt: on
-    # pyspark's variables in the environment would connect the new process to this one's JVM.
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
     with subprocess.Popen(
-        command, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=PROJECT, env=job_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             yield process

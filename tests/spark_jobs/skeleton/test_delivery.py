@@ -1,0 +1,70 @@
+"""Repeated batches do no harm: duplicates have the same id, and a transaction is written once."""
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.sql import SparkSession
+
+from spark_jobs.skeleton.delivery import TransactionalSink, without_duplicates
+from spark_jobs.skeleton.errors import JobError
+from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+
+pytestmark = pytest.mark.spark
+
+
+def test_readers_keep_the_first_record_of_each_id(spark: SparkSession, topics: Topics, kafka: KafkaReader) -> None:
+    topic = topics.create("twice", 1)
+    sent = [Sent(value, headers=[("record-id", b"a/0/%d" % number)]) for number, value in enumerate((b"x", b"y"))]
+    topics.send(
+        topic, [*sent, sent[0], sent[1], Sent(b"z", headers=[("record-id", b"b/0/0"), ("record-id", b"a/0/9")])]
+    )
+    rows = without_duplicates(kafka.batch({"subscribe": topic, "includeHeaders": "true"})).collect()
+    assert sorted((bytes(row.value), row.offset) for row in rows) == [(b"x", 0), (b"y", 1), (b"z", 4)]
+
+
+def committed_values(topics: Topics, topic: str) -> list[bytes | None]:
+    """Return the values that a reader with read_committed sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": topics.bootstrap,
+            "group.id": "committed",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        found: list[bytes | None] = []
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found.append(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_batch_is_written_in_one_transaction_once(topics: Topics) -> None:
+    target, marker = topics.create("target", 1), topics.create("marker", 1, {"cleanup.policy": "compact"})
+    first = TransactionalSink(topics.bootstrap, "app", marker, {})
+    assert first.write(0, [{"topic": target, "value": b"0"}])
+    assert not first.write(0, [{"topic": target, "value": b"repeated"}])
+    second = TransactionalSink(topics.bootstrap, "app", marker, {})
+    assert not second.write(0, [{"topic": target, "value": b"repeated"}])
+    assert second.write(1, [{"topic": target, "value": b"1"}])
+    other = TransactionalSink(topics.bootstrap, "another", marker, {})
+    assert other.write(0, [{"topic": target, "value": b"of another"}])
+    with pytest.raises(JobError, match="batch 2 was aborted"):
+        first.write(2, [{"topic": target, "value": b"of a zombie"}])
+    assert committed_values(topics, target) == [b"0", b"1", b"of another"]
+
+
+def test_a_refused_record_aborts_the_batch(topics: Topics) -> None:
+    target = topics.create("target", 1, {"max.message.bytes": "1000"})
+    marker = topics.create("marker", 1)
+    sink = TransactionalSink(topics.bootstrap, "app", marker, {})
+    with pytest.raises(
+        JobError, match="batch 0 was aborted: .* 2 records were refused: Broker: Message size too large"
+    ):
+        sink.write(0, [{"topic": target, "value": b"small"}, {"topic": target, "value": b"x" * 5_000}])
+    again = TransactionalSink(topics.bootstrap, "app", marker, {})
+    assert again.write(0, [{"topic": target, "value": b"again"}])
+    assert committed_values(topics, target) == [b"again"]

@@ -1,0 +1,22 @@
+"""Folders are inspected through Hadoop's file systems, by path or by URI."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.skeleton.folders import Folder
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("scheme", ["", "file:"])
+def test_files_are_written_listed_read_and_deleted(scheme: str, spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, f"{scheme}{tmp_path}/new")
+    assert (folder.names(), folder.size_bytes(), folder.is_new_checkpoint()) == ([], 0, True)
+    folder.write_text("metadata", "first")
+    folder.write_text("metadata", "sécond")
+    assert (folder.names(), folder.read_text("metadata"), folder.is_new_checkpoint()) == (["metadata"], "sécond", False)
+    assert folder.size_bytes() == 7
+    folder.delete()
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,70 @@
+"""Records that a job cannot read fail it, are counted, or become dead letters, as the flags demand."""
+
+import logging
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_jobs.country_count import JOB
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, records
+
+pytestmark = pytest.mark.spark
+
+GOOD = Sent(b'{"country":"DE"}', b"k1", headers=[("trace", b"1")])
+BAD = [
+    Sent(b"{", b"k2", headers=[("trace", b"2")]),
+    Sent(b'{"country":5e}', b"k3"),
+    Sent(b"[1]", None),
+    Sent(None, b"k4"),
+    Sent(b'{"name":"x"}', b"k5"),
+]
+ONE_CUSTOMER = {"DE": '{"country":"DE","customers":1}'}
+
+
+@pytest.fixture
+def source(topics: Topics) -> str:
+    topic = topics.create("mixed", 1)
+    topics.send(topic, [GOOD, *BAD])
+    return topic
+
+
+def test_an_unreadable_record_fails_the_job_by_default_with_its_place(
+    source: str, topics: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StreamingQueryException, match=f"record at {source}-0 offset 1 is not a customer"):
+        job_runner.run(JOB, "--input", source, "--output", topics.create("countries"))
+    assert job_runner.supervise(JOB, "--input", source, "--output", topics.create("countries")) == 1
+    (failure,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert failure == f"query failed: record at {source}-0 offset 1 is not a customer with a country"
+
+
+def test_skipped_records_are_counted_and_dropped(
+    source: str, topics: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = topics.create("countries")
+    caplog.set_level(logging.INFO, "spark_jobs")
+    assert job_runner.supervise(JOB, "--input", source, "--output", target, "--on-error", "skip") == 0
+    assert last_values(topics.read(target)) == ONE_CUSTOMER
+    assert "country_count: batch 0: 5 malformed records" in caplog.text
+    assert "country_count: batch 0: 6 records in " in caplog.text
+    assert "lag 0, state 1 rows" in caplog.text
+    assert "country_count: 6 records in 1 batches" in caplog.text
+
+
+def test_dead_letters_keep_the_record_and_name_its_place_and_the_error(
+    source: str, topics: Topics, job_runner: JobRunner
+) -> None:
+    target, dead = topics.create("countries"), topics.create("dead", 1)
+    flags = ["--input", source, "--output", target, "--dead-letter", dead]
+    for _ in range(2):
+        job_runner.run(JOB, *flags)
+    letters = topics.read(dead)
+    assert records(letters) == records(topics.read(source))[1:]
+    assert letters[0].headers() == [
+        ("trace", b"2"),
+        ("dead-letter.topic", source.encode()),
+        ("dead-letter.partition", b"0"),
+        ("dead-letter.offset", b"1"),
+        ("dead-letter.error", f"record at {source}-0 offset 1 is not a customer with a country".encode()),
+    ]
+    assert last_values(topics.read(target)) == ONE_CUSTOMER

@@ -1,0 +1,133 @@
+"""The process of a job: exit codes, reports, committed offsets, lost checkpoints."""
+
+import logging
+import shutil
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import split_errors, wordcount
+from spark_jobs.skeleton import runner
+from spark_jobs.skeleton.commits import GroupOffsets
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.metrics import JobMetrics
+from spark_jobs.skeleton.progress import Batch
+from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+
+pytestmark = pytest.mark.spark
+
+
+def committed(topics: Topics, group: str, topic: str) -> dict[int, int]:
+    offsets = GroupOffsets(topics.bootstrap, group, {})
+    try:
+        return dict(offsets.committed([topic]).get(topic, {}))
+    finally:
+        offsets.close()
+
+
+def test_a_group_gets_the_end_offsets_and_tells_that_a_checkpoint_is_lost(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("words", 2), topics.create("counts", 1)
+    topics.send(source, [*lines("a", "b", "c"), *lines("d", partition=1)])
+    flags = ["--input", source, "--output", target, "--commit-group", "progress"]
+    assert job_runner.supervise(wordcount.JOB, *flags) == 0
+    assert committed(topics, "progress", source) == {0: 3, 1: 1}
+    shutil.rmtree(job_runner.folder / "checkpoint")
+    with pytest.raises(JobError, match=f"is new, but group progress has offsets in {source}: the job has run before"):
+        job_runner.supervise(wordcount.JOB, *flags)
+    topics.send(source, lines("a"))
+    assert job_runner.supervise(wordcount.JOB, *flags, "--from-group") == 0
+    assert committed(topics, "progress", source) == {0: 4, 1: 1}
+    assert last_values(topics.read(target))["a"] == "1"
+    shutil.rmtree(job_runner.folder / "checkpoint")
+    assert job_runner.supervise(wordcount.JOB, *flags, "--starting-offsets", "earliest") == 0
+    assert last_values(topics.read(target))["a"] == "2"
+
+
+def test_a_group_without_offsets_is_no_start(topics: Topics, job_runner: JobRunner) -> None:
+    source = topics.create("words")
+    with pytest.raises(JobError, match=f"--from-group: group unused has no offsets in {source}"):
+        job_runner.supervise(wordcount.JOB, "--input", source, "--commit-group", "unused", "--from-group")
+
+
+def test_batches_appear_as_prometheus_metrics() -> None:
+    metrics = JobMetrics("app", ("127.0.0.1", 0))
+    try:
+        for number in range(2):
+            metrics.on_batch(
+                Batch("app", number, records=10, duration_ms=500, lag=3, state_rows=7, late=1, malformed=2)
+            )
+        with urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as response:
+            text = response.read().decode()
+    finally:
+        metrics.close()
+    labels = '{app="app",query="app"}'
+    for line in (
+        f"spark_job_records_total{labels} 20.0",
+        f"spark_job_batches_total{labels} 2.0",
+        f"spark_job_late_rows_total{labels} 2.0",
+        f"spark_job_malformed_records_total{labels} 4.0",
+        f"spark_job_batch_duration_seconds{labels} 0.5",
+        f"spark_job_records_per_second{labels} 20.0",
+        f"spark_job_lag_records{labels} 3.0",
+        f"spark_job_state_rows{labels} 7.0",
+        f"spark_job_batch{labels} 1.0",
+    ):
+        assert line in text
+
+
+def test_a_taken_metrics_port_is_named(job_runner: JobRunner) -> None:
+    first = JobMetrics("app", ("127.0.0.1", 0))
+    try:
+        parameters = job_runner.parse(wordcount.JOB, "--metrics", str(first.port))
+        with pytest.raises(JobError, match=f"--metrics: cannot listen on 127.0.0.1:{first.port}"):
+            runner.observers(parameters)
+    finally:
+        first.close()
+
+
+class KeptSession:
+    """The shared session, which a job must not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def stop(self) -> None: ...
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._spark, name)
+
+
+@pytest.fixture
+def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "spark_session", lambda _app_id, _settings: KeptSession(spark))
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_setting_that_spark_refuses_exits_with_2_in_one_line(
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, errors, others = (topics.create(stem) for stem in ("lines", "errors", "others"))
+    flags = ["--bootstrap-servers", topics.bootstrap, "--checkpoint", str(tmp_path / "checkpoint")]
+    flags += ["--input", source, "--output", others, "--error-topic", errors]
+    assert split_errors.JOB.main([*flags, "--kafka-option", "auto.offset.reset=latest"]) == 2
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "auto.offset.reset" in line
+    assert "\n" not in line
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_query_that_fails_exits_with_1_and_stops_the_others(
+    topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, target = topics.create("words"), topics.create("counts", 1, {"max.message.bytes": "100"})
+    topics.send(source, lines("w" * 500))
+    flags = ["--bootstrap-servers", topics.bootstrap, "--checkpoint", str(tmp_path), "--input", source]
+    assert wordcount.JOB.main([*flags, "--output", target]) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.startswith("query failed: ")
+    assert "which exceeds the maximum configured value of 100" in line
