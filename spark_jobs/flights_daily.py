@@ -34,10 +34,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.flights import TOPIC_CONFIG
 from spark_jobs.skeleton.delivery import refuse_foreign_output, start_batch_query, write_topic
-from spark_jobs.skeleton.event_time import event_time
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, checked, is_time_zone
-from spark_jobs.skeleton.records import InputRule, object_rule, read_input, start_dead_letters
+from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 _FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
 _KEY_SEPARATOR = "|"
@@ -55,8 +54,10 @@ class FlightsDailyParameters(JobParameters):
 def build(spark: SparkSession, parameters: FlightsDailyParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if checkpoint and Parquet folder do not belong together."""
     refuse_foreign_output(spark, parameters, parameters.parquet, "batch=")
-    rule = flight_rule(parameters)
-    flights = read_input(spark, parameters, rule).select("body.carrier", "body.dep_time", "body.dep_delay", "departed")
+    rule = timed_rule(parameters, _FLIGHT_SCHEMA, "body.carrier IS NOT NULL", "a flight")
+    flights = read_input(spark, parameters, rule).selectExpr(
+        "body.carrier", "body.dep_time", "body.dep_delay", "time AS departed"
+    )
 
     def write_batch(rows: DataFrame, batch: int) -> None:
         _write_batch(rows, batch, parameters)
@@ -64,16 +65,6 @@ def build(spark: SparkSession, parameters: FlightsDailyParameters) -> list[Strea
     delays = daily_delays(flights, time_zone=parameters.time_zone, watermark=parameters.watermark)
     query = start_batch_query(delays, parameters, write_batch, output_mode="update")
     return [query, *start_dead_letters(spark, parameters, rule)]
-
-
-def flight_rule(parameters: JobParameters) -> InputRule:
-    """Return the rule that reads flights: the columns body and departed."""
-    flight = object_rule(parameters, _FLIGHT_SCHEMA, "body.carrier IS NOT NULL AND departed IS NOT NULL", "a flight")
-
-    def read(records: DataFrame) -> DataFrame:
-        return flight.read(records).withColumn("departed", event_time(f.col("text"), parameters.time_field))
-
-    return InputRule(read, flight.accepts, flight.expected)
 
 
 def daily_delays(flights: DataFrame, *, time_zone: str, watermark: str) -> DataFrame:

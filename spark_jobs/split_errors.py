@@ -74,7 +74,7 @@ JOB = Job(
     input="log-lines",
     output="log-others",
     add_flags=_add_flags,
-    further_topics=lambda parameters: {parameters.error_topic: {}},
+    further_topics=lambda parameters: [parameters.topic(parameters.error_topic)],
 )
 
 if __name__ == "__main__":

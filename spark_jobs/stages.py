@@ -99,7 +99,7 @@ JOB = Job(
     input="articles-raw",
     output="articles-published",
     add_flags=_add_flags,
-    further_topics=lambda parameters: {parameters.cleaned: {}, parameters.matched: {}},
+    further_topics=lambda parameters: [parameters.topic(parameters.cleaned), parameters.topic(parameters.matched)],
 )
 
 if __name__ == "__main__":

@@ -135,7 +135,14 @@ class TransactionalSink:
         self._marker_topic = marker_topic
         shared = {**client_settings(kafka_options), "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
-            {**shared, "transactional.id": f"spark-job-{app_id}", "partitioner": "murmur2_random", "linger.ms": 5}
+            {
+                **shared,
+                "transactional.id": f"spark-job-{app_id}",
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+                # Without it the client raises fatal errors inside other callbacks; commit and flush report them too.
+                "error_cb": lambda _error: None,
+            }
         )
         self._producer.init_transactions(_TIMEOUT_S)
         self._last_batch = self._read_marker(shared)

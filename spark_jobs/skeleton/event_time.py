@@ -3,6 +3,8 @@
 Owns the column expression for both. Must not know any job.
 """
 
+from datetime import UTC, datetime
+
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
@@ -17,3 +19,8 @@ def event_time(value: Column, field: str | None) -> Column:
         return f.col("timestamp")
     text = f.get_json_object(value, f"$['{field}']")
     return f.coalesce(f.timestamp_millis(text.try_cast("bigint")), text.try_cast("timestamp"))
+
+
+def iso(time_ms: int) -> str:
+    """Return epoch milliseconds as ISO 8601 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

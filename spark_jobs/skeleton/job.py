@@ -26,9 +26,9 @@ def no_flags(_parser: argparse.ArgumentParser) -> None:
     """Add nothing: the job has the common flags alone."""
 
 
-def no_topics(_parameters: P) -> dict[str, Mapping[str, str]]:
+def no_topics(_parameters: P) -> list[TopicSpec]:
     """Return nothing: the job uses --input and --output alone."""
-    return {}
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Job(Generic[P]):
     output_config: Mapping[str, str] = field(default_factory=dict)
     watermark: str | None = None  # the default; None for a job without event time
     add_flags: Callable[[argparse.ArgumentParser], None] = no_flags
-    further_topics: Callable[[P], Mapping[str, Mapping[str, str]]] = no_topics  # and their settings
+    further_topics: Callable[[P], list[TopicSpec]] = no_topics  # beside --input and --output
 
     def parse(self, arguments: Sequence[str] | None = None) -> P:
         """Parse the command line; an invalid one ends the process with exit code 2."""
@@ -63,16 +63,13 @@ class Job(Generic[P]):
 
     def topics(self, parameters: P) -> list[TopicSpec]:
         """Return the topics that must exist before the queries start."""
-        configs: dict[str, Mapping[str, str]] = dict.fromkeys(parameters.input_topics, self.input_config)
-        configs.setdefault(parameters.output, self.output_config)
-        configs.update(self.further_topics(parameters))
+        specs = [parameters.topic(topic, self.input_config) for topic in parameters.input_topics]
+        if parameters.output:
+            specs.append(parameters.topic(parameters.output, self.output_config))
+        specs += self.further_topics(parameters)
         if parameters.dead_letter is not None:
-            configs.setdefault(parameters.dead_letter, DEAD_LETTER_CONFIG)
-        return [
-            TopicSpec(topic, parameters.partitions, parameters.replication_factor, config)
-            for topic, config in configs.items()
-            if topic
-        ]
+            specs.append(parameters.topic(parameters.dead_letter, DEAD_LETTER_CONFIG))
+        return specs
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the job as a process and return its exit code."""

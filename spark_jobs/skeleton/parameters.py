@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
+from spark_jobs.skeleton.topics import TopicSpec
+
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
+_UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\s]+):)?(?P<port>\d{1,5})")
 _LOOPBACK = "127.0.0.1"
 
+NO_CONFIG: Mapping[str, str] = {}
 VALUE_FORMATS = ("json", "json-envelope", "avro", "avro-registry")
 
 
@@ -75,6 +79,10 @@ class JobParameters:
     def sink_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
         return {**self._client_options(), "topic": topic or self.output, "includeHeaders": "true"}
+
+    def topic(self, name: str, config: Mapping[str, str] = NO_CONFIG, partitions: int | None = None) -> TopicSpec:
+        """Return a topic as --create-topics makes it."""
+        return TopicSpec(name, partitions or self.partitions, self.replication_factor, config)
 
     def session_settings(self) -> dict[str, str]:
         """Return the settings of the Spark session that differ from its defaults."""
@@ -257,6 +265,12 @@ def number(text: str) -> float:
 def interval(text: str) -> str:
     """Accept an interval such as '5 seconds'."""
     return checked(is_interval, "an interval such as '5 seconds'")(text)
+
+
+def interval_ms(text: str) -> int:
+    """Return the length of an interval that `interval` accepted."""
+    count, unit = text.split()
+    return int(count) * _UNITS_MS[unit.removesuffix("s")]
 
 
 def checked(accepts: Callable[[str], bool], expected: str) -> Callable[[str], str]:

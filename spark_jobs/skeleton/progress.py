@@ -55,7 +55,7 @@ def to_batch(query: str, progress: Any) -> Batch:
         duration_ms=progress["durationMs"].get("triggerExecution", 0),
         lag=lag,
         state_rows=sum(operator["numRowsTotal"] for operator in operators),
-        late=sum(operator["numRowsDroppedByWatermark"] for operator in operators),
+        late=sum(operator["numRowsDroppedByWatermark"] for operator in operators) + observed(progress, "late"),
         malformed=observed(progress, "malformed"),
         end_offsets=ends,
     )

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import header, headers_with, start_topic_query
+from spark_jobs.skeleton.event_time import event_time
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.schemas import value_text
 
@@ -51,6 +52,16 @@ def object_rule(parameters: JobParameters, schema: str, accepts: str, expected: 
         return records.withColumn("text", text).withColumn("body", f.from_json("text", schema))
 
     return InputRule(read, f"body IS NOT NULL AND ({accepts})", expected)
+
+
+def timed_rule(parameters: JobParameters, schema: str, accepts: str, expected: str) -> InputRule:
+    """Return the rule of jobs that read objects with an event time: the columns `body` and `time`."""
+    rule = object_rule(parameters, schema, f"time IS NOT NULL AND ({accepts})", expected)
+
+    def read(records: DataFrame) -> DataFrame:
+        return rule.read(records).withColumn("time", event_time(f.col("text"), parameters.time_field))
+
+    return InputRule(read, rule.accepts, expected)
 
 
 def read_stream(spark: SparkSession, parameters: JobParameters, topic: str | None = None) -> DataFrame:

@@ -38,7 +38,8 @@ def create_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
     Raises KafkaException with the broker's reason if one cannot be created.
     """
     admin = _admin(bootstrap_servers)
-    missing = [spec for spec in specs if spec.name in _missing(admin, specs)]
+    absent = _missing(admin, specs)
+    missing = list({spec.name: spec for spec in specs if spec.name in absent}.values())
     if not missing:
         return
     requests = [

@@ -1,0 +1,144 @@
+"""Tables of a database by JDBC: reading, and applying a batch together with its number in one transaction (argument O).
+
+The rows go to a staging table through Spark's JDBC writer, from all executors at once. Then one transaction on the
+driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
+there is skipped. The statements are plain SQL, so that every database with a JDBC driver understands them.
+
+The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_jobs.skeleton.errors import JobError, cause_of
+
+BATCHES = "SPARK_JOB_BATCHES"
+_TEXT = "VARCHAR(4000)"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` is the name of a table or column that needs no quotes."""
+    return _NAME.fullmatch(text) is not None
+
+
+class Database:
+    """One database; each call opens a connection of its own."""
+
+    def __init__(self, spark: SparkSession, url: str) -> None:
+        self._spark = spark
+        self._url = url
+        self._quote: str | None = None
+
+    def read(self, table_or_query: str) -> DataFrame:
+        """Return a table, or a query in parentheses with an alias."""
+        return self._spark.read.format("jdbc").option("url", self._url).option("dbtable", table_or_query).load()
+
+    def schema(self, table: str) -> StructType:
+        """Return the columns of a table as a schema of Spark. Raises JobError if the table does not exist."""
+        try:
+            return self.read(table).schema
+        except (PySparkException, Py4JJavaError) as error:
+            raise JobError(f"table {table} of {self._url} cannot be read: {cause_of(error)}") from error
+
+    def names(self, columns: Iterable[str]) -> str:
+        """Return the names of columns as SQL: Spark quotes the columns of the tables that it makes."""
+        return ", ".join(map(self._quoted, columns))
+
+    def matches(self, other: str, table: str, keys: Iterable[str], newer: str | None = None) -> str:
+        """Return the condition that `other` has a row with the keys of the row of `table`.
+
+        With `newer`, only a row whose column of that name is not below the one of `table`.
+        """
+        pairs = [f"{other}.{self._quoted(key)} = {table}.{self._quoted(key)}" for key in keys]
+        if newer is not None:
+            pairs.append(f"{other}.{self._quoted(newer)} >= {table}.{self._quoted(newer)}")
+        return f"EXISTS (SELECT 1 FROM {other} WHERE {' AND '.join(pairs)})"
+
+    def upsert(self, staging: str, table: str, keys: Sequence[str], schema: StructType) -> list[str]:
+        """Return the statements that replace the rows of `table` whose keys are in `staging` by the rows there."""
+        return [
+            f"DELETE FROM {table} WHERE {self.matches(staging, table, keys)}",
+            f"INSERT INTO {table} ({self.names(schema.names)}) SELECT {self.staged(schema)} FROM {staging}",
+        ]
+
+    def has_table(self, table: str) -> bool:
+        """Whether a table exists; the name is compared without regard to case."""
+        connection = self._connect()
+        try:
+            tables = connection.getMetaData().getTables(None, None, None, None)
+            while tables.next():
+                if tables.getString("TABLE_NAME").lower() == table.lower():
+                    return True
+            return False
+        finally:
+            connection.close()
+
+    def execute(self, statements: Sequence[str]) -> None:
+        """Run statements in one transaction. Raises JobError."""
+        connection = self._connect()
+        try:
+            connection.setAutoCommit(False)
+            statement = connection.createStatement()
+            for text in statements:
+                statement.executeUpdate(text)
+            connection.commit()
+        except Py4JJavaError as error:
+            connection.rollback()
+            raise JobError(f"{self._url}: {cause_of(error)}") from error
+        finally:
+            connection.close()
+
+    def stage(self, rows: DataFrame, table: str, never_null: Sequence[str]) -> None:
+        """Write rows to a staging table that is made anew; statements may compare the columns `never_null`."""
+        # Spark makes texts CLOBs, which several databases cannot compare, and binds nulls as CLOBs.
+        is_text = {field.name: field.dataType.simpleString() == "string" for field in rows.schema}
+        types = ", ".join(f"`{name}` {_TEXT}" for name in never_null if is_text[name])
+        writer = rows.write.format("jdbc").option("url", self._url).option("dbtable", table)
+        writer.option("createTableColumnTypes", types).mode("overwrite").save()
+
+    def staged(self, schema: StructType) -> str:
+        """Return the columns of a staging table as SQL, texts with the type of texts."""
+        return ", ".join(
+            f"CAST({self._quoted(field.name)} AS {_TEXT})"
+            if field.dataType.simpleString() == "string"
+            else self._quoted(field.name)
+            for field in schema
+        )
+
+    def last_batch(self, app_id: str) -> int:
+        """Return the number of the last batch that was applied, or -1. Creates the table of batches."""
+        if not self.has_table(BATCHES):
+            self.execute([f"CREATE TABLE {BATCHES} (APP VARCHAR(200) PRIMARY KEY, BATCH BIGINT)"])
+        rows = self.read(f"(SELECT BATCH FROM {BATCHES} WHERE APP = {literal(app_id)}) last_batch").collect()
+        return int(rows[0][0]) if rows else -1
+
+    def apply_batch(self, app_id: str, batch: int, statements: Sequence[str]) -> None:
+        """Run statements, and store the number of the batch, in one transaction."""
+        app = literal(app_id)
+        number = [f"DELETE FROM {BATCHES} WHERE APP = {app}", f"INSERT INTO {BATCHES} VALUES ({app}, {batch})"]
+        self.execute([*statements, *number])
+
+    def _quoted(self, name: str) -> str:
+        if self._quote is None:
+            connection = self._connect()
+            self._quote = str(connection.getMetaData().getIdentifierQuoteString()).strip()
+            connection.close()
+        return f"{self._quote}{name}{self._quote}"
+
+    def _connect(self) -> Any:
+        try:
+            return self._spark._jvm.java.sql.DriverManager.getConnection(self._url)
+        except Py4JJavaError as error:
+            raise JobError(f"{self._url}: {cause_of(error)}") from error
+
+
+def literal(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,148 @@
+"""Applies the changes of tables to the same tables of a warehouse, by JDBC.
+
+Input, a change: `{"table": "customers", "op": "u", "position": 17, "before": {...}, "after": {...}}`. `op` is `c`,
+`u` or `r` (insert, update, snapshot) with `after`, or `d` (delete) with `before`. `position` is the place of the
+change in the log of the source; it rises with each change of a row. `--tables customers:id,orders:id+line` names the
+tables and their keys. The tables exist; fields are written to the columns of the same name.
+
+Changes may arrive out of order: the position of the last change of each row is kept in a table `NAME_POSITIONS`, also
+for deleted rows, and an older change is ignored.
+
+Delivery: I and O. The changes of a batch and its number are one transaction, and an applied change is ignored by
+position.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.skeleton.database import Database, is_name
+from spark_jobs.skeleton.delivery import start_batch_query
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.job import Job
+from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
+
+_CHANGE = "table string, op string, position bigint, before string, after string"
+_IS_CHANGE = """body.table IS NOT NULL AND body.position IS NOT NULL AND (
+    body.op IN ('c', 'u', 'r') AND json_object_keys(body.after) IS NOT NULL
+    OR body.op = 'd' AND json_object_keys(body.before) IS NOT NULL)"""
+
+# Columns of the staging table beside those of the target.
+_OP = "CDC_OP"
+_POSITION = "CDC_POSITION"
+
+Tables = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarehouseCdcParameters(JobParameters):
+    jdbc_url: str
+    tables: Tables
+
+
+def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[StreamingQuery]:
+    """Start the query. Raises JobError if a table does not exist or lacks a key."""
+    rule = object_rule(parameters, _CHANGE, _IS_CHANGE, "a change of a table")
+    database = Database(spark, parameters.jdbc_url)
+    last_batch = database.last_batch(parameters.app_id)
+    targets = [Target(database, name, keys) for name, keys in parameters.tables.items()]
+
+    def write(changes: DataFrame, batch: int) -> None:
+        if batch <= last_batch:
+            return  # this batch was applied before the restart
+        changes.persist()
+        try:
+            statements = [statement for target in targets for statement in target.stage(changes)]
+        finally:
+            changes.unpersist()
+        database.apply_batch(parameters.app_id, batch, statements)
+
+    changes = read_input(spark, parameters, rule).select("body.*")
+    return [start_batch_query(changes, parameters, write), *start_dead_letters(spark, parameters, rule)]
+
+
+class Target:
+    """One table of the warehouse, with its table of positions."""
+
+    def __init__(self, database: Database, name: str, keys: Sequence[str]) -> None:
+        self._database = database
+        self._name = name
+        self._schema = database.schema(name)
+        column_of = {column.lower(): column for column in self._schema.names}
+        if missing := [key for key in keys if key.lower() not in column_of]:
+            raise JobError(f"--tables: {name} has no column {missing[0]}")
+        self._keys = [column_of[key.lower()] for key in keys]
+        self._positions = f"{name}_POSITIONS"
+        self._staging = f"{name}_STAGING"
+
+    def stage(self, changes: DataFrame) -> list[str]:
+        """Write the last change of each row to the staging table; return the statements that apply it."""
+        rows = self._last_changes(changes.where(f.lower("table") == self._name.lower()))
+        self._database.stage(rows, self._staging, [*self._keys, _OP])
+        staging, positions, target = self._staging, self._positions, self._name
+        names, matches = self._database.names, self._database.matches
+        values = self._database.staged(self._schema)
+        columns, stored = names(self._schema.names), names([*self._keys, _POSITION])
+        return [
+            *self._create_positions(stored),
+            f"DELETE FROM {staging} WHERE {matches(positions, staging, self._keys, newer=_POSITION)}",
+            f"DELETE FROM {target} WHERE {matches(staging, target, self._keys)}",
+            f"INSERT INTO {target} ({columns}) SELECT {values} FROM {staging} WHERE {names([_OP])} <> 'd'",
+            f"DELETE FROM {positions} WHERE {matches(staging, positions, self._keys)}",
+            f"INSERT INTO {positions} ({stored}) SELECT {stored} FROM {staging}",
+        ]
+
+    def _last_changes(self, changes: DataFrame) -> DataFrame:
+        """Return the columns of the table, operation and position: the change of each row with the highest position."""
+        row = f.when(f.col("op") == "d", f.col("before")).otherwise(f.col("after"))
+        fields = f.transform_keys(f.from_json(row, "map<string, string>"), lambda name, _: f.lower(name))
+        columns = [
+            f.element_at("fields", field.name.lower()).cast(field.dataType).alias(field.name) for field in self._schema
+        ]
+        rows = changes.withColumn("fields", fields).select(
+            *columns, f.col("op").alias(_OP), f.col("position").alias(_POSITION)
+        )
+        newest_first = Window.partitionBy(*self._keys).orderBy(f.desc(_POSITION))
+        return rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1").drop("place")
+
+    def _create_positions(self, columns: str) -> list[str]:
+        """Return the statement that makes the table of positions, if it is missing."""
+        if self._database.has_table(self._positions):
+            return []
+        return [f"CREATE TABLE {self._positions} AS SELECT {columns} FROM {self._staging} WITH NO DATA"]
+
+
+def _tables(text: str) -> Tables:
+    tables = {}
+    for entry in text.split(","):
+        name, _, keys = entry.partition(":")
+        if not is_name(name) or not all(map(is_name, keys.split("+"))):
+            raise argparse.ArgumentTypeError(f"expected TABLE:KEY+KEY,..., not {entry!r}")
+        tables[name] = keys.split("+")
+    return tables
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("this job").add_argument
+    add("--jdbc-url", required=True, metavar="URL", help="the warehouse, such as jdbc:postgresql://host/name")
+    add("--tables", type=_tables, required=True, metavar="TABLE:KEY,...", help="tables and keys, keys joined by +")
+
+
+JOB = Job(
+    name="warehouse_cdc",
+    doc=__doc__,
+    parameters=WarehouseCdcParameters,
+    build=build,
+    input="changes",
+    output="",
+    add_flags=_add_flags,
+)
+
+if __name__ == "__main__":
+    sys.exit(JOB.main())

@@ -1,0 +1,45 @@
+"""Clicks get the profile that their user has at the time of the click."""
+
+import json
+
+import pytest
+
+from spark_jobs.enrich_clicks import JOB
+from spark_jobs.samples import START_MS
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, record_ids
+
+pytestmark = pytest.mark.spark
+
+
+def click(user: str, page: str, second: int) -> Sent:
+    return Sent(json.dumps({"page": page}).encode(), user.encode(), 0, START_MS + second * 1000)
+
+
+def profile(user: str, city: str | None, second: int) -> Sent:
+    value = None if city is None else json.dumps({"city": city}).encode()
+    return Sent(value, user.encode(), 0, START_MS + second * 1000)
+
+
+@pytest.mark.parametrize("join", ["left", "inner"])
+def test_updates_change_later_clicks_and_tombstones_remove_the_profile(
+    join: str, topics: Topics, job_runner: JobRunner
+) -> None:
+    clicks, profiles, target = topics.create("clicks", 1), topics.create("profiles", 1), topics.create("enriched", 1)
+    flags = ["--input", clicks, "--profiles", profiles, "--output", target, "--join", join]
+    topics.send(profiles, [profile("ann", "Paris", 0), profile("ann", "Rome", 20), profile("bob", "Oslo", 5)])
+    topics.send(clicks, [click("ann", "/a", 10), click("bob", "/b", 1), click("eve", "/c", 2), click("ann", "/d", 20)])
+    job_runner.run(JOB, *flags)
+    topics.send(clicks, [click("ann", "/e", 30)])
+    job_runner.run(JOB, *flags)
+    topics.send(profiles, [profile("ann", None, 40)])
+    topics.send(clicks, [click("ann", "/f", 50), click("bob", "/g", 50)])
+    job_runner.run(JOB, *flags)
+    expected = {
+        "/a": "Paris", "/b": None, "/c": None, "/d": "Rome", "/e": "Rome", "/f": None, "/g": "Oslo",
+    }  # fmt: skip
+    if join == "inner":
+        expected = {page: city for page, city in expected.items() if city}
+    found = topics.read(target)
+    values = [json.loads(message.value()) for message in found]
+    assert {value["page"]: (value["profile"] or {}).get("city") for value in values} == expected
+    assert len(set(record_ids(found))) == len(found) == len(expected)

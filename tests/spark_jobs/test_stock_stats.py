@@ -1,0 +1,66 @@
+"""Sliding windows over generated trades equal a plain computation, late trades included."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from spark_jobs.samples import START_MS, trades
+from spark_jobs.skeleton.event_time import iso
+from spark_jobs.stock_stats import JOB
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values
+
+pytestmark = pytest.mark.spark
+
+TOLERANCE = 1e-9
+
+
+def sent(rows: Iterable[Mapping[str, Any]]) -> list[Sent]:
+    return [Sent(json.dumps(row).encode(), timestamp_ms=row["time"]) for row in rows]
+
+
+def plain_statistics(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, int, float]]:
+    """Return the lowest price, number and average of the asks by ticker and window of five seconds."""
+    prices: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["type"] == "ASK":
+            second = row["time"] // 1000
+            for start in range(second - 4, second + 1):
+                prices[f"{row['ticker']}|{iso(start * 1000)}"].append(row["price"])
+    return {key: (min(found), len(found), sum(found) / len(found)) for key, found in prices.items()}
+
+
+def figures(values: Mapping[str | None, str | None]) -> dict[str, tuple[float, int, float]]:
+    found = {str(key): json.loads(str(value)) for key, value in values.items()}
+    return {key: (row["min_price"], row["trades"], row["average_price"]) for key, row in found.items()}
+
+
+def test_each_ask_counts_in_five_windows_also_across_a_restart(topics: Topics, job_runner: JobRunner) -> None:
+    source, target = topics.create("trades", 1), topics.create("stats", 1)
+    rows = list(trades(3_000, seed=3))
+    flags = ["--input", source, "--output", target, "--time-field", "time"]
+    for part in (rows[:1500], rows[1500:]):
+        topics.send(source, sent(part))
+        job_runner.run(JOB, *flags)
+    found, expected = figures(last_values(topics.read(target))), plain_statistics(rows)
+    assert found.keys() == expected.keys()
+    assert sum(count for _, count, _ in found.values()) == 5 * sum(row["type"] == "ASK" for row in rows)
+    for key, (low, count, average) in expected.items():
+        assert (low, count) == found[key][:2]
+        assert abs(found[key][2] - average) <= TOLERANCE
+
+
+def test_a_trade_within_the_watermark_updates_its_window_and_a_later_one_is_counted_as_late(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("trades", 1), topics.create("stats", 1)
+    trade = {"type": "ASK", "ticker": "IBM", "price": 5.0, "size": 1}
+    flags = ["--input", source, "--output", target, "--window", "1 second", "--max-offsets-per-trigger", "1"]
+    times = (0, 60_000, 60_000, 55_000, 1_000)
+    topics.send(source, sent({**trade, "time": START_MS + offset_ms} for offset_ms in times))
+    batches = job_runner.run(JOB, *flags)
+    assert sum(batch.late for batch in batches) == 1
+    counts = {key: count for key, (_, count, _) in figures(last_values(topics.read(target))).items()}
+    assert counts == {f"IBM|{iso(START_MS + ms)}": count for ms, count in ((0, 1), (60_000, 2), (55_000, 1))}

@@ -1,0 +1,98 @@
+"""Changes of tables reach the warehouse in any order, once."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.skeleton.database import Database
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.warehouse_cdc import JOB
+from tests.spark_jobs.conftest import JobRunner, Topics, objects
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def database(spark: SparkSession, tmp_path: Path) -> Database:
+    made = Database(spark, f"jdbc:derby:{tmp_path}/warehouse;create=true")
+    made.execute(
+        [
+            "CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(50), email VARCHAR(50))",
+            "CREATE TABLE orders (id INT, line INT, amount DECIMAL(10,2), PRIMARY KEY (id, line))",
+        ]
+    )
+    return made
+
+
+def url(folder: Path) -> str:
+    return f"jdbc:derby:{folder}/warehouse"
+
+
+def rows(database: Database, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in database.read(table).collect())
+
+
+def customer_changes(seed: int) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
+    """Return changes of ten customers in the order of the source, and the rows that they leave."""
+    choose = random.Random(seed)
+    stored: dict[int, dict[str, Any]] = {}
+    changes = []
+    for position in range(120):
+        customer = choose.randrange(10)
+        before = stored.get(customer)
+        if before is not None and choose.random() < 0.3:
+            del stored[customer]
+            changes.append({"table": "customers", "op": "d", "position": position, "before": before, "after": None})
+            continue
+        stored[customer] = {"id": customer, "name": f"n{position}", "email": choose.choice((None, "it's@x"))}
+        op = "c" if before is None else "u"
+        changes.append(
+            {"table": "customers", "op": op, "position": position, "before": before, "after": stored[customer]}
+        )
+    return changes, sorted((row["id"], row["name"], row["email"]) for row in stored.values())
+
+
+def test_inserts_updates_and_deletes_in_any_order_leave_the_rows_of_the_source(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    source = topics.create("changes", 2)
+    flags = ["--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id,orders:id+line"]
+    changes, expected = customer_changes(seed=4)
+    random.Random(1).shuffle(changes)
+    line = {"id": 1, "line": 2, "amount": 12.5}
+    changes.append({"table": "orders", "op": "r", "position": 1, "before": None, "after": line})
+    changes.append({"table": "ignored", "op": "r", "position": 1, "before": None, "after": line})
+    for part in (changes[:60], changes[60:]):
+        topics.send(source, objects(*part))
+        job_runner.run(JOB, *flags)
+    assert rows(database, "customers") == expected
+    assert [tuple(map(float, row)) for row in rows(database, "orders")] == [(1, 2, 12.5)]
+    job_runner.run(JOB, *flags, "--checkpoint", str(tmp_path / "again"), "--app-id", "again")
+    assert rows(database, "customers") == expected
+
+
+def test_a_batch_that_was_applied_before_the_checkpoint_knew_is_skipped(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.last_batch("warehouse_cdc")
+    database.apply_batch("warehouse_cdc", 0, [])
+    source = topics.create("changes", 1)
+    topics.send(source, objects({"table": "customers", "op": "c", "position": 1, "after": {"id": 1, "name": "x"}}))
+    job_runner.run(JOB, "--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id")
+    assert rows(database, "customers") == []
+
+
+@pytest.mark.usefixtures("database")
+def test_missing_tables_and_keys_are_named_before_the_start(job_runner: JobRunner, tmp_path: Path) -> None:
+    for tables, message in (("nothing:id", "table nothing of jdbc:derby:"), ("orders:key", "orders has no column key")):
+        with pytest.raises(JobError, match=message):
+            job_runner.run(JOB, "--jdbc-url", url(tmp_path), "--tables", tables)
+
+
+def test_a_table_without_a_key_is_refused(job_runner: JobRunner, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        job_runner.parse(JOB, "--jdbc-url", "x", "--tables", "orders")
+    assert "expected TABLE:KEY+KEY,..., not 'orders'" in capsys.readouterr().err
