@@ -12,8 +12,9 @@ directory's thread. `log_end_offset` counts stored batches only, and so does eve
 acknowledged; `next_offset` counts planned ones too. One write of a log is stored at a time, and nothing else changes
 its files during that write.
 
-Threads: one thread owns the log and makes all changes, except that the directory's thread stores planned appends.
-`read` and the lookups by time may run in other threads at the same time.
+Threads: one thread owns the log and makes all changes, except that the directory's thread stores planned appends, and
+that a log which is reserved (`PlannedAppends.reserve`) belongs to the thread that it is reserved for. `read` and the
+lookups by time may run in other threads at the same time.
 
 Invariants:
 - log start <= last stable offset <= high watermark <= log end.
@@ -45,7 +46,7 @@ from storage.checkpoints import TopicPartition
 from storage.damaged_batches import DamagedBatches, MetBy
 from storage.directory_writer import SLOW_WRITE_S, DirectoryWriter
 from storage.files import Files, FileSlice, ShortageError
-from storage.leader_epochs import LeaderEpochs
+from storage.leader_epochs import EpochEnd, LeaderEpochs
 from storage.log_disposal import LogDisposal
 from storage.log_durability import LogDurability
 from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, epochs_writer, state_at
@@ -62,6 +63,7 @@ from storage.segments import Segments
 from storage.shortages import OutOfResourcesError
 from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
+from storage.truncation import truncation_point
 from storage.validation import (
     AppendOrigin,
     AppendRules,
@@ -356,14 +358,18 @@ class Log:
             AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
         )
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
+    def append_as_follower(self, records: memoryview, *, now_ms: int, leader_epoch: int | None = None) -> AppendResult:
         """Append what a leader has sent, with its offsets and epochs, as far as `check_replicated` accepts it.
+
+        `leader_epoch` is the leader's present epoch: no batch may have a newer one, nor one that is older than the
+        last batch of this log. None: the batches come from a log whose epochs need no check.
 
         Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
         """
         self.refuse_offline()
         self.planned.refuse_any()
-        checked = check_replicated(records, next_offset=self.log_end_offset)
+        epochs = None if leader_epoch is None else (self.leader_epochs.latest, leader_epoch)
+        checked = check_replicated(records, next_offset=self.log_end_offset, epochs=epochs)
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
         first_offset, last_offset = checked.first_offset, checked.last_offset
@@ -934,7 +940,8 @@ class Log:
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if offset >= self.next_offset:
-            self.planned.refuse_change()
+            if not self.planned.is_reserved:
+                self.planned.refuse_change()
             # An epoch that began here without a record may contradict the new leader's epoch at this offset.
             try:
                 self.leader_epochs.truncate_from_end(self.next_offset)
@@ -956,6 +963,20 @@ class Log:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory.path} cannot be truncated: {error}"
             ) from error
         return True
+
+    def truncate_to_epoch_end(self, leaders: EpochEnd, *, now_ms: int) -> bool:
+        """Truncate to where this log diverges from its leader's; return whether that is final.
+
+        `leaders` is what the leader says about this log's latest epoch. Unless the result is final, the leader has to
+        be asked again, for the epoch that is the latest then (see `storage.truncation`). Waits for the disk.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        point = truncation_point(
+            leaders, self.leader_epochs, log_end_offset=self.log_end_offset, high_watermark=self.high_watermark
+        )
+        self.truncate_to(point.offset, now_ms=now_ms)
+        return point.is_final
 
     def _truncate(self, offset: int) -> None:
         # Offsets fall first: concurrent readers must not look for batches that are about to be removed.

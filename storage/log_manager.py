@@ -518,7 +518,7 @@ class LogManager:
         """Close the files and maps of segments that were not used since the last call."""
         waiting: dict[Log, Sequence[Segment]] = {}
         for log in self._logs_and_copies():
-            if not log.planned.count and (segments := log.durability.release_idle()):
+            if not log.planned.is_pending and (segments := log.durability.release_idle()):
                 waiting[log] = segments
             yield None
         written: list[Log] = []
@@ -530,7 +530,7 @@ class LogManager:
         if waiting:
             yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
         for log in written:
-            if not log.is_offline and not log.planned.count:
+            if not log.is_offline and not log.planned.is_pending:
                 log.durability.release_written(waiting[log])
             yield None
 

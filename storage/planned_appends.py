@@ -1,7 +1,8 @@
 """Appends to one log that have their offsets and wait for a slow directory (`storage.directory_writer`).
 
 Owns which appends are planned, where the log ends with them, which batches share a write, and when producers have to
-wait. Must not know how batches are written: the log stores them.
+wait. Owns as well that a log may be reserved for another thread, which truncates it. Must not know how batches are
+written: the log stores them.
 
 Threads: everything belongs to the thread that owns the log, except `PlannedAppend.store`, which runs in the
 directory's thread. One write of a log is stored at a time, and nothing else changes the log's files during it.
@@ -116,10 +117,12 @@ class PlannedAppends:
         "_last",
         "_log",
         "_segment_size",
+        "_when_released",
         "_when_stored",
         "_writer",
         "count",
         "end_offset",
+        "is_reserved",
     )
 
     def __init__(self, log: StoringLog, writer: DirectoryWriter, directory: PartitionDirectory) -> None:
@@ -130,6 +133,9 @@ class PlannedAppends:
         self._segment_size = 0  # of the segment that will be active when all is stored; valid while `count` is above 0
         self._when_stored: list[Action] = []
         self._is_drained = False
+        self._when_released: list[Action] = []
+        self.is_reserved = False
+        """Whether another thread may change the log; see `reserve`."""
         self.count = 0
         self.end_offset = 0
 
@@ -219,15 +225,42 @@ class PlannedAppends:
 
     @property
     def is_being_stored(self) -> bool:
-        """Whether the directory's thread is storing an append; then nothing else may change the log."""
-        return self.count > 0 and self._writer.is_writing(self._log)
+        """Whether another thread is changing the log; then nothing else may change it."""
+        return self.is_reserved or (self.count > 0 and self._writer.is_writing(self._log))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether another thread changes the log, or is going to."""
+        return self.is_reserved or self.count > 0
+
+    def reserve(self) -> None:
+        """Let another thread change the log until `release`.
+
+        Whatever else changes the log waits (`between_writes`) or is refused (`refuse_change`), as during a write of a
+        planned append.
+
+        Raises TryLaterError: Appends are planned, or the log is reserved already.
+        """
+        self.refuse_any()
+        self.refuse_change()
+        self.is_reserved = True
+
+    def release(self) -> None:
+        """End the reservation, and call what waited for its end."""
+        self.is_reserved = False
+        due, self._when_released = self._when_released, []
+        for action in due:
+            action()
 
     def between_writes(self, action: Action) -> None:
-        """Call `action`, which may change the log, when no append of it is being stored: now or after that write."""
-        self._writer.run_between(self._log, action)
+        """Call `action`, which may change the log, when no other thread is changing it: now or afterwards."""
+        if self.is_reserved:
+            self._when_released.append(action)
+        else:
+            self._writer.run_between(self._log, action)
 
     def refuse_change(self) -> None:
-        """Raises TryLaterError while an append is being stored."""
+        """Raises TryLaterError while another thread is changing the log."""
         if self.is_being_stored:
             raise TryLaterError(f"{self._directory.path} is being written")
 

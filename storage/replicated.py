@@ -5,12 +5,15 @@ checked the sizes, which are not checked again. Must not know who leads, or how 
 """
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
+from storage.leader_epochs import NO_EPOCH
 from storage.segment import RELATIVE_OFFSET_MAX
 from storage.stored_batch import Extent, StoredBatch, batch_of, extent_at
 from storage.time_index import NO_TIMESTAMP, TimestampOffset
+
+EPOCH_MAX: Final = 2**31 - 1
 
 
 class ReplicatedAppend(NamedTuple):
@@ -28,12 +31,19 @@ class ReplicatedAppend(NamedTuple):
     largest: TimestampOffset
 
 
-def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppend:
+def check_replicated(
+    records: memoryview, *, next_offset: int, epochs: tuple[int, int] | None = None
+) -> ReplicatedAppend:
     """Check the batches in `records`, which must continue a log at `next_offset`.
 
+    `epochs` are the log's latest epoch and the leader's present one; the epochs of the batches must not fall below the
+    first, nor from batch to batch, and not exceed the second. Batches of old formats have no epoch.
+
     Raises:
-        KafkaError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for offsets that do not increase.
+        KafkaError: CORRUPT_MESSAGE for a damaged batch or an impossible epoch, OFFSET_OUT_OF_RANGE for offsets that do
+            not increase.
     """
+    oldest, newest = (NO_EPOCH, EPOCH_MAX) if epochs is None else epochs
     batches: list[StoredBatch] = []
     position = 0
     largest = TimestampOffset(NO_TIMESTAMP, next_offset)
@@ -47,6 +57,14 @@ def check_replicated(records: memoryview, *, next_offset: int) -> ReplicatedAppe
             )
         if not batch.is_crc_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch of offset {extent.base_offset} has a wrong CRC")
+        if epochs is not None and batch.leader_epoch != NO_EPOCH:
+            if not oldest <= batch.leader_epoch <= newest:
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"The batch of offset {extent.base_offset} has the leader epoch {batch.leader_epoch}, "
+                    f"expected {oldest} to {newest}",
+                )
+            oldest = batch.leader_epoch
         if not batches:
             first_offset = extent.base_offset if batch.header is not None else _first_offset_of_old(extent, next_offset)
         if extent.last_offset - first_offset > RELATIVE_OFFSET_MAX:

@@ -221,7 +221,7 @@ class DirectoryMoves:
         if log.planned.count:
             await _drained(log)
         # Nothing is awaited from here to the end, so no append, read or truncation can run in between.
-        if not self._is_wanted(move) or log.planned.count or not self._copy_rest(move):
+        if not self._is_wanted(move) or log.planned.is_pending or not self._copy_rest(move):
             return False
         if copy.log_end_offset != log.log_end_offset or copy.durability.recovery_point < log.durability.recovery_point:
             return False

@@ -18,6 +18,7 @@ from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage import names
 from storage.files import FileSlice, OpenFile
+from storage.leader_epochs import EpochEnd
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
 from storage.log_reader import SLICE_SIZE_MIN
 from storage.producer_snapshots import encode
@@ -139,6 +140,70 @@ def test_follower_rejects_damaged_batches_and_decreasing_offsets(tmp_path: Path,
     again = memoryview(bytearray(sent))
     assert code_of(lambda: follower.append_as_follower(again, now_ms=NOW_MS)) is ErrorCode.OFFSET_OUT_OF_RANGE
     assert follower.append_as_follower(memoryview(b""), now_ms=NOW_MS).first_offset == -1
+
+
+@pytest.mark.parametrize(
+    ("epochs", "present", "code"),
+    [
+        ((3, 7), 7, None),
+        ((3, 7), 9, None),
+        ((3, 7), 6, ErrorCode.CORRUPT_MESSAGE),
+        ((7, 3), 7, ErrorCode.CORRUPT_MESSAGE),
+        ((1, 7), 7, ErrorCode.CORRUPT_MESSAGE),
+    ],
+    ids=["rising", "of earlier leaders", "newer than the leader", "falling", "older than the follower's log"],
+)
+def test_follower_rejects_batches_of_impossible_epochs(
+    tmp_path: Path, epochs: tuple[int, int], present: int, code: ErrorCode | None
+) -> None:
+    sent = b""
+    for number, epoch in enumerate(epochs):
+        leader = create_log(tmp_path / f"leader {number}")
+        leader.truncate_fully_and_start_at(2 + number, now_ms=NOW_MS)
+        append(leader, batch(1), leader_epoch=epoch)
+        sent += b"".join(content for _, content in read_all(leader))
+    follower = create_log(tmp_path / "follower")
+    append(follower, batch(2), leader_epoch=2)
+
+    def fetched() -> AppendResult:
+        return follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS, leader_epoch=present)
+
+    if code is None:
+        assert fetched().last_offset == 3
+    else:
+        assert code_of(fetched) is code
+        assert follower.log_end_offset == 2
+
+
+def test_reserved_log_is_changed_by_its_thread_alone(log: Log) -> None:
+    append(log, batch(2))
+    append(log, batch(2), leader_epoch=1)
+    log.advance_high_watermark(1)
+    called: list[int] = []
+    log.planned.reserve()
+    for change in (
+        log.planned.reserve,
+        lambda: log.roll(NOW_MS),
+        lambda: log.delete_records_before(1),
+        lambda: log.disposal.expire(NOW_MS),
+    ):
+        assert code_of(change) is ErrorCode.KAFKA_STORAGE_ERROR
+    log.planned.between_writes(lambda: called.append(log.log_end_offset))
+    assert not called
+    log.truncate_to(4, now_ms=NOW_MS)
+    assert log.truncate_to_epoch_end(EpochEnd(0, 5), now_ms=NOW_MS)
+    log.planned.release()
+    assert called == [2]
+    log.roll(NOW_MS)
+
+
+def test_log_is_truncated_to_the_end_of_the_epoch_that_it_shares_with_its_leader(log: Log) -> None:
+    for epoch in (0, 1, 3):
+        append(log, batch(2), leader_epoch=epoch)
+    assert not log.truncate_to_epoch_end(EpochEnd(2, 3), now_ms=NOW_MS)
+    assert (log.log_end_offset, log.leader_epochs.latest) == (4, 1)
+    assert log.truncate_to_epoch_end(EpochEnd(0, 1), now_ms=NOW_MS)
+    assert (log.log_end_offset, log.leader_epochs.latest) == (0, -1)
 
 
 # Idempotence and transactions
