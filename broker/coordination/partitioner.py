@@ -5,8 +5,9 @@ Owns: the hash, which is Kafka's. Must not know: topics or their partition count
 
 from __future__ import annotations
 
-import struct
 from functools import lru_cache
+
+from protocol.java_hash import absolute, string_hash
 
 # Longer keys are not cached: a key may have 32 kB, and the cache would keep ten thousand of them.
 CACHED_LENGTH_MAX = 256
@@ -21,13 +22,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def _hashed(key: str, partition_count: int) -> int:
-    units = key.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for unit in struct.unpack(f">{len(units) // 2}H", units):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    if value >= 0x80000000:
-        value = 0x100000000 - value
-    return value % partition_count if value < 0x80000000 else 0  # Java has no abs of -2^31, Kafka uses 0
+    return absolute(string_hash(key)) % partition_count
 
 
 _cached_hash = lru_cache(maxsize=10_000)(_hashed)  # requests of members and producers repeat a few keys

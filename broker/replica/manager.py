@@ -36,6 +36,7 @@ from broker.replica.partition import (
     ReplicaRules,
 )
 from broker.replica.topic_metrics import AllTopicMetrics
+from broker.replica.truncations import Truncations
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import (
@@ -111,6 +112,8 @@ class ReplicaManager:
         self.on_isr_change: Callable[[Partition, IsrChange], None] = lambda partition, change: None
         """Called with each change of the ISR that is to be requested; `isr_answered` takes the answer."""
         self.replication: Replication = NoReplication()
+        self.truncations = Truncations()
+        """Keeps requests of the controller and truncations apart; the control door uses it around each request."""
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
         self.on_opened: Callable[[Partition], None] = lambda partition: None
@@ -250,6 +253,27 @@ class ReplicaManager:
         )
         if effects:
             self._put_into_effect(partition, effects)
+
+    def append_fetched(
+        self,
+        partition: Partition,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        leader_high_watermark: int,
+        leader_log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Do the same as `Partition.append_fetched`, and notify readers."""
+        partition.append_fetched(
+            records,
+            leader_epoch=leader_epoch,
+            leader_high_watermark=leader_high_watermark,
+            leader_log_start_offset=leader_log_start_offset,
+            now_ms=now_ms,
+        )
+        partition.metrics.replication_bytes_in += len(records)
+        self.wake_readers(partition)
 
     def check_in_sync(self) -> Slices[None]:
         """Have lagging followers leave the ISR. To be called every half of `replica.lag.time.max.ms`."""

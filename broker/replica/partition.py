@@ -14,6 +14,7 @@ replica stopped               as follower, without a leader
 follower fetched              the follower has every record below its fetch offset; it may join the ISR
 appended                      the high watermark advances if that is all the ISR needs
 AlterPartition answered       the change of the ISR is committed, dropped, repeated or left to the controller
+fetched from the leader       records are appended as they are; high watermark and log start follow the leader's
 time passed                   followers that lag for too long are to leave the ISR
 ============================  ==========================================================================
 
@@ -436,6 +437,37 @@ class Partition:
         if self.advance_high_watermark(now_ms):
             return (Effect.ISR_COMMITTED, Effect.HIGH_WATERMARK_ADVANCED)
         return (Effect.ISR_COMMITTED,)
+
+    def append_fetched(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        leader_high_watermark: int,
+        leader_log_start_offset: int,
+        now_ms: int,
+    ) -> AppendResult | None:
+        """Append what was fetched from the leader of `leader_epoch`, and follow its high watermark and log start.
+
+        Returns the result, None without records.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER if this broker does not follow in that epoch; and what
+                `Log.append_as_follower` raises.
+        """
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic}-{self.partition} does not follow in the leader epoch {leader_epoch}",
+            )
+        log = self.log
+        result = None
+        if len(records):
+            result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+        log.advance_high_watermark(leader_high_watermark)
+        if leader_log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(leader_log_start_offset, log.high_watermark))
+        return result
 
     def delete_records_before(self, offset: int) -> int:
         """Raise the log start offset to `offset` and return the target; HIGH_WATERMARK stands for the high watermark.

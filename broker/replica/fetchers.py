@@ -1,0 +1,483 @@
+"""Replicates the partitions that this broker follows: fetches from their leaders, appends, truncates.
+
+Owns: the fetchers, one task and one connection each, and putting the decisions of `broker.replica.fetcher` into effect.
+Must not know: how a request is decided, how connections work (`Peers`), or who leads (the manager says so).
+
+A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
+What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
+and the sync that `flush.messages` demands. Then the other partitions of the fetcher go on.
+
+=========================================  =========================================================================
+a part of a response                       effect
+=========================================  =========================================================================
+records                                    append; high watermark and log start follow the leader's
+diverging epoch                            truncate in a thread, then fetch again, which asks again
+OFFSET_OUT_OF_RANGE                        ask the leader for its end, then its start: truncate, start anew or retry
+FENCED_LEADER_EPOCH                        stop until the next LeaderAndIsr; counted as failed
+other errors, damaged or overlapping data  back off, the others go on
+storage error of the own log               stop until the next LeaderAndIsr; counted as failed
+=========================================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from broker.loop.clock import Clock
+from broker.loop.slices import SlicedWork
+from broker.network.outgoing import Peer, Peers, PeerUnavailable
+from broker.replica.fetcher import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS_VERSION,
+    Append,
+    BackOff,
+    Effect,
+    Fence,
+    FetchedPartition,
+    Fetcher,
+    FetchFailedError,
+    FetchTerms,
+    FindOffset,
+    Position,
+    Retry,
+    StartAt,
+    Truncate,
+    TruncateTo,
+    fetcher_index,
+    out_of_range,
+    range_question,
+)
+from broker.replica.manager import ReplicaManager
+from broker.replica.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchResponse, PartitionData
+from protocol.messages.list_offsets import ListOffsetsResponse
+from storage.leader_epochs import EpochEnd
+from storage.log import Log
+from storage.shortages import TryLaterError
+from storage.stored_batch import extent_at
+
+logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
+
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """What all fetchers of a broker share."""
+
+    terms: FetchTerms
+    backoff_ms: int
+    timeout_ms: int
+    """`replica.socket.timeout.ms`: how long a request may take."""
+
+
+class ReplicaFetchers:
+    """All fetchers of one broker: `Replication` for the manager."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        peers: Peers,
+        manager: ReplicaManager,
+        clock: Clock,
+        sliced_work: SlicedWork,
+        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        settings: FetcherSettings,
+        fetcher_count: Callable[[], int],
+    ) -> None:
+        """`in_thread` runs work that waits for a disk. `fetcher_count()` is `num.replica.fetchers`."""
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.manager = manager
+        self.clock = clock
+        self.sliced_work = sliced_work
+        self.in_thread = in_thread
+        self.settings = settings
+        self._peers = peers
+        self._fetcher_count = fetcher_count
+        self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
+        self._homes: dict[TopicPartition, LeaderFetcher] = {}
+        self.failed: dict[TopicPartition, str] = {}
+        """Partitions that an error has stopped, with the error, until the controller names their leader again."""
+        self._is_stopped = False
+
+    # Replication
+
+    def follow(self, partition: Partition, leader_id: int) -> None:
+        key = (partition.topic, partition.partition)
+        if self._is_stopped:
+            return
+        index = fetcher_index(*key, self._fetcher_count())
+        fetcher = self._fetchers.get((leader_id, index))
+        home = self._homes.get(key)
+        if home is not None and home is not fetcher:
+            self.unfollow(key)
+        self.failed.pop(key, None)
+        if fetcher is None:
+            peer = self._peers.connect(leader_id, f"fetcher-{index}")
+            fetcher = self._fetchers[leader_id, index] = LeaderFetcher(self, leader_id, index, peer)
+        self._homes[key] = fetcher
+        fetcher.add(partition)
+
+    def unfollow(self, key: TopicPartition) -> None:
+        self.failed.pop(key, None)
+        fetcher = self._homes.pop(key, None)
+        if fetcher is not None:
+            fetcher.remove(key)
+
+    def resize(self) -> None:
+        """Spread the partitions over the number of fetchers that is configured now."""
+        for key, fetcher in list(self._homes.items()):
+            partition = fetcher.replica_of(key)
+            if partition is not None and fetcher_index(*key, self._fetcher_count()) != fetcher.index:
+                self.follow(partition, fetcher.leader_id)
+
+    async def stop(self) -> None:
+        """Fetch nothing more; return when the effects in progress have ended."""
+        self._is_stopped = True
+        fetchers = list(self._fetchers.values())
+        for fetcher in fetchers:
+            fetcher.cancel()
+        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+        await self.manager.truncations.stop()
+        self._homes.clear()
+
+    # For fetchers and metrics
+
+    def fail(self, key: TopicPartition, reason: str) -> None:
+        """Stop a partition because of an error of its own."""
+        self.unfollow(key)
+        self.failed[key] = reason
+
+    def is_idle(self, fetcher: LeaderFetcher) -> None:
+        """Close a fetcher without partitions."""
+        self._fetchers.pop((fetcher.leader_id, fetcher.index), None)
+
+    @property
+    def lag_max(self) -> int:
+        """How many offsets the partition that is farthest behind its leader lags."""
+        return max((one.lag for fetcher in self._fetchers.values() for one in fetcher.partitions), default=0)
+
+    @property
+    def failed_count(self) -> int:
+        return len(self.failed)
+
+
+class LeaderFetcher:
+    """One fetcher: a connection to one leader, and the partitions that are fetched over it."""
+
+    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, index: int, peer: Peer) -> None:
+        self.leader_id = leader_id
+        self.index = index
+        self._fetchers = fetchers
+        self._peer = peer
+        self._replicas: dict[TopicPartition, Partition] = {}
+        self._machine = Fetcher(fetchers.broker_id, fetchers.settings.terms)
+        self._news = asyncio.Event()
+        self._changes: set[asyncio.Task[None]] = set()
+        self._is_reachable = True
+        self.task = asyncio.create_task(self._run(), name=f"fetcher {index} of leader {leader_id}")
+
+    @property
+    def partitions(self) -> Iterable[FetchedPartition]:
+        return iter(self._machine)
+
+    def replica_of(self, key: TopicPartition) -> Partition | None:
+        return self._replicas.get(key)
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition in its present leader epoch, from the end of its log on."""
+        key = (partition.topic, partition.partition)
+        self._replicas[key] = partition
+        self._machine.add(
+            FetchedPartition(key, partition.topic_id, partition.leader_epoch, _position_of(partition.log))
+        )
+        self._news.set()
+
+    def remove(self, key: TopicPartition) -> None:
+        self._machine.remove(key)
+        self._replicas.pop(key, None)
+        self._news.set()
+
+    def cancel(self) -> None:
+        """End the fetcher; changes of logs in progress end by themselves."""
+        self.task.cancel()
+        for change in self._changes:
+            change.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while len(self._machine):
+                try:
+                    await self._fetch()
+                except (PeerUnavailable, FetchFailedError, KafkaError) as error:
+                    level = logging.WARNING if self._is_reachable else logging.DEBUG
+                    self._is_reachable = False
+                    count = len(self._machine)
+                    logger.log(level, "cannot fetch %d partitions from leader %d: %s", count, self.leader_id, error)
+                    await self._pause()
+                except Exception:
+                    logger.exception("fetcher %d of leader %d has failed unexpectedly", self.index, self.leader_id)
+                    await self._pause()
+            self._fetchers.is_idle(self)
+        finally:
+            self._peer.close()
+
+    async def _pause(self) -> None:
+        """Pause after a request without a usable response, unless the controller brings news."""
+        self._machine.lost()
+        await self._news_or(self._fetchers.settings.backoff_ms)
+
+    async def _news_or(self, wait_ms: int) -> None:
+        """Wait until a partition changes, at most `wait_ms`."""
+        self._news.clear()
+        waiting = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=wait_ms / 1000)
+        finally:
+            waiting.cancel()
+
+    async def _fetch(self) -> None:
+        """Send one request, and put the parts of its response into effect."""
+        machine, fetchers = self._machine, self._fetchers
+        request = machine.request(fetchers.clock.monotonic_ms(), fetchers.broker_epoch())
+        if request is None:
+            await self._wait()
+            return
+        response: FetchResponse = await self._peer.ask(
+            request, machine.version, timeout_ms=fetchers.settings.timeout_ms
+        )
+        if not self._is_reachable:
+            logger.info("fetching from leader %d again", self.leader_id)
+            self._is_reachable = True
+        pace = fetchers.sliced_work.pace()
+        unplaced: list[FetchedPartition] = []
+        for partition, data in machine.received(response):
+            effect = machine.effect_of(partition, data)
+            if type(effect) is Append:
+                self._append(partition, data)
+            elif isinstance(effect, FindOffset):
+                machine.hold(partition)
+                unplaced.append(partition)
+            elif effect is not None:
+                self._put_into_effect(partition, effect)
+            await pace.keep()
+        if unplaced:
+            try:
+                await self._find_offsets(unplaced)
+            finally:
+                for partition in unplaced:
+                    if not partition.is_ready and machine.is_fetched(partition):
+                        self._back_off(partition)
+
+    async def _wait(self) -> None:
+        """Wait until a delay ends, or a partition changes."""
+        due_ms = self._machine.next_due_ms
+        if due_ms is None:
+            self._news.clear()
+            await self._news.wait()
+        else:
+            await self._news_or(max(0, due_ms - self._fetchers.clock.monotonic_ms()))
+
+    # Effects
+
+    def _put_into_effect(self, partition: FetchedPartition, effect: Effect) -> None:
+        key = partition.key
+        if isinstance(effect, Truncate):
+            logger.info(
+                "%s-%d: the log diverges from that of leader %d, whose epoch %d ends at offset %d; it ends at %d here",
+                *key,
+                self.leader_id,
+                *effect.leaders,
+                partition.position.fetch_offset,
+            )
+            self._change_log(partition, partial(_truncate_to_epoch_end, effect.leaders))
+        elif isinstance(effect, Fence):
+            logger.info(
+                "%s-%d: leader %d has a newer leader epoch than %d; waiting for the controller",
+                *key,
+                self.leader_id,
+                partition.leader_epoch,
+            )
+            self._fetchers.fail(key, ErrorCode.FENCED_LEADER_EPOCH.name)
+        elif isinstance(effect, BackOff):
+            logger.warning("%s-%d: fetching from leader %d fails: %s", *key, self.leader_id, effect.code.name)
+            self._back_off(partition)
+
+    def _back_off(self, partition: FetchedPartition) -> None:
+        fetchers = self._fetchers
+        self._machine.delay(partition, fetchers.clock.monotonic_ms() + fetchers.settings.backoff_ms)
+
+    def _append(self, partition: FetchedPartition, data: PartitionData) -> None:
+        """Append the records of a part, which are valid during this call."""
+        replica = self._replicas[partition.key]
+        records = memoryview(data.records or b"")
+        log = replica.log
+        if len(records) and _begins_below(log, records):
+            # The leader's log starts within this batch; an empty log begins with the whole of it. The next response
+            # raises the log start to the leader's.
+            self._change_log(partition, partial(_begin_with, bytearray(records), partition.leader_epoch))
+            return
+        try:
+            self._fetchers.manager.append_fetched(
+                replica,
+                records,
+                leader_epoch=partition.leader_epoch,
+                leader_high_watermark=data.high_watermark,
+                leader_log_start_offset=data.log_start_offset,
+                now_ms=self._fetchers.clock.now_ms(),
+            )
+        except KafkaError as error:
+            self._not_appended(partition, error)
+            return
+        if len(records) and log.durability.needs_flush:
+            self._change_log(partition, _flush)
+            return
+        position = _position_of(log)
+        partition.lag = max(0, data.high_watermark - position.fetch_offset)
+        if position != partition.position:
+            self._machine.resume(partition, position)
+
+    def _not_appended(self, partition: FetchedPartition, error: KafkaError) -> None:
+        key = partition.key
+        if isinstance(error, TryLaterError) or error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            logger.error(
+                "%s-%d: what leader %d has sent for offset %d is not appended: %s",
+                *key,
+                self.leader_id,
+                partition.position.fetch_offset,
+                error,
+            )
+            self._back_off(partition)
+        else:
+            logger.error("%s-%d is not replicated any more: %s", *key, error)
+            self._fetchers.fail(key, str(error))
+
+    # Changes of a log that wait for the disk
+
+    def _change_log(self, partition: FetchedPartition, change: Callable[[Log, int], None]) -> None:
+        """Run `change` in a thread while the partition is held, then fetch the partition again."""
+        self._machine.hold(partition)
+        task = asyncio.create_task(self._changed(partition, change), name="change of {}-{}".format(*partition.key))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
+    async def _changed(self, partition: FetchedPartition, change: Callable[[Log, int], None]) -> None:
+        replica = self._replicas[partition.key]
+        try:
+            await self._fetchers.manager.truncations.run(
+                partition.key, lambda: self._in_reserved(partition, replica, change)
+            )
+        except KafkaError as error:
+            if self._machine.is_fetched(partition):
+                self._not_appended(partition, error)
+                self._news.set()
+            return
+        except Exception:
+            logger.exception("the log of %s-%d could not be changed", *partition.key)
+            self._back_off(partition)
+            return
+        self._machine.resume(partition, _position_of(replica.log))
+        self._news.set()
+
+    async def _in_reserved(
+        self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]
+    ) -> None:
+        if not self._machine.is_fetched(partition):
+            return  # the controller has decided otherwise in the meantime
+        log = replica.log
+        log.planned.reserve()
+        try:
+            await self._fetchers.in_thread(partial(change, log, self._fetchers.clock.now_ms()))
+        finally:
+            log.planned.release()
+            self._fetchers.manager.wake_readers(replica)
+
+    # An offset that is out of the leader's range
+
+    async def _find_offsets(self, partitions: list[FetchedPartition]) -> None:
+        """Ask the leader where its logs end and begin, and act on it."""
+        ends = await self._offsets(partitions, LATEST)
+        asked = [it for it in partitions if it.position.fetch_offset <= ends.get(it.key, -1)]
+        starts = await self._offsets(asked, EARLIEST) if asked else {}
+        for partition in partitions:
+            end_offset = ends.get(partition.key)
+            start_offset = starts.get(partition.key) if partition in asked else 0
+            if end_offset is not None and start_offset is not None and self._machine.is_fetched(partition):
+                self._place(partition, end_offset, start_offset)
+
+    async def _offsets(self, partitions: list[FetchedPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """Return the offsets of those partitions that the leader answers for."""
+        request = range_question(self._fetchers.broker_id, partitions, timestamp)
+        response: ListOffsetsResponse = await self._peer.ask(
+            request, LIST_OFFSETS_VERSION, timeout_ms=self._fetchers.settings.timeout_ms
+        )
+        return {
+            (topic.name, one.partition_index): one.offset
+            for topic in response.topics
+            for one in topic.partitions
+            if not one.error_code
+        }
+
+    def _place(self, partition: FetchedPartition, leader_end_offset: int, leader_start_offset: int) -> None:
+        key, position = partition.key, partition.position
+        decision = out_of_range(position.fetch_offset, leader_end_offset, leader_start_offset)
+        if isinstance(decision, Retry):
+            self._machine.resume(partition, position)
+            return
+        logger.warning(
+            "%s-%d: offset %d is out of the range of leader %d; %s",
+            *key,
+            position.fetch_offset,
+            self.leader_id,
+            f"the log is truncated to the leader's end offset {decision.offset}"
+            if isinstance(decision, TruncateTo)
+            else f"the log starts anew at the leader's start offset {decision.offset}",
+        )
+        change = _start_at if isinstance(decision, StartAt) else _truncate_to
+        self._change_log(partition, partial(change, decision.offset))
+
+
+def _position_of(log: Log) -> Position:
+    return Position(log.log_end_offset, log.leader_epochs.latest, log.log_start_offset)
+
+
+def _begins_below(log: Log, records: memoryview) -> bool:
+    """Return whether the log is empty and the first batch begins before its end, but reaches it."""
+    if log.log_start_offset != log.log_end_offset:
+        return False
+    try:
+        extent = extent_at(records, 0, 0)
+    except Exception:
+        return False
+    return extent.base_offset < log.log_end_offset <= extent.last_offset and extent.end <= len(records)
+
+
+def _truncate_to_epoch_end(leaders: EpochEnd, log: Log, now_ms: int) -> None:
+    log.truncate_to_epoch_end(leaders, now_ms=now_ms)  # unless that is final, the next fetch asks again
+
+
+def _truncate_to(offset: int, log: Log, now_ms: int) -> None:
+    log.truncate_to(offset, now_ms=now_ms)
+
+
+def _start_at(offset: int, log: Log, now_ms: int) -> None:
+    log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+
+
+def _begin_with(records: bytearray, leader_epoch: int, log: Log, now_ms: int) -> None:
+    log.truncate_fully_and_start_at(extent_at(records, 0, 0).base_offset, now_ms=now_ms)
+    log.append_as_follower(memoryview(records), now_ms=now_ms, leader_epoch=leader_epoch)
+
+
+def _flush(log: Log, now_ms: int) -> None:
+    log.durability.flush(now_ms)
