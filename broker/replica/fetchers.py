@@ -272,11 +272,12 @@ class LeaderFetcher:
                 self._put_into_effect(partition, effect)
             await pace.keep()
         if unplaced:
+            placed: list[FetchedPartition] = []
             try:
-                await self._find_offsets(unplaced)
+                await self._find_offsets(unplaced, placed)
             finally:
                 for partition in unplaced:
-                    if not partition.is_ready and machine.is_fetched(partition):
+                    if partition not in placed and machine.is_fetched(partition):
                         self._back_off(partition)
 
     async def _wait(self) -> None:
@@ -315,6 +316,7 @@ class LeaderFetcher:
 
     def _back_off(self, partition: FetchedPartition) -> None:
         fetchers = self._fetchers
+        partition.position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
         self._machine.delay(partition, fetchers.clock.monotonic_ms() + fetchers.settings.backoff_ms)
 
     def _append(self, partition: FetchedPartition, data: PartitionData) -> None:
@@ -367,12 +369,16 @@ class LeaderFetcher:
     def _change_log(self, partition: FetchedPartition, change: Callable[[Log, int], None]) -> None:
         """Run `change` in a thread while the partition is held, then fetch the partition again."""
         self._machine.hold(partition)
-        task = asyncio.create_task(self._changed(partition, change), name="change of {}-{}".format(*partition.key))
+        replica = self._replicas[partition.key]
+        task = asyncio.create_task(
+            self._changed(partition, replica, change), name="change of {}-{}".format(*partition.key)
+        )
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
 
-    async def _changed(self, partition: FetchedPartition, change: Callable[[Log, int], None]) -> None:
-        replica = self._replicas[partition.key]
+    async def _changed(
+        self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]
+    ) -> None:
         try:
             await self._fetchers.manager.truncations.run(
                 partition.key, lambda: self._in_reserved(partition, replica, change)
@@ -384,7 +390,8 @@ class LeaderFetcher:
             return
         except Exception:
             logger.exception("the log of %s-%d could not be changed", *partition.key)
-            self._back_off(partition)
+            if self._machine.is_fetched(partition):
+                self._back_off(partition)
             return
         self._machine.resume(partition, _position_of(replica.log))
         self._news.set()
@@ -404,8 +411,8 @@ class LeaderFetcher:
 
     # An offset that is out of the leader's range
 
-    async def _find_offsets(self, partitions: list[FetchedPartition]) -> None:
-        """Ask the leader where its logs end and begin, and act on it."""
+    async def _find_offsets(self, partitions: list[FetchedPartition], placed: list[FetchedPartition]) -> None:
+        """Ask the leader where its logs end and begin, and act on it; add to `placed` what it has answered for."""
         ends = await self._offsets(partitions, LATEST)
         asked = [it for it in partitions if it.position.fetch_offset <= ends.get(it.key, -1)]
         starts = await self._offsets(asked, EARLIEST) if asked else {}
@@ -413,6 +420,7 @@ class LeaderFetcher:
             end_offset = ends.get(partition.key)
             start_offset = starts.get(partition.key) if partition in asked else 0
             if end_offset is not None and start_offset is not None and self._machine.is_fetched(partition):
+                placed.append(partition)
                 self._place(partition, end_offset, start_offset)
 
     async def _offsets(self, partitions: list[FetchedPartition], timestamp: int) -> dict[TopicPartition, int]:

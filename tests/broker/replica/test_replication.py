@@ -1,0 +1,516 @@
+"""Replication between two or three brokers with real logs: what is acknowledged survives, and logs become equal.
+
+The scenarios (a) to (f) are those that replication protocols of Kafka have got wrong once (KIP-101, KIP-279, KIP-320).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from broker.replica import isr_changes
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest
+from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
+
+A, B, C = 1, 2, 3
+
+
+@pytest.fixture(autouse=True)
+def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_changes, "RETRY_S", 0.005)
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Cluster]]:
+    """Start clusters, and stop them at the end."""
+    clusters: list[Cluster] = []
+
+    def started(*broker_ids: int, partitions: int = 1, **settings: str) -> Cluster:
+        cluster = Cluster(tmp_path, broker_ids, partitions=partitions, **settings)
+        clusters.append(cluster)
+        for node in cluster.nodes.values():
+            node.start()
+        return cluster
+
+    yield started
+    for cluster in clusters:
+        await cluster.stop()
+
+
+async def restart(cluster: Cluster, node: Node) -> None:
+    if node.is_running:
+        await node.crash()
+    node.start()
+
+
+async def test_followers_become_equal_to_their_leader(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    for number in range(50):
+        assert await leader.produce(b"%d" % number, count=3) is ErrorCode.NONE
+    await cluster.until_equal()
+    assert leader.ends() == (150, 150)
+
+
+async def test_acknowledged_means_stored_by_every_in_sync_replica(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    for number in range(20):
+        assert await cluster.nodes[A].produce() is ErrorCode.NONE
+        assert all(cluster.nodes[it].ends()[0] > number for it in cluster.state[0].isr)
+
+
+async def test_empty_follower_catches_up_and_joins_the_isr(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A, isr=[A], tell=[A])
+    leader = cluster.nodes[A]
+    for _ in range(300):
+        leader.append(b"v" * 10_000)
+    await cluster.inform(B)
+    await cluster.until_in_sync([A, B])
+    await cluster.until_equal()
+    assert (leader.isr_changes.expand_count, cluster.nodes[B].fetchers.lag_max) == (1, 0)
+
+
+@pytest.mark.parametrize("crashes", [1, 5])
+async def test_follower_restarts_in_the_middle(start: Callable[..., Cluster], crashes: int) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    leader, follower = cluster.nodes[A], cluster.nodes[B]
+    for _ in range(crashes):
+        for _ in range(20):
+            leader.append(b"v" * 5_000)
+        await asyncio.sleep(0.002)
+        await restart(cluster, follower)
+        await cluster.inform(B)
+    await cluster.until_equal()
+
+
+async def test_follower_that_lost_its_data_starts_anew(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    for _ in range(20):
+        assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    follower = cluster.nodes[B]
+    await follower.crash()
+    for path in (follower.folder / f"{TOPIC}-0").iterdir():
+        path.unlink()
+    (follower.folder / f"{TOPIC}-0").rmdir()
+    follower.start()
+    await cluster.elect(A, isr=[A])
+    await cluster.until_in_sync([A, B])
+    await cluster.until_equal()
+
+
+# The pitfalls
+
+
+async def test_a_follower_does_not_truncate_to_its_stale_high_watermark(start: Callable[..., Cluster]) -> None:
+    """(a) KIP-101: the follower restarts before it knows the high watermark, and then is elected."""
+    cluster = start(A, B)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce(b"acknowledged") is ErrorCode.NONE
+    follower = cluster.nodes[B]
+    await restart(cluster, follower)
+    await cluster.nodes[A].crash()
+    await cluster.elect(B, isr=[B])
+    assert follower.ends() == (1, 1)
+    assert b"acknowledged" in follower.log_bytes()
+
+
+async def test_b_logs_that_diverged_agree_again(start: Callable[..., Cluster]) -> None:
+    """(b) KIP-101: two leaders write different records at one offset."""
+    cluster = start(A, B)
+    await cluster.elect(A)
+    first, second = cluster.nodes[A], cluster.nodes[B]
+    assert await first.produce(b"both") is ErrorCode.NONE
+    cluster.cut.add(frozenset((A, B)))
+    first.append(b"of the first", count=3)  # not acknowledged
+    await cluster.elect(B, isr=[B], tell=[B])
+    assert await second.produce(b"of the second") is ErrorCode.NONE
+    cluster.cut.clear()
+    await cluster.inform(A)
+    await cluster.until_equal()
+    assert b"of the second" in first.log_bytes()
+    assert b"of the first" not in first.log_bytes()
+
+
+async def test_c_epoch_that_the_follower_does_not_know_is_found_by_a_second_question(
+    start: Callable[..., Cluster],
+) -> None:
+    """(c) KIP-279: in fast elections each broker writes an epoch that the other does not have."""
+    cluster = start(A, B)
+    await cluster.elect(A)
+    first, second = cluster.nodes[A], cluster.nodes[B]
+    assert await first.produce(b"both") is ErrorCode.NONE
+    cluster.cut.add(frozenset((A, B)))
+    for leader, value in ((A, b"epoch 1"), (B, b"epoch 2"), (A, b"epoch 3"), (B, b"epoch 4")):
+        await cluster.elect(leader, isr=[leader], tell=[leader])
+        cluster.nodes[leader].append(value, count=2)
+    cluster.cut.clear()
+    await cluster.inform(A)
+    await cluster.until_equal()
+    assert list(first.partition().log.leader_epochs.entries) == list(second.partition().log.leader_epochs.entries)
+    assert b"epoch 4" in first.log_bytes()
+    assert b"epoch 2" in first.log_bytes()
+    assert b"epoch 3" not in first.log_bytes()
+    assert b"epoch 1" not in first.log_bytes()
+
+
+async def test_d_leader_of_an_older_epoch_can_neither_acknowledge_nor_change_the_isr(
+    start: Callable[..., Cluster],
+) -> None:
+    """(d) KIP-320: a leader that has not heard of its successor."""
+    cluster = start(A, B, C, min_insync_replicas="2")
+    await cluster.elect(A)
+    zombie = cluster.nodes[A]
+    assert await zombie.produce(b"both") is ErrorCode.NONE
+    await cluster.elect(B, isr=[B, C], tell=[B, C])
+    produced = asyncio.ensure_future(zombie.produce(b"lost"))
+    assert await cluster.nodes[B].produce(b"kept") is ErrorCode.NONE
+    for effect in zombie.partition().time_passed(zombie.clock.monotonic_ms() + 10 * cluster.lag_ms):
+        zombie.isr_changes.submit(zombie.partition(), effect)  # type: ignore[arg-type]
+    await until(lambda: zombie.isr_changes.failure_count)
+    assert sorted(cluster.state[0].isr) == [B, C]
+    assert not produced.done()
+    assert zombie.ends()[1] == 1
+    await cluster.inform(A)
+    assert await produced is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await cluster.until_in_sync([A, B, C])
+    await cluster.until_equal()
+    assert b"lost" not in zombie.log_bytes()
+
+
+async def test_e_clean_election_truncates_nothing_below_the_high_watermark(start: Callable[..., Cluster]) -> None:
+    """(e)"""
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    for epoch, leader in enumerate([A, B, C, A, C, B]):
+        if epoch:
+            await cluster.elect(leader)
+        for _ in range(5):
+            assert await cluster.nodes[leader].produce() is ErrorCode.NONE
+        committed = {it: node.ends()[1] for it, node in cluster.nodes.items()}
+        assert all(node.ends()[0] >= committed[it] for it, node in cluster.nodes.items())
+    await cluster.until_equal()
+    assert cluster.nodes[A].ends() == (30, 30)
+
+
+async def test_f_new_epoch_alone_truncates_nothing(start: Callable[..., Cluster]) -> None:
+    """(f)"""
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce(count=5) is ErrorCode.NONE
+    await cluster.until_equal()
+    for leader in (B, A, C, C, B):
+        await cluster.elect(leader)
+    assert await cluster.nodes[B].produce() is ErrorCode.NONE
+    await cluster.until_equal()
+    assert all(node.partition().log.truncation_count == 0 for node in cluster.nodes.values())
+
+
+async def test_five_quick_elections_under_load_lose_nothing_acknowledged(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    acknowledged: list[bytes] = []
+    for epoch, leader in enumerate([A, B, C, B, A]):
+        if epoch:
+            await cluster.elect(leader)
+        waiting = {
+            (value := b"<%d-%d>" % (epoch, number)): asyncio.ensure_future(cluster.nodes[leader].produce(value))
+            for number in range(20)
+        }
+        if epoch % 2 == 0:
+            await until(lambda: any(outcome.done() for outcome in waiting.values()))  # noqa: B023
+        for value, outcome in waiting.items():
+            if outcome.done() and outcome.result() is ErrorCode.NONE:
+                acknowledged.append(value)
+    await cluster.until_equal()
+    content = cluster.nodes[A].log_bytes()
+    assert acknowledged
+    assert all(content.count(value) == 1 for value in acknowledged)
+
+
+# The ISR
+
+
+async def test_frozen_follower_leaves_the_isr_and_returns(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C)
+    cluster.lag_ms = 60
+    for node in cluster.nodes.values():
+        await restart(cluster, node)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    assert await leader.produce() is ErrorCode.NONE
+    cluster.cut.add(frozenset((A, C)))
+    produced = asyncio.ensure_future(leader.produce())
+
+    async def check() -> None:
+        while True:
+            await leader.sliced_work.finished(leader.replica_manager.check_in_sync())
+            await asyncio.sleep(cluster.lag_ms / 2000)
+
+    checking = asyncio.ensure_future(check())
+    assert await produced is ErrorCode.NONE
+    assert sorted(cluster.state[0].isr) == [A, B]
+    assert (leader.isr_changes.shrink_count, leader.isr_changes.expand_count) == (1, 0)
+    cluster.cut.clear()
+    await cluster.until_in_sync([A, B, C])
+    checking.cancel()
+    await cluster.until_equal()
+
+
+async def test_idle_follower_stays_in_sync_without_naming_its_partition(start: Callable[..., Cluster]) -> None:
+    """Its session says nothing of a partition without news; the next record must not find it long out of date."""
+    cluster = start(A, B)
+    cluster.lag_ms = 400
+    for node in cluster.nodes.values():
+        await restart(cluster, node)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    assert await leader.produce() is ErrorCode.NONE
+    await cluster.until_equal()
+    await asyncio.sleep(0.9)
+    leader.append()
+    assert leader.partition().time_passed(leader.clock.monotonic_ms()) == ()
+
+
+async def test_dead_follower_of_an_idle_partition_leaves_with_the_next_record(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    cluster.lag_ms = 100
+    for node in cluster.nodes.values():
+        await restart(cluster, node)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    assert await leader.produce() is ErrorCode.NONE
+    await cluster.until_equal()
+    await cluster.nodes[B].crash()
+    await asyncio.sleep(0.4)
+    assert leader.partition().time_passed(leader.clock.monotonic_ms()) == ()
+    leader.append()
+    assert leader.partition().time_passed(leader.clock.monotonic_ms())
+
+
+async def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, min_insync_replicas="2")
+    await cluster.elect(A, isr=[A], tell=[A])
+    leader = cluster.nodes[A]
+    with pytest.raises(KafkaError) as refused:
+        leader.append(needs_isr=True)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    leader.append(b"acks=1")
+    assert leader.ends() == (1, 0), "not visible to consumers until the ISR recovers"
+    await cluster.inform(B)
+    await cluster.until_in_sync([A, B])
+    await cluster.until_equal()
+
+
+async def test_isr_that_shrinks_after_the_append_fails_it_and_keeps_the_record(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C, min_insync_replicas="2")
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    cluster.cut.add(frozenset((A, C)))
+    produced = asyncio.ensure_future(leader.produce(b"kept"))
+    await until(lambda: cluster.nodes[B].ends()[0] == 1)
+    await cluster.elect(A, isr=[A])
+    assert not produced.done(), "the high watermark waits for min.insync.replicas"
+    await cluster.until_in_sync([A, B])
+    assert await produced is ErrorCode.NONE
+
+
+async def test_follower_that_restarted_is_not_added_with_what_its_predecessor_had(
+    start: Callable[..., Cluster],
+) -> None:
+    """The change is in flight while the follower loses its data: the controller compares the broker epochs."""
+    cluster = start(A, B)
+    await cluster.elect(A, isr=[A], tell=[A])
+    leader = cluster.nodes[A]
+    leader.append(count=5)
+    cluster.may_alter.clear()
+    await cluster.inform(B)
+    await until(lambda: cluster.alterations)
+    await cluster.nodes[B].crash()
+    cluster.nodes[B].start()
+    cluster.may_alter.set()
+    await until(lambda: leader.isr_changes.failure_count)
+    assert cluster.state[0].isr == [A]
+    await cluster.inform(B)
+    await cluster.until_in_sync([A, B])
+
+
+# Sessions
+
+
+async def test_requests_name_only_what_is_new(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    for index in range(20):
+        await cluster.elect(A, index=index)
+    leader = cluster.nodes[A]
+    await until(lambda: leader.requests and not leader.requests[-1][2].topics)
+    del leader.requests[:]
+    for number in range(30):
+        assert await leader.produce(index=number % 3) is ErrorCode.NONE
+    named = [
+        len(topic.partitions)
+        for _, _, request in leader.requests
+        if isinstance(request, FetchRequest)
+        for topic in request.topics
+    ]
+    assert named
+    assert max(named) <= 3
+    assert {version for _, version, _ in leader.requests} == {17}
+    assert all(request.session_id and request.session_epoch > 0 for _, _, request in leader.requests)
+    for index in range(20):
+        await cluster.until_equal(index)
+
+
+async def test_session_that_the_leader_lost_is_opened_again(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    assert await leader.produce() is ErrorCode.NONE
+    leader.fetch_sessions._sessions.clear()
+    assert await leader.produce() is ErrorCode.NONE
+    await cluster.until_equal()
+
+
+# Bad data
+
+
+@pytest.mark.parametrize("damage", ["flipped", "repeated", "cut"])
+async def test_damaged_data_of_one_partition_stops_no_other(start: Callable[..., Cluster], damage: str) -> None:
+    cluster = start(A, B)
+    for index in (0, 1):
+        await cluster.elect(A, index=index)
+    leader = cluster.nodes[A]
+    assert await leader.produce(b"first-one") is ErrorCode.NONE
+
+    def tampered(key: int, payload: bytes) -> bytes:
+        at = payload.find(b"damage-me")
+        if key != 1 or at < 0:
+            return payload
+        if damage == "flipped":
+            return payload.replace(b"damage-me", b"damaged!!")
+        start = at - 66 - 1
+        offset = (0).to_bytes(8) if damage == "repeated" else (1 << 40).to_bytes(8)
+        return (
+            payload[: payload.rfind((1).to_bytes(8), 0, at)]
+            + offset
+            + payload[start:][len(payload[start:]) - (len(payload) - payload.rfind((1).to_bytes(8), 0, at) - 8) :]
+        )
+
+    cluster.tamper = tampered
+    leader.append(b"damage-me")
+    for _ in range(10):
+        assert await leader.produce(index=1) is ErrorCode.NONE
+    if damage != "cut":
+        assert cluster.nodes[B].ends()[0] == 1
+    cluster.tamper = lambda key, payload: payload
+    if damage != "cut":
+        await cluster.until_equal()
+        await cluster.until_equal(1)
+
+
+# Offsets out of range
+
+
+async def test_follower_below_the_leaders_start_starts_anew(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    leader, follower = cluster.nodes[A], cluster.nodes[B]
+    assert await leader.produce(count=5) is ErrorCode.NONE
+    await cluster.until_equal()
+    await follower.crash()
+    await cluster.elect(A, isr=[A])
+    for _ in range(5):
+        leader.append(count=2)
+    leader.replica_manager.delete_records(leader.partition(), 9)
+    leader.partition().log.roll(leader.clock.now_ms())
+    leader.append()
+    follower.start()
+    await cluster.inform(B)
+    await cluster.until_in_sync([A, B])
+    await until(lambda: follower.ends() == leader.ends())
+    assert follower.partition().log.log_start_offset == 9
+
+
+async def test_empty_follower_begins_with_the_batch_in_which_the_leaders_log_starts(
+    start: Callable[..., Cluster],
+) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A, isr=[A], tell=[A])
+    leader, follower = cluster.nodes[A], cluster.nodes[B]
+    leader.append(count=10)
+    leader.append(count=10)
+    leader.replica_manager.delete_records(leader.partition(), 14)
+    await cluster.inform(B)
+    await cluster.until_in_sync([A, B])
+    await until(lambda: follower.partition().log.log_start_offset == 14)
+    assert follower.ends() == (20, 20)
+    assert follower.partition().log.segments.first.base_offset == 10
+
+
+async def test_deleted_records_are_deleted_on_followers_too(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    leader = cluster.nodes[A]
+    assert await leader.produce(count=5) is ErrorCode.NONE
+    await until(lambda: leader.ends() == (5, 5))
+    deletion = leader.replica_manager.delete_records(leader.partition(), 3)
+    decided = asyncio.get_running_loop().create_future()
+    leader.replica_manager.await_deletions(
+        [deletion], lambda broker_id: True, leader.clock.monotonic_ms() + 5_000, lambda: decided.set_result(None)
+    )
+    await decided
+    assert (deletion.error, deletion.low_watermark) == (ErrorCode.NONE, 3)
+    assert cluster.nodes[B].partition().log.log_start_offset == 3
+
+
+# Leaders that are missing
+
+
+async def test_follower_without_a_live_leader_waits_for_the_controller(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.nodes[A].crash()
+    await cluster.elect(A, tell=[B])
+    assert not cluster.nodes[B].fetchers._fetchers
+    cluster.nodes[A].start()
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+
+
+async def test_fetcher_without_partitions_ends(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    follower = cluster.nodes[B]
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await cluster.elect(B)
+    await until(lambda: not follower.fetchers._fetchers)
+
+
+async def test_follower_of_a_newer_leader_stops_until_the_controller_speaks(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await cluster.elect(A, tell=[A, B])
+    await until(lambda: cluster.nodes[C].fetchers.failed_count == 1)
+    await cluster.inform(C)
+    await until(lambda: cluster.nodes[C].fetchers.failed_count == 0)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await cluster.until_equal()
+
+
+async def test_leader_that_cannot_be_reached_is_asked_again(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    cluster.cut.add(frozenset((A, B)))
+    await cluster.elect(A)
+    produced = asyncio.ensure_future(cluster.nodes[A].produce())
+    await asyncio.sleep(0.02)
+    assert not produced.done()
+    cluster.cut.clear()
+    assert await produced is ErrorCode.NONE
