@@ -38,6 +38,7 @@ from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import ReplicaRules
@@ -45,7 +46,7 @@ from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.scram_credentials import ScramCredentials
-from broker.settings.component_settings import controller_settings
+from broker.settings.component_settings import controller_settings, fetcher_settings
 from broker.settings.config_changes import ConfigChanges
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
@@ -157,6 +158,18 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         replica_manager.isr_answered,
     )
     replica_manager.on_isr_change = isr_changes.submit
+    fetchers = ReplicaFetchers(
+        on.broker_id,
+        broker_epoch,
+        peers,
+        replica_manager,
+        clock,
+        sliced_work,
+        on.in_thread,
+        fetcher_settings(config),
+        lambda: config[properties.NUM_REPLICA_FETCHERS],
+    )
+    replica_manager.replication = fetchers
     topics = TopicAdministration(
         controller,
         TopicNodes(
@@ -236,6 +249,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         ),
         directory_moves=directory_moves,
         isr_changes=isr_changes,
+        fetchers=fetchers,
         fetch_sessions=FetchSessionCache(
             config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             lambda: random.randrange(1, 2**31),

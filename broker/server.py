@@ -360,6 +360,7 @@ class Server:
         await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
         self._undo.push_async_callback(services.isr_changes.stop)
+        self._undo.push_async_callback(services.fetchers.stop)
 
         async def read_again() -> None:
             await change_listener.start()
@@ -626,6 +627,7 @@ class Server:
         services.controller.reconfigure(controller_settings(config))
         if self._tls is not None:
             self._tls.reload(config)
+        services.fetchers.resize()
         self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)

@@ -220,22 +220,22 @@ ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", No
 
 # Replication
 NUM_REPLICA_FETCHERS = integer("num.replica.fetchers", 1, CLUSTER_WIDE, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Fetchers per leader from which this broker replicates partitions.")
+    doc="Fetchers per leader from which this broker replicates partitions.")
 REPLICA_FETCH_MIN_BYTES = integer("replica.fetch.min.bytes", 1, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Minimum bytes of a leader's response to a follower.")
+    doc="Minimum bytes of a leader's response to a follower.")
 REPLICA_FETCH_MAX_BYTES = integer("replica.fetch.max.bytes", 1_048_576, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Bytes that a follower requests per partition.")
+    doc="Bytes that a follower requests per partition.")
 REPLICA_FETCH_RESPONSE_MAX_BYTES = integer("replica.fetch.response.max.bytes", 10_485_760, READ_ONLY, MEDIUM,
     NOT_NEGATIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Bytes that a follower requests per response.")
+    doc="Bytes that a follower requests per response.")
 REPLICA_FETCH_WAIT_MAX_MS = integer("replica.fetch.wait.max.ms", 500, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Longest time a leader may hold a follower's fetch.")
+    doc="Longest time a leader may hold a follower's fetch.")
 REPLICA_FETCH_BACKOFF_MS = integer("replica.fetch.backoff.ms", 1000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Pause after a failed fetch of a partition.")
+    doc="Pause after a failed fetch of a partition.")
 REPLICA_LAG_TIME_MAX_MS = long("replica.lag.time.max.ms", 30000, READ_ONLY, HIGH,
     doc="Time that a follower may lag before the leader removes it from the in-sync replicas.")
 REPLICA_SOCKET_TIMEOUT_MS = integer("replica.socket.timeout.ms", 30000, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
+    doc="Time a follower waits on its socket; at least replica.fetch.wait.max.ms.")
 REPLICA_SOCKET_RECEIVE_BUFFER_BYTES = integer("replica.socket.receive.buffer.bytes", 65536, READ_ONLY, HIGH,
     doc="Receive buffer of a follower's socket.")
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -118,9 +119,10 @@ class ControlDoor:
                 return refused(request, error)
             if isinstance(request, UpdateMetadataRequest):
                 return await self._update_metadata(request)
-            if isinstance(request, StopReplicaRequest):
-                return await self._stop_replicas(request)
-            return await self._lead_and_follow(request)
+            async with self._replica_manager.truncations.kept_out(partial(_partitions_of, request)):
+                if isinstance(request, StopReplicaRequest):
+                    return await self._stop_replicas(request)
+                return await self._lead_and_follow(request)
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         request, unusable = await self._sliced_work.finished(_without_unusable(request))
@@ -171,6 +173,12 @@ class ControlDoor:
                 self._topic_configs.forget(topic)
         self.on_metadata(changed)
         return UpdateMetadataResponse()
+
+
+def _partitions_of(request: LeaderAndIsrRequest | StopReplicaRequest) -> Iterator[tuple[str, int]]:
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, state.partition_index
 
 
 def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:

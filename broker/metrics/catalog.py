@@ -15,7 +15,7 @@ from broker.metrics.metric import Metric
 from broker.metrics.of_cluster import broker_metrics, controller_metrics
 from broker.metrics.of_coordinators import group_metrics, transaction_metrics
 from broker.metrics.of_network import network_metrics
-from broker.metrics.of_replicas import isr_metrics, move_metrics, partition_metrics, waiting_metrics
+from broker.metrics.of_replicas import fetcher_metrics, isr_metrics, move_metrics, partition_metrics, waiting_metrics
 from broker.metrics.of_requests import request_metrics, topic_metrics
 from broker.metrics.of_storage import cleaner_metrics, log_metrics
 from broker.network.socket_server import SocketServer
@@ -40,6 +40,7 @@ def all_metrics(
     yield from broker_metrics(state, started_ms)
     yield from controller_metrics(services.controller)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
+    yield from fetcher_metrics(services.fetchers)
     yield from isr_metrics(services.isr_changes)
     yield from waiting_metrics(services.replica_manager, services.fetch_sessions)
     yield from move_metrics(services.directory_moves)

@@ -12,12 +12,14 @@ from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.transactions.late import LateTransactions
 
 MOVES_CLIENT_ID = "ReplicaAlterLogDirs"
+FETCHERS_CLIENT_ID = "Replica"
 
 PARTITIONS_PER_TURN = 500
 """Added up before others get their turn: half a millisecond."""
@@ -104,6 +106,19 @@ def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Itera
     yield from gauges(bean, counts, alone)
 
 
+def fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Metric]:
+    facts = (
+        ("MaxLag", "Offsets that the slowest partition is behind its leader.", lambda: fetchers.lag_max),
+        (
+            "FailedPartitionsCount",
+            "Followed partitions that an error has stopped until the controller names their leader again.",
+            lambda: fetchers.failed_count,
+        ),
+    )
+    bean = "kafka.server:type=ReplicaFetcherManager"
+    yield from gauges(bean, facts, partial(_of_client, FETCHERS_CLIENT_ID), ("clientId",))
+
+
 def isr_metrics(changes: IsrChanges) -> Iterator[Metric]:
     facts: tuple[tuple[str, str, Callable[[], int]], ...] = (
         ("IsrShrinksPerSec", "Changes that removed replicas from an ISR.", lambda: changes.shrink_count),
@@ -151,11 +166,12 @@ def move_metrics(moves: DirectoryMoves) -> Iterator[Metric]:
         ("MaxLag", "Offsets that the slowest move between log directories is behind.", lambda: moves.lag_max),
         ("FailedPartitionsCount", "Moves that an error has stopped.", lambda: moves.failed_count),
     )
-    yield from gauges("kafka.server:type=ReplicaAlterLogDirsManager", facts, _of_moves, ("clientId",))
+    bean = "kafka.server:type=ReplicaAlterLogDirsManager"
+    yield from gauges(bean, facts, partial(_of_client, MOVES_CLIENT_ID), ("clientId",))
 
 
-def _of_moves(fact: Callable[[], int]) -> Callable[[], list[Sample]]:
-    return lambda: [((MOVES_CLIENT_ID,), fact())]
+def _of_client(client_id: str, fact: Callable[[], int]) -> Callable[[], list[Sample]]:
+    return lambda: [((client_id,), fact())]
 
 
 def _each(replicas: ReplicaManager, fact: Fact) -> Callable[[], Iterator[Sample]]:

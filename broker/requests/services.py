@@ -32,6 +32,7 @@ from broker.quotas.client_quotas import ClientQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
+from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import TransactionVerifier
@@ -67,6 +68,7 @@ class Services:
     appends: Appends
     directory_moves: DirectoryMoves
     isr_changes: IsrChanges
+    fetchers: ReplicaFetchers
     fetch_sessions: FetchSessionCache
     topics: TopicAdministration
     topic_configs: TopicConfigs

@@ -90,6 +90,8 @@ KAFKA_NAMES = {
     "kafka_server_kafkaserver_linux_disk_write_bytes",
     "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
     "kafka_server_replicaalterlogdirsmanager_maxlag",
+    "kafka_server_replicafetchermanager_failedpartitionscount",
+    "kafka_server_replicafetchermanager_maxlag",
     "kafka_server_replicamanager_atminisrpartitioncount",
     "kafka_server_replicamanager_failedisrupdates",
     "kafka_server_replicamanager_isrexpands",
