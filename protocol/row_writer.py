@@ -85,10 +85,6 @@ class RowWriter:
         is_flexible = self._is_flexible
         # By columns, no step of the interpreter is spent on an element.
         elements = starmap(self._pack, zip(*columns[: self._number_count], strict=False))
-        if len(names) == 1:
-            # Most messages have one element. Then everything but its name and numbers is constant and encoded already.
-            start, middle, stop = self._around_one
-            return [b"".join((start, _string(names[0], is_flexible), middle, *elements, stop))]
         parts: list[bytes] = []
         group_count = 0
         for name, group in groupby(names):
@@ -101,6 +97,18 @@ class RowWriter:
             )
             group_count += 1
         return [b"".join((self._prefix, _count(group_count, is_flexible), *parts, self._suffix))]
+
+    def write_one(self, name: str, *numbers: int) -> list[Records]:
+        """Return what `write` returns for one element, as most messages have.
+
+        Everything but its name and its numbers is constant and encoded already.
+        """
+        start, middle, stop = self._around_one
+        return [
+            b"".join(
+                (start, _string(name, self._is_flexible), middle, self._pack(*numbers[: self._number_count]), stop)
+            )
+        ]
 
 
 class FetchWriter:

@@ -135,8 +135,10 @@ def _response(
         indexes += codes
         error_codes += codes.values()
         yield
-    write = row_writer(OffsetCommitResponse, version).write
-    return RowResponse(len(names), partial(write, names, indexes, error_codes))
+    writer = row_writer(OffsetCommitResponse, version)
+    if len(names) == 1:
+        return RowResponse(1, partial(writer.write_one, names[0], indexes[0], error_codes[0]))
+    return RowResponse(len(names), partial(writer.write, names, indexes, error_codes))
 
 
 async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> Slices[RowResponse]:

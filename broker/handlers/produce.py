@@ -183,10 +183,13 @@ def _response(
 
 
 def _write(version: int, rows: Sequence[ProduceRow], outcomes: Sequence[AppendResult]) -> list[Records]:
+    writer = row_writer(ProduceResponse, version)
+    if len(rows) == 1:
+        (name, index, _), (first_offset, _, append_time_ms, start_offset, _, _) = rows[0], outcomes[0]
+        return writer.write_one(name, index, ErrorCode.NONE, first_offset, append_time_ms, start_offset)
     names, indexes, _ = zip(*rows, strict=True)
     first_offsets, _, append_times_ms, start_offsets, _, _ = zip(*outcomes, strict=True)
-    write = row_writer(ProduceResponse, version).write
-    return write(names, indexes, repeat(ErrorCode.NONE), first_offsets, append_times_ms, start_offsets)
+    return writer.write(names, indexes, repeat(ErrorCode.NONE), first_offsets, append_times_ms, start_offsets)
 
 
 def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:

@@ -95,6 +95,8 @@ def assert_written_as_encoded(cls: type, version: int, build: Any, groups: Group
     rows = [(name, *numbers) for name, elements in groups for numbers in elements]
     (written,) = row_writer(cls, version).write(*columns_of(rows, bits))
     assert written == b"".join(encode(build(groups), version))
+    if len(rows) == 1:
+        assert row_writer(cls, version).write_one(*rows[0]) == [written]
 
 
 @every_version

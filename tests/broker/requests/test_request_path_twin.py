@@ -183,6 +183,9 @@ class PlainRowWriter:
         )
         self._elements = next(one for one in self._groups.struct.__fields__ if one.is_array)
 
+    def write_one(self, *row: Any) -> list[Records]:
+        return self.write(*([value] for value in row))
+
     def write(self, *columns: Iterable[Any]) -> list[Records]:
         rows = list(zip(*columns, strict=False))
         names = [one.name for one in self._elements.struct.__fields__]
