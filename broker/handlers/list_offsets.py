@@ -1,7 +1,7 @@
 """ListOffsets: offsets by timestamp, or the ends of the log.
 
 Version notes: v0 returns segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4
-leader epoch; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
+leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 # The first version that supports each special timestamp.
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
+"""Older clients get LEADER_NOT_AVAILABLE, which they retry as well."""
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_TIMESTAMP = -1
@@ -139,10 +142,29 @@ def _find(
         visible = [offset for offset in offsets if offset <= end_offset]
         response.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
         return response
+    may_lag = request.replica_id == CONSUMER
+    if may_lag and wanted.timestamp == LATEST:
+        _require_caught_up(partition, context.api_version)
     found = _look_up(partition, wanted.timestamp, end_offset)
     if found is not None:
         response.timestamp, response.offset, response.leader_epoch = found
+    elif may_lag:
+        _require_caught_up(partition, context.api_version)
     return response
+
+
+def _require_caught_up(partition: Partition, version: int) -> None:
+    """Check that the high watermark has reached the start of the leader's epoch.
+
+    Before, a new leader may know a lower high watermark than its predecessor, and a consumer would see offsets go back.
+
+    Raises:
+        KafkaError: OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE.
+    """
+    epoch_start_offset = partition.log.leader_epochs.start_offset_of(partition.leader_epoch)
+    if epoch_start_offset is not None and partition.log.high_watermark < epoch_start_offset:
+        is_known = version >= FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _require_known(timestamp: int, version: int) -> None:

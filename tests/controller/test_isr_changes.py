@@ -59,6 +59,21 @@ REFUSED: list[tuple[PartitionData, ErrorCode]] = [
 ]
 
 
+@pytest.mark.parametrize(("epoch", "is_accepted"), [(-1, True), (30, True), (29, False), (31, False)])
+def test_member_must_have_the_registration_with_which_it_fetched(epoch: int, is_accepted: bool) -> None:
+    context = _context()
+    context.live_brokers[2] = Broker(2, (), epoch=30)
+    context.leaderships[PARTITION] = Leadership(LeaderAndIsr(1, 7, (1,)), 1, partition_epoch=5)
+    reported = _reported((1,))
+    reported.new_isr_with_epochs.append(BrokerState(broker_id=2, broker_epoch=epoch))
+    if is_accepted:
+        assert plan_isr_change(context, 1, PARTITION, reported, version=3) is not None
+        return
+    with pytest.raises(KafkaError) as caught:
+        plan_isr_change(context, 1, PARTITION, reported, version=3)
+    assert caught.value.code == ErrorCode.INELIGIBLE_REPLICA
+
+
 @pytest.mark.parametrize(("reported", "code"), REFUSED)
 def test_invalid_report_is_rejected(reported: PartitionData, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as caught:

@@ -1,5 +1,7 @@
 """ListOffsets through the whole broker: ends, times, special values by version, and errors."""
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.errors import ErrorCode
@@ -178,3 +180,30 @@ async def test_a_fetch_from_an_empty_log_may_name_that_epoch_as_its_last(
     )
     (answer,) = (await served.ask(request, 12)).responses[0].partitions
     assert answer.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version", "expected"),
+    [
+        (-1, 4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (-1, 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (2_999, 9, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (900, 9, ErrorCode.NONE),
+        (-2, 9, ErrorCode.NONE),
+    ],
+    ids=["end, old client", "end", "a time above the high watermark", "a time below it", "start"],
+)
+async def test_new_leader_names_no_end_before_its_high_watermark_has_reached_its_epoch(
+    served: InProcessBroker, name: str, timestamp: int, version: int, expected: ErrorCode
+) -> None:
+    await filled(served, name)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    follower = 1
+    leadership = replace(partition.leadership, isr=(0, follower), replicas=(0, follower))
+    partition.follow(replace(leadership, leader_id=follower, leader_epoch=1))
+    partition.log.high_watermark = 1  # as after a restart
+    partition.lead(replace(leadership, leader_epoch=2), 0)
+    assert (await ask(served, name, timestamp, version)).error_code == expected
+    served.services.replica_manager.follower_fetched(partition, follower, 4, 0)
+    assert (await ask(served, name, timestamp, version)).error_code == ErrorCode.NONE
