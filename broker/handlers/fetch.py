@@ -547,7 +547,8 @@ class _Fetch:
             return wanted, bound.partition, ErrorCode.NONE
         services = self._services
         if wanted.topic is None:
-            wanted.topic = services.metadata_cache.name_of(wanted.topic_id)
+            topic_id = wanted.topic_id
+            wanted.topic = services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
             if wanted.topic is None:
                 return wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
         bound = bind(self._context.channel.bound, services.replica_manager, wanted.topic, wanted.partition)

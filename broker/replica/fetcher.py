@@ -288,12 +288,12 @@ class Fetcher:
         return named, forgotten
 
     def _by_topic(self, named: list[FetchedPartition]) -> list[FetchTopic]:
-        topics: dict[str, FetchTopic] = {}
+        topics: dict[tuple[str, UUID], FetchTopic] = {}
         for partition in named:
-            name, index = partition.key
-            topic = topics.get(name)
+            (name, index), topic_id = partition.key, partition.topic_id
+            topic = topics.get((name, topic_id))
             if topic is None:
-                topic = topics[name] = FetchTopic(topic=name, topic_id=partition.topic_id, partitions=[])
+                topic = topics[name, topic_id] = FetchTopic(topic=name, topic_id=topic_id, partitions=[])
             position = partition.position
             topic.partitions.append(
                 FetchPartition(

@@ -105,6 +105,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._topic_config = topic_config
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._topics: dict[UUID, str] = {}
         self.topic_metrics = AllTopicMetrics()
         self._rules = rules
         self.monotonic_ms = monotonic_ms
@@ -135,6 +136,13 @@ class ReplicaManager:
     def find(self, topic: str, partition: int) -> Partition | None:
         """Return the partition if a replica of it is hosted here, else None."""
         return self._partitions.get((topic, partition))
+
+    def topic_of(self, topic_id: UUID) -> str | None:
+        """Return the topic with this id if a replica of it is hosted here.
+
+        LeaderAndIsr precedes UpdateMetadata. So a follower may ask for a topic that the metadata does not have yet.
+        """
+        return self._topics.get(topic_id)
 
     def hosted(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -460,6 +468,8 @@ class ReplicaManager:
         metrics = self.topic_metrics.opened(topic)
         partition = Partition(topic, state.partition_index, self._broker_id, log, metrics, self._rules)
         self._partitions[name] = partition
+        if topic_id is not None:
+            self._topics[topic_id] = topic
         self.on_opened(partition)
         return partition
 
@@ -531,6 +541,8 @@ class ReplicaManager:
         partition = self._partitions.pop((topic, partition_index), None)
         if partition is not None:
             self.topic_metrics.closed(topic)
+            if partition.topic_id is not None and topic not in self.topic_metrics.by_topic:
+                self._topics.pop(partition.topic_id, None)
             self._end_service(partition)
 
     def _end_service(self, partition: Partition) -> None:

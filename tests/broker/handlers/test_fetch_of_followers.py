@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.replica.partition import Partition
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
@@ -120,3 +120,19 @@ async def test_a_high_watermark_that_moves_wakes_the_follower(leader: Leader, ha
     leader.has_fetched(1)
     data = await answered(fetching)
     assert (data.high_watermark, bool(data.records)) == (1, False)
+
+
+async def test_follower_may_ask_by_id_before_the_metadata_has_come(leader: Leader) -> None:
+    """The controller sends LeaderAndIsr before UpdateMetadata."""
+    services = leader._broker.services
+    await leader.append()
+    services.metadata_cache._names_by_id.clear()
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
+    assert leader.partition.topic_id is not None
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=FOLLOWER),
+        max_wait_ms=0,
+        min_bytes=1,
+        topics=[FetchTopic(topic_id=leader.partition.topic_id, partitions=[wanted])],
+    )
+    assert only(await leader._broker.ask(request, 17)).records
