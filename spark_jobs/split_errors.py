@@ -10,15 +10,14 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.delivery import record_id_headers, start_topic_query
+from spark_jobs.skeleton.delivery import record_id_headers, same_partition, start_topic_query
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, checked, is_regex
 from spark_jobs.skeleton.records import read_input, start_dead_letters, text_rule
-from spark_jobs.skeleton.topics import partition_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,25 +28,18 @@ class SplitErrorsParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: SplitErrorsParameters) -> list[StreamingQuery]:
     rule = text_rule()
-    partitions = {
-        topic: partition_count(parameters.bootstrap_servers, topic)
-        for topic in (parameters.output, parameters.error_topic)
-    }
-    lines = split(read_input(spark, parameters, rule), parameters, partitions)
+    lines = split(read_input(spark, parameters, rule), parameters)
     return [start_topic_query(lines, parameters), *start_dead_letters(spark, parameters, rule)]
 
 
-def split(records: DataFrame, parameters: SplitErrorsParameters, partitions: dict[str, int]) -> DataFrame:
+def split(records: DataFrame, parameters: SplitErrorsParameters) -> DataFrame:
     """Return the records with the topic and partition that each goes to."""
+    errors, others = parameters.error_topic, parameters.output
     is_error = f.col("line").rlike(parameters.pattern)
-
-    def by_target(of_errors: str | int, of_others: str | int) -> Column:
-        return f.when(is_error, f.lit(of_errors)).otherwise(f.lit(of_others))
-
-    target_partitions = by_target(partitions[parameters.error_topic], partitions[parameters.output])
+    partition = f.when(is_error, same_partition(parameters, errors)).otherwise(same_partition(parameters, others))
     return records.select(
-        by_target(parameters.error_topic, parameters.output).alias("topic"),
-        (f.col("partition") % target_partitions).alias("partition"),
+        f.when(is_error, errors).otherwise(others).alias("topic"),
+        partition.alias("partition"),
         "key",
         "value",
         record_id_headers().alias("headers"),

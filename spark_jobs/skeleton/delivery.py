@@ -33,6 +33,7 @@ from spark_jobs.skeleton.commits import client_settings
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.topics import partition_count
 
 RECORD_ID = "record-id"
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -54,6 +55,11 @@ def headers_with(*added: Column) -> Column:
 def record_id_headers() -> Column:
     """Return the headers of a record of a Kafka source with the header `record-id`, its place (argument U)."""
     return headers_with(header(RECORD_ID, f.concat_ws("/", "topic", "partition", "offset")))
+
+
+def same_partition(parameters: JobParameters, topic: str) -> Column:
+    """Return the partition of a record of a Kafka source, modulo the partitions of `topic`: order is kept."""
+    return f.col("partition") % partition_count(parameters.bootstrap_servers, topic)
 
 
 def without_duplicates(records: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ import struct
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -31,6 +32,10 @@ from spark_jobs.skeleton.parameters import JobParameters
 _FRAME = struct.Struct(">bI")  # the magic byte 0 and the id of the schema
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _HTTP_TIMEOUT_S = 10
+
+
+class UnknownSchemaError(JobError):
+    """The registry responded that it does not have what was requested."""
 
 
 def value_text(parameters: JobParameters) -> Column:
@@ -71,19 +76,23 @@ def envelope(text: Column, schema: str) -> Column:
     return f.concat(f.lit(f'{{"schema":{schema},"payload":'), f.coalesce(text, f.lit("null")), f.lit("}"))
 
 
-def read_schema(uri: str) -> str:
-    """Return the text of a schema file of any file system. Raises JobError."""
-    folder, _, name = uri.rpartition("/")
-    spark = SparkSession.active()
-    source = Folder(spark, folder or ".")
-    if not source.has(name):
-        raise JobError(f"--schema: {uri} does not exist")
-    text = source.read_text(name)
+def read_schema(uri: str, flag: str = "--schema") -> str:
+    """Return the text of a file with an Avro schema. Raises JobError."""
+    text = read_text(flag, uri)
     try:
         fastavro.parse_schema(json.loads(text))
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise JobError(f"--schema: {uri} is not an Avro schema: {error}") from error
+    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+        raise JobError(f"{flag}: {uri} is not an Avro schema: {error}") from error
     return text
+
+
+def read_text(flag: str, uri: str) -> str:
+    """Return the text of a file of any file system. Raises JobError, which names the flag."""
+    folder, _, name = uri.rpartition("/")
+    source = Folder(SparkSession.active(), folder or ".")
+    if not source.has(name):
+        raise JobError(f"{flag}: {uri} does not exist")
+    return source.read_text(name)
 
 
 def register(registry: str, subject: str, schema: str) -> int:
@@ -110,8 +119,14 @@ def decode(frame: bytes, reader: str | None, registry: str | None) -> Any:
 
 @lru_cache(maxsize=1000)
 def schema_by_id(registry: str, schema_id: int) -> str:
-    """Return a schema of the registry; the same id never changes its schema."""
-    return str(_request(f"{registry}/schemas/ids/{schema_id}")["schema"])
+    """Return a schema of the registry; the same id never changes its schema.
+
+    Raises ValueError if there is no such id, and JobError if the registry does not respond.
+    """
+    try:
+        return str(_request(f"{registry}/schemas/ids/{schema_id}")["schema"])
+    except UnknownSchemaError as error:
+        raise ValueError(str(error)) from error
 
 
 def _decoder(reader: str | None, registry: str | None) -> Any:
@@ -153,8 +168,7 @@ def _request(url: str, body: object = None) -> Any:
         with urlopen(Request(url, data, {"Content-Type": _CONTENT_TYPE}), timeout=_HTTP_TIMEOUT_S) as response:
             return json.load(response)
     except HTTPError as error:
-        raise JobError(
-            f"schema registry: {url} responds {error.code}: {error.read().decode(errors='replace')}"
-        ) from error
+        kind = UnknownSchemaError if error.code == HTTPStatus.NOT_FOUND else JobError
+        raise kind(f"schema registry: {url} responds {error.code}: {error.read().decode(errors='replace')}") from error
     except URLError as error:
         raise JobError(f"schema registry: {url} does not respond: {error.reason}") from error

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
+from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.java import java_executable
@@ -240,6 +242,18 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def job_runner(spark: SparkSession, topics: Topics, tmp_path: Path) -> JobRunner:
     return JobRunner(spark, topics, tmp_path)
+
+
+@pytest.fixture
+def registry() -> Iterator[RunningRegistry]:
+    with RunningRegistry() as running:
+        yield running
+
+
+@pytest.fixture
+def registry_client(registry: RunningRegistry) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
