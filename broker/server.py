@@ -18,6 +18,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +26,7 @@ import uvloop
 
 from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
+from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
@@ -34,7 +36,6 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
-from broker.network.connection import Dispatcher
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
 from broker.network.sasl.scram import ScramCredential
@@ -98,7 +99,6 @@ GC_THRESHOLDS = (10_000, 10, 500)
 # The longest time that the event loop waits for a computing thread. Python's default of 5 ms would add latency.
 SWITCH_INTERVAL_S = 0.001
 REOPEN_DELAY_S = 1.0
-METADATA_POLL_INTERVAL_S = 0.01
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -236,26 +236,24 @@ class Server:
         await self._serve_metrics(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
+        self._connect_parts(foundation, services)
         await self._membership.register(lambda: self._registration(foundation.broker_id))
         admission = Admission(self.dispatcher)
+        metadata_received = _received(services.control_door)
         if self._is_clustered:
-            self._accept_connections(admission)
+            self._sockets.start(admission)
         await self._start_background_work(foundation, services)
-        self._log_manager.on_write_finished = services.replica_manager.write_finished
-        self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
-        self._log_manager.on_log_offline = lambda log: self._loop.call_soon_threadsafe(
-            services.replica_manager.log_went_offline, log
-        )
-        services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
-        self._on_directory_lost = lambda: self._lose_directory(foundation, services)
         self._lose_directory(foundation, services)  # a directory that failed during the start
         if not self._is_clustered:
             self._warn_unmet_settings(services)
         if self._is_clustered:
-            await self._wait_for_metadata(services)
-            admission.admit_clients()
-        else:
-            self._accept_connections(self.dispatcher)
+            await self._wait_for(metadata_received)
+        services.replica_manager.report_unclaimed_logs(partial(services.metadata_cache.is_assigned, services.broker_id))
+        self.dispatcher.warm_up()
+        admission.admit_clients()
+        if not self._is_clustered:
+            self._sockets.start(self.dispatcher)
+        self._undo.callback(self._close_doors)
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
@@ -369,7 +367,6 @@ class Server:
 
         self._membership.keep(services.controller, read_again)
         self._undo.push_async_callback(self._membership.stop)
-        services.replica_manager.report_unclaimed_logs()
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
@@ -392,21 +389,27 @@ class Server:
         housekeeping.start()
         self._undo.push_async_callback(housekeeping.stop)
 
-    async def _wait_for_metadata(self, services: Services) -> None:
-        """Wait until the controller has sent the brokers of the cluster; it does so when this one registers."""
-        timeout_ms = self._config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        while not services.metadata_cache.brokers:
-            if self._clock.monotonic_ms() >= deadline_ms:
-                logger.warning("no controller has sent metadata within %d ms: serving without it", timeout_ms)
-                return
-            await asyncio.sleep(METADATA_POLL_INTERVAL_S)
+    def _connect_parts(self, foundation: Foundation, services: Services) -> None:
+        """Connect the log directories with what serves their partitions."""
+        self._log_manager.on_write_finished = services.replica_manager.write_finished
+        self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
+        self._log_manager.on_log_offline = lambda log: self._loop.call_soon_threadsafe(
+            services.replica_manager.log_went_offline, log
+        )
+        services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
+        self._on_directory_lost = lambda: self._lose_directory(foundation, services)
 
-    def _accept_connections(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher.warm_up()
-        self._sockets.start(dispatcher)
-        self._undo.callback(self._sockets.close_connections)
-        self._undo.callback(self._sockets.stop_accepting)
+    async def _wait_for(self, metadata_received: asyncio.Event) -> None:
+        """Wait until the controller has sent metadata; it does so when this broker registers."""
+        timeout_ms = self._config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
+        try:
+            await asyncio.wait_for(metadata_received.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            logger.warning("no controller has sent metadata within %d ms: serving without it", timeout_ms)
+
+    def _close_doors(self) -> None:
+        self._sockets.stop_accepting()
+        self._sockets.close_connections()
 
     async def _move_leadership(self) -> None:
         """Have the controller move the leadership of this broker's partitions to other brokers."""
@@ -468,7 +471,7 @@ class Server:
             from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
 
             self._tls = ListenerTls(self._config)
-        self._undo.callback(self._sockets.stop_accepting)
+        self._undo.callback(self._close_doors)
         self._sockets.bind(self._config.listeners)
         self._sockets.secure({} if self._tls is None else self._tls.listeners, sasl)
         self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
@@ -645,6 +648,18 @@ class Server:
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._blocking, work)
+
+
+def _received(door: ControlDoor) -> asyncio.Event:
+    """Return an event that is set when an UpdateMetadata has been applied."""
+    received, forward = asyncio.Event(), door.on_metadata
+
+    def note(topics: set[str]) -> None:
+        forward(topics)
+        received.set()
+
+    door.on_metadata = note
+    return received
 
 
 def _reject_unsupported_settings(config: BrokerConfig) -> None:

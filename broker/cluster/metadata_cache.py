@@ -89,6 +89,12 @@ class MetadataCache:
         known = None if state is None else state.partitions.get(partition)
         return NO_LEADER if known is None else known.replicas[0]
 
+    def is_assigned(self, broker_id: int, topic: str, partition: int) -> bool:
+        """Return whether the broker has a replica of the partition."""
+        state = self.topics.get(topic)
+        known = None if state is None else state.partitions.get(partition)
+        return known is not None and broker_id in known.replicas
+
     def has_leaders(self, topic: str, partition_count: int) -> bool:
         """Return whether the first `partition_count` partitions of the topic all have a live leader."""
         state = self.topics.get(topic)

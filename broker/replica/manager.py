@@ -367,15 +367,15 @@ class ReplicaManager:
                 yield
         return response
 
-    def report_unclaimed_logs(self) -> None:
-        """Log a warning for each log that the controller has not assigned to this broker.
+    def report_unclaimed_logs(self, is_assigned: Callable[[str, int], bool]) -> None:
+        """Log a warning for each log of a partition that is not assigned to this broker.
 
-        Call this after the controller has sent its assignments. As in Kafka with ZooKeeper, these logs are kept: a
+        Call this after the controller has sent metadata. As in Kafka with ZooKeeper, these logs are kept: a
         controller that does not know a topic does not prove that its records are not wanted. A new topic of the same
         name, with another id, is rejected (see `_open`).
         """
         for log in self._log_manager.logs():
-            if not log.is_offline and (log.topic, log.partition) not in self._partitions:
+            if not log.is_offline and not is_assigned(log.topic, log.partition):
                 logger.warning(
                     "%s, topic id %s, is kept but not served: the metadata assigns no such replica to this broker; "
                     "remove the folder while the broker is stopped if its records are not needed",
