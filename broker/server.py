@@ -63,7 +63,7 @@ from controller import paths
 from controller.entity_configs import ConfigChangeListener
 from controller.membership import Membership
 from controller.model import Broker, Endpoint
-from controller.paths import ConfigEntity
+from controller.paths import ConfigEntity, Undecodable
 from controller.registration import (
     NO_JMX_PORT,
     BrokerRegistration,
@@ -112,6 +112,7 @@ STARTUP_ERRORS = (
     NoUsableDirectoryError,
     StoreError,
     StoreUnavailable,
+    Undecodable,
     UnknownHostError,
     WrongDirectoryError,
 )
@@ -355,8 +356,13 @@ class Server:
         await services.scram_credentials.load()
         self._undo.callback(change_listener.stop)
         self._undo.push_async_callback(services.directory_moves.stop)
-        await services.controller.start()
         self._undo.push_async_callback(services.controller.stop)
+        try:
+            await services.controller.start()
+        except KafkaError as error:
+            if not self._is_clustered:
+                raise
+            logger.warning("no election yet, the controller tries again: %s", error)
         self._undo.push_async_callback(services.isr_changes.stop)
         self._undo.push_async_callback(services.fetchers.stop)
 

@@ -42,6 +42,7 @@ from controller.events import (
 )
 from controller.fenced_store import ControllerMoved, FencedStore
 from controller.model import ApiError, ReplicaAssignment, TopicPartition
+from controller.paths import Undecodable
 from controller.sender import Sender
 from controller.settings import ControllerSettings, ControllerStatistics
 from controller.state_store import SessionExpired as StoreSessionExpired
@@ -274,7 +275,7 @@ class Controller:
             # No election is possible before `rejoin`.
             self._lose_session()
             raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Undecodable) as error:
             logger.error("resigning because %s could not be processed: %s", type(event).__name__, error)
             await self._resign_and_retry()
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error

@@ -69,18 +69,24 @@ async def entity_overrides(store: StateStore, entity: ConfigEntity) -> dict[str,
 
 
 async def all_overrides(store: StateStore, entity_type: str) -> dict[ConfigEntity, dict[str, str]]:
-    """Return the overrides of every entity of a type; for users, also those of their clients."""
+    """Return the overrides of every entity of a type; for users, also those of their clients.
+
+    Overrides that cannot be decoded are logged and left out.
+    """
     names = [f"{entity_type}/{name}" for name in await store.children(f"/config/{entity_type}")]
     if entity_type == "users":
         for user in list(names):
             if await store.exists(f"/config/{user}/clients") is not None:
                 names += [f"{user}/clients/{name}" for name in await store.children(f"/config/{user}/clients")]
     nodes = await store.get_many([f"/config/{name}" for name in names])
-    return {
-        paths.parse_config_entity_path(name): paths.decode_config(name, node.data)
-        for name, node in zip(names, nodes, strict=True)
-        if node is not None
-    }
+    found: dict[ConfigEntity, dict[str, str]] = {}
+    for name, node in zip(names, nodes, strict=True):
+        if node is not None:
+            try:
+                found[paths.parse_config_entity_path(name)] = paths.decode_config(f"/config/{name}", node.data)
+            except paths.Undecodable as error:
+                logger.error("ignoring settings that cannot be decoded: %s", error)
+    return found
 
 
 async def change_overrides(store: StateStore, entity: ConfigEntity, edit: Edit) -> dict[str, str]:
@@ -153,7 +159,7 @@ class ConfigChangeListener:
 
     async def start(self) -> None:
         """Set the watch, and skip the notifications that exist already."""
-        names = await self._store.children(paths.CONFIG_CHANGES, self._notified)
+        names = await self._names()
         self._last_sequence = max(map(paths.sequence_of, names), default=-1)
         await self._purge(names)
 
@@ -180,7 +186,7 @@ class ConfigChangeListener:
             self._reading = None
 
     async def _read(self) -> None:
-        names = sorted(await self._store.children(paths.CONFIG_CHANGES, self._notified), key=paths.sequence_of)
+        names = sorted(await self._names(), key=paths.sequence_of)
         fresh = [name for name in names if paths.sequence_of(name) > self._last_sequence]
         nodes = await self._store.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in fresh])
         for name, node in zip(fresh, nodes, strict=True):
@@ -188,6 +194,11 @@ class ConfigChangeListener:
             if node is not None:
                 await self._call_back(name, node.data)
         await self._purge(names)
+
+    async def _names(self) -> list[str]:
+        """Set the watch, and return the names of the notifications; nodes of others are left alone."""
+        names = await self._store.children(paths.CONFIG_CHANGES, self._notified)
+        return [name for name in names if paths.is_sequential(name)]
 
     async def _call_back(self, name: str, data: bytes | None) -> None:
         try:

@@ -391,6 +391,11 @@ def decode_consumer_offset(data: bytes | None) -> int:
 _SEQUENCE = re.compile(r".*_([0-9]{10,})")
 
 
+def is_sequential(name: str) -> bool:
+    """Return whether the name is one of a sequential node."""
+    return _SEQUENCE.fullmatch(name) is not None
+
+
 def sequence_of(name: str) -> int:
     """Return the number that the store appended to the name of a sequential node."""
     match = _SEQUENCE.fullmatch(name)

@@ -28,7 +28,7 @@ from config.log_config import CompactionLag, validate_topic_overrides
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
-from controller.paths import ConfigEntity, broker_entity, topic_entity
+from controller.paths import ConfigEntity, Undecodable, broker_entity, topic_entity
 from controller.state_store import StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
@@ -240,7 +240,12 @@ class ConfigChanges:
     # -- stored layers ---------------------------------------------------------------------------------------------
 
     async def _usable_layer(self, entity: ConfigEntity, *, per_broker: bool) -> dict[str, str]:
-        readable, unreadable = self._decoded(await entity_overrides(self._store, entity))
+        try:
+            stored = await entity_overrides(self._store, entity)
+        except Undecodable as error:
+            logger.error("ignoring stored dynamic settings: %s", error)
+            return {}
+        readable, unreadable = self._decoded(stored)
         kept, problems = usable(readable, per_broker=per_broker)
         for problem in (*unreadable, *problems):
             logger.error("ignoring a stored dynamic setting: %s", problem)

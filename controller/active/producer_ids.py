@@ -3,11 +3,15 @@
 Owns the node that records the last allocated block. Must not know what a broker does with its block.
 """
 
+import logging
+
 from controller import paths
 from controller.active.term import Term
 from controller.events import AllocateProducerIds
 from controller.state_store import BadVersion, SetData
 from protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("kafka.coordinator.transaction.ZkProducerIdManager")
 
 PRODUCER_ID_MAX = (1 << 63) - 1
 
@@ -30,7 +34,11 @@ class ProducerIdBlocks:
     async def _try_to_reserve(self, broker_id: int) -> range | None:
         """Return the next block, or None if another writer took it first (older brokers write the node too)."""
         node = await self._term.store.store.get(paths.PRODUCER_ID_BLOCK)
-        last_block = paths.decode_producer_id_block(node.data)
+        try:
+            last_block = paths.decode_producer_id_block(node.data)
+        except paths.Undecodable as error:
+            logger.error("no producer id can be allocated: %s", error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         first = 0 if last_block is None else last_block.last + 1
         if first > PRODUCER_ID_MAX - paths.PRODUCER_ID_BLOCK_SIZE:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been handed out.")
