@@ -10,6 +10,7 @@ taken before a server binds it. Later starts of the same server bind that port a
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -137,6 +138,7 @@ class ServerProcess:
         if self._process is None:
             return
         self._process.terminate()
+        self.resume()
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -146,6 +148,21 @@ class ServerProcess:
         """Return the exit code of a server that ends by itself; otherwise raises TimeoutExpired."""
         assert self._process is not None
         return self._process.wait(STOP_TIMEOUT_S)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process exists, halted or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def halt(self) -> None:
+        """Halt the server with SIGSTOP: its connections stay open, and it does nothing until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a halted server go on; does nothing if it runs or has ended."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the server with SIGKILL."""
