@@ -407,6 +407,20 @@ class Partition:
             return ()
         return self._change_isr(tuple(it for it in leadership.isr if it not in lagging), lagging)
 
+    def expand_isr(self) -> Effects:
+        """Have a follower with all records join the ISR that could not join when it fetched.
+
+        Another change was in flight then, or the controller has refused this one, or the follower was not known to be
+        alive. Its fetches name the partition again only when there are records that it lacks.
+        """
+        if not self.is_under_replicated or self.isr_change is not None:
+            return ()
+        for replica_id, follower in self._followers.items():
+            has_all = follower.log_end_offset == self.log.log_end_offset
+            if has_all and replica_id not in self.leadership.isr and (effects := self._expand(replica_id, follower)):
+                return effects
+        return ()
+
     def _change_isr(self, proposed: tuple[int, ...], lags: Mapping[int, str]) -> Effects:
         leadership = self.leadership
         self.isr_change = IsrChange(
@@ -434,9 +448,10 @@ class Partition:
             return ()  # of another leadership, which LeaderAndIsr brings, or older than what is known
         self.leadership = replace(leadership, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch)
         self.isr_change = None
+        effects: list[Effect | IsrChange] = [Effect.ISR_COMMITTED]
         if self.advance_high_watermark(now_ms):
-            return (Effect.ISR_COMMITTED, Effect.HIGH_WATERMARK_ADVANCED)
-        return (Effect.ISR_COMMITTED,)
+            effects.append(Effect.HIGH_WATERMARK_ADVANCED)
+        return (*effects, *self.expand_isr())
 
     def append_fetched(
         self,

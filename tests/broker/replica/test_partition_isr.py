@@ -107,6 +107,47 @@ def test_one_change_is_in_flight_at_a_time(tmp_path: Path) -> None:
     assert partition.isr_change is change
 
 
+def test_follower_that_fetched_during_a_change_joins_after_it(tmp_path: Path) -> None:
+    """It has everything, so it names the partition in no further fetch."""
+    partition = leader_in(tmp_path, (ME,))
+    partition.follower_fetched(A, 3, 0, 0)
+    partition.follower_fetched(B, 3, 0, 0)
+    change = partition.isr_change
+    assert change is not None
+    assert change.proposed == (ME, A)
+    committed, following = partition.isr_answered(change, applied(change), 0)
+    assert committed is Effect.ISR_COMMITTED
+    assert isinstance(following, IsrChange)
+    assert following.proposed == (ME, A, B)
+
+
+def test_follower_that_could_not_join_is_tried_again(tmp_path: Path) -> None:
+    dead = [B]
+    rules = ReplicaRules(LAG_MS, lambda replica: replica not in dead)
+    partition = Partition("t", 0, ME, partition_in(tmp_path).log, rules=rules)
+    partition.lead(led_by(ME, 0, (ME, A)), 0)
+    append(partition, 3)
+    partition.follower_fetched(B, 3, 0, 0)
+    assert partition.expand_isr() == ()
+    dead.clear()
+    (change,) = partition.expand_isr()
+    assert isinstance(change, IsrChange)
+    assert change.proposed == (ME, A, B)
+    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    assert partition.expand_isr() != ()
+
+
+def test_follower_that_has_left_does_not_return_before_it_fetches(tmp_path: Path) -> None:
+    """It has all committed records, because the high watermark stands still below min.insync.replicas."""
+    partition = leader_in(tmp_path, (ME, A), min_insync_replicas="2")
+    partition.follower_fetched(A, 2, 0, 0)
+    (change,) = partition.time_passed(LATE_MS)
+    assert isinstance(change, IsrChange)
+    assert partition.isr_answered(change, applied(change), LATE_MS) == (Effect.ISR_COMMITTED,)
+    assert partition.log.high_watermark == 2
+    assert partition.expand_isr() == ()
+
+
 def test_high_watermark_waits_for_a_joining_follower(tmp_path: Path) -> None:
     partition, change = expanding(tmp_path)
     append(partition)
