@@ -4,8 +4,8 @@ Owns the order of steps that keeps segments, producer state, leader epochs and o
 replicas, requests or other partitions: the replica layer sets the high watermark, the log manager chooses the
 directory. Has no threads of its own.
 
-Three parts have their own modules: `durability` (flushes, recovery point), `disposal` (retention, deletion, cleaned
-segments) and `planned` (appends that wait for a slow directory).
+Four parts have their own modules: `durability` (flushes, recovery point), `disposal` (retention, deletion, cleaned
+segments), `lookups` (offsets by time) and `planned` (appends that wait for a slow directory).
 
 While its directory is slow (`storage.directory_writer`), an append gets its offsets now and is stored later, in the
 directory's thread. `log_end_offset` counts stored batches only, and so does everything that may be read, synced or
@@ -50,7 +50,8 @@ from storage.leader_epochs import EpochEnd, LeaderEpochs
 from storage.log_disposal import LogDisposal
 from storage.log_durability import LogDurability
 from storage.log_loader import PRODUCERS_UNKNOWN, LoadedLog, epochs_writer, state_at
-from storage.log_reader import FetchedRecords, FoundOffset, LogReader
+from storage.log_lookups import LogLookups
+from storage.log_reader import FetchedRecords, LogReader
 from storage.mapped_index import CorruptIndexError
 from storage.names import DirectoryState
 from storage.partition_directory import PartitionDirectory
@@ -81,7 +82,6 @@ __all__ = [
     "LogOptions",
     "PreparedAppend",
     "Refusal",
-    "TimestampedOffset",
 ]
 
 _REPORTS_MAX: Final = 100
@@ -99,14 +99,6 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     is_duplicate: bool = False
     records_converted: int = 0
-
-
-class TimestampedOffset(NamedTuple):
-    """A record found by time, with the epoch of the leader that wrote it (-1 if unknown)."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
 
 
 def _ignore(*_: object) -> None:
@@ -155,6 +147,7 @@ class Log:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "lookups",
         "partition",
         "planned",
         "topic",
@@ -204,6 +197,7 @@ class Log:
             on_flushed=options.on_flushed,
         )
         self.disposal = LogDisposal(self, options.files, self._directory, self._segments, self._snapshots, self._reader)
+        self.lookups = LogLookups(self, self._directory, self._segments, self._reader)
         self.reconfigure(config)
         self.planned = PlannedAppends(self, options.writer, self._directory)
 
@@ -770,60 +764,6 @@ class Log:
             return self._reader.size_between(start_offset, end_offset)
         except (NotInMemoryError, SegmentGoneError, OSError, CorruptIndexError, CorruptSegmentError):
             return None
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
-        """Return the first record with a timestamp at or after the given one; None if it is not below the bound.
-
-        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
-        """
-        return self._found(
-            lambda: self._reader.first_at_or_after(timestamp_ms, self.log_start_offset), upper_bound_offset
-        )
-
-    def max_timestamp(self, *, upper_bound_offset: int) -> TimestampedOffset | None:
-        """Return the first record with the greatest timestamp; None if it is not below the bound.
-
-        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
-        """
-        return self._found(self._reader.with_max_timestamp, upper_bound_offset)
-
-    def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
-        self.refuse_offline()
-        truncation_count = self.truncation_count
-        try:
-            found = look_up()
-        except SegmentGoneError:
-            # Retention or cleaning removed the segment during the lookup: search the present segments instead.
-            return None if self.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
-        except (CorruptIndexError, CorruptSegmentError) as damage:
-            if self.was_truncated_since(truncation_count):
-                return None
-            self.count_damage(damage)
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
-        except OSError as error:
-            if self._directory.has_moved(error):
-                return self._found(look_up, upper_bound_offset)
-            raise self.storage_error(error) from error
-        if found is None or found.offset >= upper_bound_offset:
-            return None
-        return TimestampedOffset(found.timestamp_ms, found.offset, self.leader_epochs.epoch_at(found.offset))
-
-    def legacy_offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
-        """Return at most `max_count` base offsets of segments not younger than the timestamp, newest first.
-
-        This is what ListOffsets version 0 returns. -1 means from the log's end, -2 the log's start. A segment is as old
-        as its file; the log's end has the age 0.
-        """
-        offsets = [(max(segment.base_offset, self.log_start_offset), segment) for segment in self._segments.all()]
-        aged = [(offset, segment.modified_ms) for offset, segment in offsets]
-        if self._segments.active.size:
-            aged.append((self.log_end_offset, now_ms))
-        if timestamp_ms == -2:
-            aged = aged[:1]
-        elif timestamp_ms != -1:
-            while aged and aged[-1][1] > timestamp_ms:
-                aged.pop()
-        return [offset for offset, _ in reversed(aged)][:max_count]
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records from `start_offset` on and below `end_offset`. Any thread.

@@ -136,7 +136,7 @@ def _find(
     response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     _require_known(wanted.timestamp, context.api_version)
     if context.api_version == 0:
-        offsets = partition.log.legacy_offsets_before(
+        offsets = partition.log.lookups.legacy_offsets_before(
             wanted.timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
         )
         visible = [offset for offset in offsets if offset <= end_offset]
@@ -182,9 +182,9 @@ def _look_up(partition: Partition, timestamp: int, end_offset: int) -> tuple[int
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp(upper_bound_offset=end_offset)
+        found = log.lookups.max_timestamp(upper_bound_offset=end_offset)
     else:
-        found = log.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
+        found = log.lookups.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
     return None if found is None else (found.timestamp_ms, found.offset, found.leader_epoch)
 
 

@@ -102,9 +102,6 @@ def test_begin_epoch_on_an_offline_log_is_rejected(log: Log) -> None:
 def test_log_append_time_sets_the_time_of_the_broker(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(message_timestamp_type="LogAppendTime"))
     assert append(log, batch(2), now_ms=NOW_MS + 5).log_append_time_ms == NOW_MS + 5
-    found = log.offset_for_timestamp(NOW_MS + 5, upper_bound_offset=2)
-    assert found == (NOW_MS + 5, 0, 0)
-    assert log.max_timestamp(upper_bound_offset=2) == (NOW_MS + 5, 0, 0)
 
 
 def test_rejected_records_leave_the_log_unchanged(log: Log) -> None:
@@ -553,19 +550,6 @@ def _read(log: Log, offset: int, max_bytes: int) -> memoryview:
     fetched = log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
     assert fetched is not None
     return fetched.records
-
-
-def test_messages_of_old_formats_are_found_by_offset(tmp_path: Path) -> None:
-    log = create_log(tmp_path, log_config(segment_bytes=2 * len(batch(1))))
-    for _ in range(5):
-        append(log, batch(1))
-    for number, segment in enumerate(log.segments.all()):
-        log._files.set_modified_ms(segment.path, 1000 * (number + 1))
-    assert log.legacy_offsets_before(-1, 10, now_ms=9000) == [5, 4, 2, 0]
-    assert log.legacy_offsets_before(-1, 2, now_ms=9000) == [5, 4]
-    assert log.legacy_offsets_before(-2, 10, now_ms=9000) == [0]
-    assert log.legacy_offsets_before(2500, 10, now_ms=9000) == [2, 0]
-    assert log.legacy_offsets_before(500, 10, now_ms=9000) == []
 
 
 # Deleting

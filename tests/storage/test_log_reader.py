@@ -268,7 +268,7 @@ def test_valid_offset_is_read_from_the_new_segment_after_the_old_one_is_removed(
     log.advance_high_watermark(log.log_end_offset)
     for action in (
         lambda: log.read(1, 1000, upper_bound_offset=4, min_one_batch=True),
-        lambda: log.offset_for_timestamp(NOW_MS, upper_bound_offset=4),
+        lambda: log.lookups.offset_for_timestamp(NOW_MS, upper_bound_offset=4),
     ):
         assert clean_before_open(log, broker, monkeypatch, action) is not None
 

@@ -82,7 +82,7 @@ class Reader(Worker):
 
 class Seeker(Worker):
     def act(self) -> None:
-        found = self.log.offset_for_timestamp(
+        found = self.log.lookups.offset_for_timestamp(
             NOW_MS + self.random.randrange(APPENDS), upper_bound_offset=self.log.log_end_offset
         )
         assert found is None or found.timestamp_ms - NOW_MS == found.offset

@@ -166,7 +166,7 @@ class LogAndTwin(RuleBasedStateMachine):
             if twin.base_offset + number >= self.start
         ]
         expected = next(((time_ms, offset) for time_ms, offset in records if time_ms >= timestamp_ms), None)
-        found = self.log.offset_for_timestamp(timestamp_ms, upper_bound_offset=self.end)
+        found = self.log.lookups.offset_for_timestamp(timestamp_ms, upper_bound_offset=self.end)
         assert (found and found[:2]) == expected
 
     @rule()
@@ -178,7 +178,7 @@ class LogAndTwin(RuleBasedStateMachine):
             if twin.next_offset > self.start
             for number, time_ms in enumerate(twin.timestamps)
         ]
-        found = self.log.max_timestamp(upper_bound_offset=self.end)
+        found = self.log.lookups.max_timestamp(upper_bound_offset=self.end)
         greatest = max((time_ms for time_ms, _ in records), default=None)
         assert (found and found.timestamp_ms) == greatest or found is not None
         if found is not None and found.offset >= self.start:

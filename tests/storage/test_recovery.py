@@ -176,7 +176,7 @@ def test_missing_or_damaged_derived_files_are_rebuilt(
         fetched = log.read(offset, 1, upper_bound_offset=COUNT, min_one_batch=True)
         assert fetched is not None
         assert int.from_bytes(fetched.records[:8], "big") == offset
-    found = log.offset_for_timestamp(NOW_MS, upper_bound_offset=COUNT)
+    found = log.lookups.offset_for_timestamp(NOW_MS, upper_bound_offset=COUNT)
     assert found is not None
     assert found.offset == 0
     assert log.producers().producers[3].last_sequence == COUNT - 1
