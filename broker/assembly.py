@@ -45,9 +45,11 @@ from broker.replica.partition import ReplicaRules
 from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
+from broker.security.acl_store import AclStore
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.component_settings import controller_settings, fetcher_settings
 from broker.settings.config_changes import ConfigChanges
+from broker.settings.listener_security import new_authorizer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.links import CoordinatorLinks
@@ -226,6 +228,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         clock,
     )
     door.on_metadata = _metadata_listener(metadata, groups, topics, marker_channels, coordinator_links)
+    authorizer = new_authorizer(config)
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -270,6 +273,8 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         ),
         client_quotas=ClientQuotas(on.store),
         scram_credentials=ScramCredentials(on.store, sliced_work),
+        authorizer=authorizer,
+        acls=AclStore(on.store, clock, authorizer),
         producer_ids=producer_ids,
         groups=groups,
         legacy_offsets=LegacyOffsets(on.store),

@@ -355,6 +355,8 @@ class Server:
         await change_listener.start()
         await services.scram_credentials.load()
         self._undo.callback(change_listener.stop)
+        await services.acls.start()
+        self._undo.callback(services.acls.stop)
         self._undo.push_async_callback(services.directory_moves.stop)
         self._undo.push_async_callback(services.controller.stop)
         try:
@@ -370,6 +372,7 @@ class Server:
             await change_listener.start()
             await services.config_changes.read_again()
             await services.scram_credentials.load()
+            await services.acls.start()
 
         self._membership.keep(services.controller, read_again)
         self._undo.push_async_callback(self._membership.stop)

@@ -43,6 +43,7 @@ HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
 SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -129,7 +130,7 @@ SECURITY_INTER_BROKER_PROTOCOL = string("security.inter.broker.protocol", "PLAIN
 CONTROL_PLANE_LISTENER_NAME = string("control.plane.listener.name", None, READ_ONLY, HIGH,
     doc="Listener that the controller sends its requests to. It is read also while requests on the others wait.")
 EARLY_START_LISTENERS = string("early.start.listeners", None, READ_ONLY, HIGH,
-    no_effect=NoEffect.AUTHORIZATION, doc="Listeners opened before authorisation data is loaded.")
+    no_effect=NoEffect.KRAFT, doc="Listeners opened before authorisation data is loaded.")
 SOCKET_SEND_BUFFER_BYTES = integer("socket.send.buffer.bytes", 102_400, READ_ONLY, HIGH,
     doc="Send buffer of accepted sockets; -1 leaves it to the operating system. "
     "Responses sent from files, which take no memory, may fill 256 KiB.")
@@ -490,15 +491,13 @@ CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, RE
 
 # Authorisation and secrets
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
-    KnownClass("Authorization (ACLs) is", ("",), "non-null string"),
-    no_effect=NoEffect.AUTHORIZATION,
+    KnownClass("Other authorizers are", ("", *AUTHORIZERS), "non-null string"),
     doc="Authoriser that decides what a principal may do; if empty, everyone may do everything.")
 SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
-    no_effect=NoEffect.AUTHORIZATION,
     doc="Principals that the authoriser never refuses, as User:name separated by semicolons.")
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
-    no_effect=NoEffect.AUTHORIZATION, doc="Whether a resource without ACLs is accessible to everyone.")
+    doc="Whether a resource without ACLs is accessible to everyone.")
 PRINCIPAL_BUILDER_CLASS = class_name("principal.builder.class", DEFAULT_PRINCIPAL_BUILDER, PER_BROKER, MEDIUM,
     KnownClass("Other principal builders are", (DEFAULT_PRINCIPAL_BUILDER,)),
     no_effect=NoEffect.PLUG_INS, doc="Builds the principal of a connection from its credentials.")

@@ -8,11 +8,11 @@ notification names the entity and no values; its reader reads the current config
 read once.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from controller import paths
+from controller.change_notifications import ChangeListener
 from controller.clock import Clock
 from controller.paths import ConfigEntity
 from controller.state_store import (
@@ -25,16 +25,10 @@ from controller.state_store import (
     Operation,
     SetData,
     StateStore,
-    StoreError,
-    StoreUnavailable,
-    WatchEvent,
 )
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.common.ZkNodeChangeNotificationListener$ChangeEventProcessThread")
-
-# Kafka's brokers delete notifications older than this when they read newer ones.
-NOTIFICATION_AGE_MS_MAX = 15 * 60 * 1000
 
 ATTEMPTS_MAX = 10
 
@@ -140,7 +134,7 @@ async def _ensure_parents(store: StateStore, entity: ConfigEntity) -> None:
                 continue
 
 
-class ConfigChangeListener:
+class ConfigChangeListener(ChangeListener):
     """Calls `on_change` for each entity whose configuration changes after `start`, in the order of the changes.
 
     The caller reads all configuration after `start`, so that it misses no earlier change.
@@ -149,73 +143,4 @@ class ConfigChangeListener:
     def __init__(
         self, store: StateStore, clock: Clock, on_change: Callable[[ConfigEntity], Awaitable[None] | None]
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._on_change = on_change
-        self._last_sequence = -1
-        self._reading: asyncio.Task[None] | None = None
-        self._changed_again = False
-        self._stopped = False
-
-    async def start(self) -> None:
-        """Set the watch, and skip the notifications that exist already."""
-        names = await self._names()
-        self._last_sequence = max(map(paths.sequence_of, names), default=-1)
-        await self._purge(names)
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._reading is not None:
-            self._reading.cancel()
-
-    def _notified(self, _: WatchEvent) -> None:
-        if self._reading is None and not self._stopped:
-            self._reading = asyncio.ensure_future(self._read_all())
-        else:
-            self._changed_again = True
-
-    async def _read_all(self) -> None:
-        try:
-            self._changed_again = True
-            while self._changed_again and not self._stopped:
-                self._changed_again = False
-                await self._read()
-        except StoreUnavailable as error:
-            logger.warning("cannot read configuration changes until the store is available again: %s", error)
-        finally:
-            self._reading = None
-
-    async def _read(self) -> None:
-        names = sorted(await self._names(), key=paths.sequence_of)
-        fresh = [name for name in names if paths.sequence_of(name) > self._last_sequence]
-        nodes = await self._store.get_many([f"{paths.CONFIG_CHANGES}/{name}" for name in fresh])
-        for name, node in zip(fresh, nodes, strict=True):
-            self._last_sequence = paths.sequence_of(name)
-            if node is not None:
-                await self._call_back(name, node.data)
-        await self._purge(names)
-
-    async def _names(self) -> list[str]:
-        """Set the watch, and return the names of the notifications; nodes of others are left alone."""
-        names = await self._store.children(paths.CONFIG_CHANGES, self._notified)
-        return [name for name in names if paths.is_sequential(name)]
-
-    async def _call_back(self, name: str, data: bytes | None) -> None:
-        try:
-            result = self._on_change(paths.decode_config_change(data))
-            if result is not None:
-                await result
-        except paths.Undecodable as error:
-            logger.error("ignoring configuration change %s: %s", name, error)
-        except Exception:
-            logger.exception("cannot apply configuration change %s", name)
-
-    async def _purge(self, names: list[str]) -> None:
-        oldest_ms = self._clock.now_ms() - NOTIFICATION_AGE_MS_MAX
-        nodes = [f"{paths.CONFIG_CHANGES}/{name}" for name in names]
-        for path, node in zip(nodes, await self._store.get_many(nodes), strict=True):
-            if node is not None and node.stat.ctime_ms < oldest_ms:
-                try:
-                    await self._store.delete(path)
-                except StoreError:
-                    continue
+        super().__init__(store, clock, paths.CONFIG_CHANGES, lambda data: on_change(paths.decode_config_change(data)))

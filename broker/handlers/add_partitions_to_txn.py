@@ -62,6 +62,14 @@ def handle(
     return response if storing is None else _when_stored(storing, response)
 
 
+def rejected(
+    services: Needs, request: AddPartitionsToTxnRequest, denied: Collection[str]
+) -> AddPartitionsToTxnResponse:
+    """Return the response to a client that may not write to the `denied` topics: nothing is added."""
+    forbidden = {*services.internal_topics, *denied}
+    return _client_response(request, _rejected(services, request.v3_and_below_topics, forbidden))
+
+
 def metric_name(request: AddPartitionsToTxnRequest) -> str:
     """Return the name that the request is counted under."""
     transactions = request.transactions

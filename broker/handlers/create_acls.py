@@ -1,23 +1,49 @@
-"""CreateAcls: fails with SECURITY_DISABLED, as in Kafka without an authorizer."""
+"""CreateAcls: create ACLs, each with its own result. Without an authorizer each fails with SECURITY_DISABLED.
+
+Version notes: v1 prefixed patterns (KIP-290), v3 the resource type of users (KIP-373).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Protocol
+
+from broker.handlers.acl_elements import acl_of
 from broker.handlers.request_context import RequestContext
-from broker.handlers.security_disabled import NO_AUTHORIZER, refuse_unknown
-from protocol.errors import ErrorCode
+from broker.handlers.security_disabled import NO_AUTHORIZER
+from broker.security.acl_store import AclStore
+from broker.security.acls import Acl, Pattern
+from broker.security.authorizer import Authorizer
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-def handle(services: object, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    for each in request.creations:
-        refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
-    return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
-        ]
-    )
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    authorizer: Authorizer
+    acls: AclStore
+
+
+def handle(
+    services: Needs, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse | Awaitable[CreateAclsResponse]:
+    creations = [acl_of(creation) for creation in request.creations]
+    if not services.authorizer.is_active:
+        disabled = KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        return CreateAclsResponse(results=[_result(disabled) for _ in creations])
+    return _create(services, creations)
 
 
 def failed(request: CreateAclsRequest, context: RequestContext, code: ErrorCode) -> CreateAclsResponse:
     return CreateAclsResponse(results=[AclCreationResult(error_code=code) for _ in request.creations])
+
+
+async def _create(services: Needs, creations: list[tuple[Pattern, Acl]]) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[_result(error) for error in await services.acls.create(creations)])
+
+
+def _result(error: KafkaError | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult()
+    return AclCreationResult(error_code=error.code, error_message=error.message)

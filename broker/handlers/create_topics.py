@@ -12,6 +12,8 @@ from typing import Protocol, cast
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation, ResourceType
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from config.describe import describe_topic
 from controller.topic_creation import TopicResult
@@ -29,6 +31,7 @@ from protocol.schema import ZERO_UUID
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     topics: TopicAdministration
 
@@ -39,11 +42,11 @@ async def handle(
     results = await services.topics.create(
         request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    return _response(services, results, context.api_version)
+    return _response(services, results, context)
 
 
-def _response(services: Needs, results: Iterable[TopicResult], version: int) -> Slices[CreateTopicsResponse]:
-    topics = yield from each(results, lambda result: _written(_result(services, result), version))
+def _response(services: Needs, results: Iterable[TopicResult], context: RequestContext) -> Slices[CreateTopicsResponse]:
+    topics = yield from each(results, lambda result: _written(_result(services, result, context), context.api_version))
     return CreateTopicsResponse(topics=topics)
 
 
@@ -60,7 +63,7 @@ def failed(request: CreateTopicsRequest, context: RequestContext, code: ErrorCod
     )
 
 
-def _result(services: Needs, result: TopicResult) -> CreatableTopicResult:
+def _result(services: Needs, result: TopicResult, context: RequestContext) -> CreatableTopicResult:
     if result.error_code:
         # No configs, which differs from null: that says that the client may not see them.
         return CreatableTopicResult(
@@ -69,6 +72,14 @@ def _result(services: Needs, result: TopicResult) -> CreatableTopicResult:
             error_code=result.error_code,
             error_message=result.message,
             configs=[],
+        )
+    if not services.authorizer.allows(
+        context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name, is_logged_if_denied=False
+    ):
+        return CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id or ZERO_UUID,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
     return CreatableTopicResult(
         name=result.name,

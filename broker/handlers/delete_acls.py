@@ -1,23 +1,75 @@
-"""DeleteAcls: fails with SECURITY_DISABLED, as in Kafka without an authorizer."""
+"""DeleteAcls: delete the ACLs that match filters; each filter has its own result, with the ACLs that it deleted.
+
+Without an authorizer each filter fails with SECURITY_DISABLED.
+
+Version notes: v1 prefixed patterns (KIP-290), v3 the resource type of users (KIP-373).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Protocol
+
+from broker.handlers.acl_elements import filter_of
 from broker.handlers.request_context import RequestContext
-from broker.handlers.security_disabled import NO_AUTHORIZER, refuse_unknown
-from protocol.errors import ErrorCode
-from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from broker.handlers.security_disabled import NO_AUTHORIZER
+from broker.security.acl_store import AclStore
+from broker.security.acls import Filter
+from broker.security.authorizer import Authorizer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 
 
-def handle(services: object, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    for each in request.filters:
-        refuse_unknown(each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type)
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.filters
-        ]
-    )
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    authorizer: Authorizer
+    acls: AclStore
+
+
+def handle(
+    services: Needs, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse | Awaitable[DeleteAclsResponse]:
+    filters = [filter_of(each) for each in request.filters]
+    if not services.authorizer.is_active:
+        return DeleteAclsResponse(
+            filter_results=[
+                DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+                for _ in filters
+            ]
+        )
+    return _delete(services, filters)
 
 
 def failed(request: DeleteAclsRequest, context: RequestContext, code: ErrorCode) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error_code=code) for _ in request.filters])
+
+
+async def _delete(services: Needs, filters: list[Filter]) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[await _result(services, wanted) for wanted in filters])
+
+
+async def _result(services: Needs, wanted: Filter) -> DeleteAclsFilterResult:
+    try:
+        deleted = await services.acls.delete(wanted)
+    except KafkaError as error:
+        return DeleteAclsFilterResult(error_code=error.code, error_message=error.message)
+    return DeleteAclsFilterResult(
+        matching_acls=[
+            DeleteAclsMatchingAcl(
+                resource_type=pattern.resource_type,
+                resource_name=pattern.name,
+                pattern_type=pattern.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for pattern, acl in deleted
+        ]
+    )

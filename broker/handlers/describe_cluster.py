@@ -6,7 +6,8 @@ from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.request_context import RequestContext
-from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.security.acls import ResourceType
+from broker.security.authorizer import NOT_ASKED, Authorizer
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -16,6 +17,7 @@ BROKERS, CONTROLLERS = 1, 2
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     metadata_cache: MetadataCache
 
 
@@ -33,7 +35,9 @@ def handle(services: Needs, request: DescribeClusterRequest, context: RequestCon
         controller_id=metadata.controller_id,
         brokers=brokers,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            services.authorizer.operations(context, ResourceType.CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
 

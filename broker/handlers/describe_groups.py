@@ -14,7 +14,8 @@ from broker.groups.group import Group
 from broker.groups.states import GroupState
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
-from broker.security.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from broker.security.acls import ResourceType
+from broker.security.authorizer import Authorizer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,
@@ -27,12 +28,15 @@ from protocol.messages.describe_groups import (
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     groups: GroupCoordinator
 
 
 def handle(services: Needs, request: DescribeGroupsRequest, context: RequestContext) -> Slices[DescribeGroupsResponse]:
     """Each group once, however often the request names it."""
-    groups = yield from each(dict.fromkeys(request.groups), lambda group_id: _describe(services, request, group_id))
+    groups = yield from each(
+        dict.fromkeys(request.groups), lambda group_id: _describe(services, request, context, group_id)
+    )
     return DescribeGroupsResponse(groups=groups)
 
 
@@ -40,13 +44,16 @@ def failed(request: DescribeGroupsRequest, context: RequestContext, code: ErrorC
     return DescribeGroupsResponse(groups=[_nothing(group_id, "", code) for group_id in request.groups])
 
 
-def _describe(services: Needs, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+def _describe(
+    services: Needs, request: DescribeGroupsRequest, context: RequestContext, group_id: str
+) -> DescribedGroup:
     try:
         group = services.groups.inspection.group(group_id)
     except KafkaError as error:
         return _nothing(group_id, "", error.code)
     described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE) if group is None else _existing(group)
-    described.authorized_operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    if request.include_authorized_operations:
+        described.authorized_operations = services.authorizer.operations(context, ResourceType.GROUP, group_id)
     return described
 
 

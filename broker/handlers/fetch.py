@@ -33,6 +33,8 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
+from broker.security.acls import Operation, ResourceType
+from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
@@ -75,6 +77,7 @@ T = TypeVar("T")
 class Needs(leader_hints.Needs, Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     clock: Clock
     metadata_cache: MetadataCache
@@ -90,7 +93,8 @@ class Needs(leader_hints.Needs, Protocol):
 
 
 def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Slices[Response | Awaitable[Response]]:
-    return _Fetch(services, request, context).serve()
+    fetch = _AuthorizedFetch if services.authorizer.is_active else _Fetch
+    return fetch(services, request, context).serve()
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:
@@ -558,6 +562,27 @@ class _Fetch:
             return wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
         wanted.bound = bound
         return wanted, bound.partition, ErrorCode.NONE
+
+
+class _AuthorizedFetch(_Fetch):
+    """A Fetch request of a broker with an authorizer."""
+
+    __slots__ = ()
+
+    def _locate(self, wanted: FetchPartition) -> Located:
+        """Do the same, but look up only what the client may read."""
+        metadata = self._services.metadata_cache
+        name = wanted.topic if wanted.topic is not None else metadata.name_of(wanted.topic_id)
+        if name is not None and not self._may_read(name):
+            wanted.topic = name
+            return wanted, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return super()._locate(wanted)
+
+    def _may_read(self, topic: str) -> bool:
+        authorizer, context = self._services.authorizer, self._context
+        if self._is_follower:
+            return authorizer.allows_cluster(context, Operation.CLUSTER_ACTION)
+        return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
 
 def _ignore_news(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:

@@ -14,7 +14,8 @@ from broker.cluster.metadata_cache import NO_LEADER, MetadataCache, TopicState
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
-from broker.security.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.security.acls import Operation, ResourceType
+from broker.security.authorizer import NOT_ASKED, Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from protocol.codec import encode_element
@@ -37,6 +38,7 @@ NO_ID = UUID(int=0)
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     metadata_cache: MetadataCache
     topics: TopicAdministration
@@ -49,6 +51,9 @@ def handle(
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
         return (yield from _respond_for_all(services, request, context))
+    denied: list[MetadataRequestTopic] = []
+    if services.authorizer.is_active:
+        wanted, denied = yield from _split(services, context, wanted)
     if _may_create(services, request, context):
         missing: dict[str, None] = {}
         for topic in wanted:
@@ -56,8 +61,8 @@ def handle(
                 missing[topic.name] = None
             yield
         if missing:
-            return _create_and_respond(services, request, context, wanted, missing)
-    return (yield from _respond(services, request, context, wanted, {}))
+            return _create_and_respond(services, request, context, wanted, denied, missing)
+    return (yield from _respond(services, request, context, wanted, denied, {}))
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -77,16 +82,50 @@ async def _create_and_respond(
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
+    denied: list[MetadataRequestTopic],
     missing: Collection[str],
 ) -> Slices[MetadataResponse]:
-    codes = await services.topics.create_automatically(missing)
-    return _respond(services, request, context, wanted, codes)
+    allowed, codes = _creatable(services, context, missing)
+    if allowed:
+        codes |= await services.topics.create_automatically(allowed)
+    return _respond(services, request, context, wanted, denied, codes)
+
+
+def _split(
+    services: Needs, context: RequestContext, wanted: list[MetadataRequestTopic]
+) -> Slices[tuple[list[MetadataRequestTopic], list[MetadataRequestTopic]]]:
+    """Return the topics that the client may see, and the others. An unknown id is reported as such."""
+    allowed: list[MetadataRequestTopic] = []
+    denied: list[MetadataRequestTopic] = []
+    for topic in wanted:
+        name = topic.name if topic.topic_id == NO_ID else services.metadata_cache.name_of(topic.topic_id)
+        (allowed if name is None or _may_see(services, context, name) else denied).append(topic)
+        yield
+    return allowed, denied
+
+
+def _may_see(services: Needs, context: RequestContext, name: str, *, is_logged_if_denied: bool = True) -> bool:
+    return services.authorizer.allows(
+        context, Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged_if_denied=is_logged_if_denied
+    )
+
+
+def _creatable(
+    services: Needs, context: RequestContext, missing: Collection[str]
+) -> tuple[Collection[str], dict[str, ErrorCode]]:
+    """Return the topics that the client may create, and the codes of the others."""
+    authorizer = services.authorizer
+    if authorizer.allows_cluster(context, Operation.CREATE, is_logged_if_denied=False):
+        return missing, {}
+    allowed = [name for name in missing if authorizer.allows(context, Operation.CREATE, ResourceType.TOPIC, name)]
+    return allowed, dict.fromkeys(set(missing).difference(allowed), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
-    topics = yield from each(
-        list(services.metadata_cache.topics.values()), lambda state: _known(services, request, context, state)
-    )
+    states = list(services.metadata_cache.topics.values())
+    if services.authorizer.is_active:
+        states = [state for state in states if _may_see(services, context, state.name, is_logged_if_denied=False)]
+    topics = yield from each(states, lambda state: _known(services, request, context, state))
     return _response(services, request, context, topics)
 
 
@@ -95,9 +134,13 @@ def _respond(
     request: MetadataRequest,
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
+    denied: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
 ) -> Slices[MetadataResponse]:
-    """Return each requested topic once. As in Kafka, names are ignored if the request has a topic id."""
+    """Return each requested topic once. As in Kafka, names are ignored if the request has a topic id.
+
+    The response does not say whether `denied` topics exist.
+    """
     by_name: dict[str | None, MetadataRequestTopic] = {}
     by_id: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
     for topic in wanted:
@@ -108,6 +151,7 @@ def _respond(
         yield
     asked = by_id or by_name
     topics = yield from each(asked.values(), lambda topic: _one(services, request, context, topic, codes))
+    topics += yield from each(denied, lambda topic: _denied(topic, context))
     return _response(services, request, context, topics)
 
 
@@ -132,7 +176,9 @@ def _response(
         controller_id=metadata.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            services.authorizer.operations(context, ResourceType.CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
 
@@ -163,12 +209,25 @@ def _one(
         topic_id=topic.topic_id,
         is_internal=name in services.internal_topics,
         partitions=[],
-        topic_authorized_operations=_topic_operations(request) if name is not None else NOT_ASKED,
+        topic_authorized_operations=(
+            _topic_operations(services, request, context, name) if name is not None else NOT_ASKED
+        ),
     )
 
 
-def _topic_operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+def _denied(topic: MetadataRequestTopic, context: RequestContext) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if topic.topic_id != NO_ID else _nullable_name(topic.name, context),
+        topic_id=topic.topic_id,
+        partitions=[],
+    )
+
+
+def _topic_operations(services: Needs, request: MetadataRequest, context: RequestContext, name: str) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return services.authorizer.operations(context, ResourceType.TOPIC, name)
 
 
 def _nullable_name(name: str | None, context: RequestContext) -> str | None:
@@ -182,6 +241,8 @@ def _known(
 
     It is cached, because encoding ten thousand partitions takes 20 ms.
     """
+    if services.authorizer.is_active and request.include_topic_authorized_operations:
+        return _described(services, request, context, state)  # the operations depend on the client
     asked = context.api_version, context.listener, request.include_topic_authorized_operations
     encoded = state.encoded.get(asked)
     if encoded is None:
@@ -199,7 +260,7 @@ def _described(
         topic_id=state.topic_id,
         is_internal=state.name in services.internal_topics,
         partitions=[_partition(services, context, partition) for _, partition in sorted(state.partitions.items())],
-        topic_authorized_operations=_topic_operations(request),
+        topic_authorized_operations=_topic_operations(services, request, context, state.name),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.handlers.request_context import RequestContext
-from protocol.errors import ErrorCode, Malformed
+from protocol.errors import ErrorCode
 
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
@@ -16,15 +16,6 @@ NO_AUTHORIZER: Final = "No Authorizer is configured."
 LOGGED_IN_ALREADY: Final = "SaslAuthenticate request received after successful authentication"
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-
-UNKNOWN: Final = 0
-"""The number of the invalid element of each ACL enum (KIP-140)."""
-
-
-def refuse_unknown(*elements: int) -> None:
-    """Raise Malformed if an enum of an ACL or of a filter is UNKNOWN. As in Kafka, that closes the connection."""
-    if UNKNOWN in elements:
-        raise Malformed("an ACL, or a filter for them, has an element of type UNKNOWN")
 
 
 def why_no_tokens(context: RequestContext) -> ErrorCode:

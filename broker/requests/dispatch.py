@@ -23,6 +23,7 @@ from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
+from broker.requests.authorization import authorized
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
@@ -345,9 +346,10 @@ class RequestDispatcher:
         return self._route(APIS[header.api_key], header.api_version)
 
     def _route(self, api: Api, version: int) -> Route:
+        module, authorizer = self._table[api.key], self._services.authorizer
         route = Route(
             api,
-            self._table[api.key].handle,
+            authorized(module, api, authorizer) if authorizer.is_active else module.handle,
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
             response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],

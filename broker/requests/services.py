@@ -36,6 +36,8 @@ from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import TransactionVerifier
+from broker.security.acl_store import AclStore
+from broker.security.authorizer import Authorizer
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.config_changes import ConfigChanges
 from broker.transactions.coordinator import TransactionCoordinator
@@ -75,6 +77,8 @@ class Services:
     config_changes: ConfigChanges
     client_quotas: ClientQuotas
     scram_credentials: ScramCredentials
+    authorizer: Authorizer
+    acls: AclStore
     producer_ids: ProducerIds
     groups: GroupCoordinator
     legacy_offsets: LegacyOffsets

@@ -1,7 +1,7 @@
-"""Builds the authentication of each listener from the broker's configuration.
+"""Builds the authentication of each listener, and the authorizer, from the broker's configuration.
 
-Owns the translation: which mechanisms a listener offers, and where their credentials come from. Must not know
-connections, or how a mechanism works.
+Owns the translation: which mechanisms a listener offers, where their credentials come from, and who is a super user.
+Must not know connections, or how a mechanism works.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from broker.network.sasl.exchange import Exchange, Login
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
 from broker.network.sasl.session import SaslListener, SaslMechanism
+from broker.security.authorizer import Authorizer
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.jaas import JaasError, LoginModule, parse_entries, parse_file
@@ -44,6 +45,16 @@ CredentialOf = Callable[[str, str], ScramCredential | None]
 
 class InvalidSecurityError(Exception):
     """A setting of a listener's security is invalid. The message names the setting and what was expected."""
+
+
+def new_authorizer(config: BrokerConfig) -> Authorizer:
+    """Return the configured authorizer, which has no ACLs yet."""
+    users = (user.strip() for user in (config[rows.SUPER_USERS] or "").split(";"))
+    return Authorizer(
+        is_active=bool(config[rows.AUTHORIZER_CLASS_NAME]),
+        super_users=[user for user in users if user],
+        allow_everyone_if_no_acl_found=config[rows.ALLOW_EVERYONE_IF_NO_ACL_FOUND],
+    )
 
 
 def sasl_listeners(config: BrokerConfig, credential_of: CredentialOf, random: Random) -> dict[str, SaslListener]:

@@ -52,7 +52,6 @@ def test_overrides_are_named_like_the_file() -> None:
         ("listener.name.internal.ssl.provider", NoEffect.JAVA),
         ("listener.name.internal.gssapi.sasl.kerberos.service.name", NoEffect.TLS_AND_SASL),
         ("listener.name.internal.message.max.bytes", NoEffect.NOT_PER_LISTENER),
-        ("super.users", NoEffect.AUTHORIZATION),
         ("rsm.config.bucket", NoEffect.TIERED_STORAGE),
         ("rlmm.config.topic", NoEffect.TIERED_STORAGE),
     ],
@@ -76,7 +75,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 def test_values_are_not_logged() -> None:
     lines = warnings(
-        super_users="User:hidden", delegation_token_secret_key="hidden", sasl_kerberos_service_name="hidden"
+        metric_reporters="hidden", delegation_token_secret_key="hidden", sasl_kerberos_service_name="hidden"
     )
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)

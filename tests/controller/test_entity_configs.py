@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from controller import paths
+from controller.change_notifications import NOTIFICATION_AGE_MS_MAX
 from controller.entity_configs import (
-    NOTIFICATION_AGE_MS_MAX,
     ConfigChangeListener,
     all_overrides,
     change_overrides,

@@ -18,6 +18,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SLICE_MS, SlicedWork, is_sliced
 from broker.network.channel import Channel
 from broker.requests.dispatch import request_decoder
+from broker.security.authorizer import Authorizer
 from protocol.api import APIS, Api
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError
@@ -39,6 +40,7 @@ class ServicesOfGroups:
     clock: ManualClock
     sliced_work: SlicedWork
     random: Random
+    authorizer: Authorizer
 
 
 class Served:
@@ -86,7 +88,13 @@ class Served:
     def services(self) -> ServicesOfGroups:
         """What the handlers work with."""
         return ServicesOfGroups(
-            self.coordinator, self.here.legacy, self.metadata, self.here.clock, self.sliced_work, self.random
+            self.coordinator,
+            self.here.legacy,
+            self.metadata,
+            self.here.clock,
+            self.sliced_work,
+            self.random,
+            Authorizer(is_active=False),
         )
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:

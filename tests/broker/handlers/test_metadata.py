@@ -13,6 +13,7 @@ from broker.handlers import metadata
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import whole
 from broker.network.channel import Channel
+from broker.security.authorizer import Authorizer
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -128,7 +129,9 @@ def random_update(rng: random.Random) -> UpdateMetadataRequest:
 
 
 def answer(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
-    services: Any = SimpleNamespace(metadata_cache=cache, internal_topics=frozenset({"t1"}))
+    services: Any = SimpleNamespace(
+        authorizer=Authorizer(is_active=False), metadata_cache=cache, internal_topics=frozenset({"t1"})
+    )
     request = MetadataRequest(topics=None if version else [], include_topic_authorized_operations=with_operations)
     context = RequestContext(METADATA.key, version, 0, "client", Channel("127.0.0.1", 1, listener))
     return b"".join(encode(whole(metadata.handle(services, request, context)), version))

@@ -6,7 +6,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from broker.security.authorized_operations import TOPIC_OPERATIONS
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -184,7 +183,7 @@ async def test_what_may_be_done_with_a_topic_that_does_not_exist(served: InProce
     topics = [MetadataRequestTopic(name=each) for each in (name, "bad name")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
     told = (await served.ask(request)).topics
-    assert [topic.topic_authorized_operations for topic in told] == [TOPIC_OPERATIONS] * 2
+    assert [topic.topic_authorized_operations for topic in told] == [0b110111111000] * 2
 
 
 async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:

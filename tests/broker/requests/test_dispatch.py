@@ -14,6 +14,7 @@ from broker.network.connection import Buffers, Outcome
 from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
+from broker.security.authorizer import Authorizer
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -40,7 +41,12 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
         table[key] = module = ModuleType("scripted")
         module.handle = handle  # type: ignore[attr-defined]
     clock = ManualClock()
-    services = SimpleNamespace(sliced_work=SlicedWork(clock.monotonic_ms), clock=clock, random=Random(1))
+    services = SimpleNamespace(
+        sliced_work=SlicedWork(clock.monotonic_ms),
+        clock=clock,
+        random=Random(1),
+        authorizer=Authorizer(is_active=False),
+    )
     return RequestDispatcher(cast(Services, services), table)
 
 

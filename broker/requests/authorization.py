@@ -1,0 +1,486 @@
+"""Checks the permissions of a request before and after its handler, if the broker has an authorizer.
+
+Owns: where the requests of each API name their resources, and how the results of allowed and denied resources become
+one response. Must not know which permission an API needs (`broker.security.api_permissions`), or how it is decided.
+
+A denied request fails as a whole with the code of the resource type. If a request names several resources, the denied
+ones are taken out, the handler serves the rest, and the handler's own `failed` gives the denied ones their results. So
+a denied resource is never looked up, and its result does not depend on whether it exists.
+
+Without an authorizer, dispatch calls the handlers directly, and these checks cost nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import is_sliced
+from broker.requests.services import Services
+from broker.security.acls import Operation, ResourceType
+from broker.security.api_permissions import DENIED, PERMISSIONS
+from broker.security.authorizer import Authorizer
+from protocol.api import Api
+from protocol.codec import decode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse, DeleteTopicState
+from protocol.messages.offset_delete import OffsetDeleteResponsePartition, OffsetDeleteResponseTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.row_writer import RowResponse
+from protocol.schema import ZERO_UUID
+
+Handle = Callable[[Services, Any, RequestContext], Any]
+
+GROUP_KEY = 0
+TOPIC_RESOURCE = 2
+FIRST_VERSION_OF_BROKERS = 4  # of AddPartitionsToTxn
+FIRST_VERSION_WITH_SEVERAL_KEYS = 4  # of FindCoordinator
+FIRST_VERSION_WITH_STATES = 6  # of DeleteTopics
+FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # of OffsetFetch
+
+
+class Each(NamedTuple):
+    """Where a request lists resources that each have a result."""
+
+    resource_type: ResourceType
+    items: str
+    """The field of the request."""
+    results: str
+    """The field of the response."""
+    name: str = "name"
+    """The field of an item with the resource's name; empty if the item is the name."""
+
+
+class Names(NamedTuple):
+    """Where the requests of an API name their resources."""
+
+    group: str = ""
+    transactional_id: str = ""
+    each: Each | None = None
+
+
+_TOPICS = Each(ResourceType.TOPIC, "topics", "topics")
+_OF_GROUP = Names(group="group_id")
+
+NAMES: Mapping[int, Names] = {
+    0: Names(transactional_id="transactional_id", each=Each(ResourceType.TOPIC, "topic_data", "responses")),
+    2: Names(each=_TOPICS),
+    8: Names(group="group_id", each=_TOPICS),
+    11: _OF_GROUP,
+    12: _OF_GROUP,
+    13: _OF_GROUP,
+    14: _OF_GROUP,
+    15: Names(each=Each(ResourceType.GROUP, "groups", "groups", name="")),
+    19: Names(each=_TOPICS),
+    21: Names(each=_TOPICS),
+    23: Names(each=Each(ResourceType.TOPIC, "topics", "topics", name="topic")),
+    25: Names(group="group_id", transactional_id="transactional_id"),
+    26: Names(transactional_id="transactional_id"),
+    28: Names(group="group_id", transactional_id="transactional_id", each=_TOPICS),
+    37: Names(each=Each(ResourceType.TOPIC, "topics", "results")),
+    42: Names(each=Each(ResourceType.GROUP, "groups_names", "results", name="")),
+    47: _OF_GROUP,
+    61: Names(each=_TOPICS),
+    65: Names(each=Each(ResourceType.TRANSACTIONAL_ID, "transactional_ids", "transaction_states", name="")),
+}
+
+
+def authorized(module: ModuleType, api: Api, authorizer: Authorizer) -> Handle:
+    """Return the `handle` of a handler module behind the checks that its API needs."""
+    guard = _Guard(module, api, authorizer)
+    special = {
+        9: guard.offset_fetch,
+        10: guard.find_coordinator,
+        16: guard.list_groups,
+        20: guard.delete_topics,
+        22: guard.init_producer_id,
+        24: guard.add_partitions_to_txn,
+        27: guard.write_txn_markers,
+        32: lambda *request: guard.configs(*request, results="results"),
+        33: lambda *request: guard.configs(*request, results="responses"),
+        44: lambda *request: guard.configs(*request, results="responses"),
+        47: guard.offset_delete,
+        65: guard.describe_transactions,
+        66: guard.list_transactions,
+    }
+    return special.get(api.key, guard.serve)
+
+
+class _Guard:
+    """The checks around the handler of one API."""
+
+    def __init__(self, module: ModuleType, api: Api, authorizer: Authorizer) -> None:
+        self._module = module
+        self._api = api
+        self._authorizer = authorizer
+        self._permissions = PERMISSIONS[api.key]
+        self._names = NAMES.get(api.key, Names())
+
+    def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
+        """Check what the table says, then serve what is allowed. Raises KafkaError."""
+        self._require_whole(request, context)
+        each = self._names.each
+        if each is None or self._has_instead(context):
+            return self._module.handle(services, request, context)
+        return self._serve_each(services, request, context, each)
+
+    # APIs whose checks the table cannot express
+
+    def offset_fetch(self, services: Services, request: Any, context: RequestContext) -> Any:
+        if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
+            return self._offset_fetch_of_groups(services, request, context)
+        self._require(context, ResourceType.GROUP, request.group_id)
+        denied: list[Any] = []
+        if request.topics is not None:
+            allowed, denied = self._split(request.topics, context, ResourceType.TOPIC, lambda topic: topic.name)
+            request = _with(request, "topics", allowed)
+        outcome = self._begun(services, request, context)
+
+        async def respond() -> object:
+            response = await self._settled(services, outcome, context)
+            response.topics = [topic for topic in response.topics if self._may_see(context, topic.name)]
+            response.topics += [
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=index,
+                            committed_offset=-1,
+                            metadata="",
+                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in denied
+            ]
+            return response
+
+        return respond()
+
+    def _offset_fetch_of_groups(self, services: Services, request: Any, context: RequestContext) -> Any:
+        groups, denied_groups = self._split(request.groups, context, ResourceType.GROUP, lambda group: group.group_id)
+        denied_topics: dict[str, list[Any]] = {}
+        served = []
+        for group in groups:
+            allowed = group.topics
+            if allowed is not None:
+                allowed, denied = self._split(allowed, context, ResourceType.TOPIC, lambda topic: topic.name)
+                denied_topics.setdefault(group.group_id, denied)
+            served.append(_with(group, "topics", allowed))
+        outcome = self._begun(services, _with(request, "groups", served), context)
+        refused = _with(request, "groups", denied_groups)
+
+        async def respond() -> object:
+            response = await self._settled(services, outcome, context)
+            for group in response.groups:
+                group.topics = [topic for topic in group.topics if self._may_see(context, topic.name)]
+                group.topics += [
+                    OffsetFetchResponseTopics(
+                        name=topic.name,
+                        partitions=[
+                            OffsetFetchResponsePartitions(
+                                partition_index=index,
+                                committed_offset=-1,
+                                metadata="",
+                                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in denied_topics.get(group.group_id, ())
+                ]
+            response.groups += self._module.failed(refused, context, ErrorCode.GROUP_AUTHORIZATION_FAILED).groups
+            return response
+
+        return respond()
+
+    def find_coordinator(self, services: Services, request: Any, context: RequestContext) -> Any:
+        resource_type = ResourceType.GROUP if request.key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
+        if context.api_version < FIRST_VERSION_WITH_SEVERAL_KEYS:
+            self._require(context, resource_type, request.key)
+            return self._module.handle(services, request, context)
+        each = Each(resource_type, "coordinator_keys", "coordinators", name="")
+        return self._serve_each(services, request, context, each)
+
+    def list_groups(self, services: Services, request: Any, context: RequestContext) -> Any:
+        outcome = self._begun(services, request, context)
+        if self._has_instead(context):
+            return outcome
+
+        async def respond() -> object:
+            response = await self._settled(services, outcome, context)
+            response.groups = [
+                group
+                for group in response.groups
+                if self._allows(context, ResourceType.GROUP, group.group_id, is_logged_if_denied=False)
+            ]
+            return response
+
+        return respond()
+
+    def delete_topics(self, services: Services, request: Any, context: RequestContext) -> Any:
+        if context.api_version < FIRST_VERSION_WITH_STATES:
+            states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+        else:
+            states = request.topics
+        allowed = []
+        denied = []
+        for state in states:
+            result = self._refused_deletion(services, state, context)
+            if result is None:
+                allowed.append(state)
+            else:
+                denied.append(result)
+        if context.api_version < FIRST_VERSION_WITH_STATES:
+            request = _with(request, "topic_names", [state.name for state in allowed])
+        else:
+            request = _with(request, "topics", allowed)
+        if not allowed and denied:
+            return DeleteTopicsResponse(responses=denied)
+        return self._extended(services, self._begun(services, request, context), context, "responses", lambda: denied)
+
+    def _refused_deletion(self, services: Services, state: Any, context: RequestContext) -> DeletableTopicResult | None:
+        """Return the result of a topic that must not be deleted; its name only if the requester knows it."""
+        name = state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
+        if name is None:
+            return None  # the handler reports the unknown id
+        is_known = state.name is not None or self._authorizer.allows(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, name
+        )
+        if is_known and self._allows(context, ResourceType.TOPIC, name):
+            return None
+        return DeletableTopicResult(
+            name=name if is_known else None,
+            topic_id=state.topic_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+
+    def init_producer_id(self, services: Services, request: Any, context: RequestContext) -> Any:
+        authorizer = self._authorizer
+        if request.transactional_id is not None:
+            self._require(context, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        elif not authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+            self._require_cluster(context, Operation.IDEMPOTENT_WRITE)
+        return self._module.handle(services, request, context)
+
+    def add_partitions_to_txn(self, services: Services, request: Any, context: RequestContext) -> Any:
+        if context.api_version >= FIRST_VERSION_OF_BROKERS:
+            self._require_cluster(context, Operation.CLUSTER_ACTION)
+            return self._module.handle(services, request, context)
+        self._require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+        topics = request.v3_and_below_topics
+        _, denied = self._split(topics, context, ResourceType.TOPIC, lambda topic: topic.name)
+        if not denied:
+            return self._module.handle(services, request, context)
+        return self._module.rejected(services, request, {topic.name for topic in denied})
+
+    def write_txn_markers(self, services: Services, request: Any, context: RequestContext) -> Any:
+        if not self._authorizer.allows_cluster(context, Operation.ALTER, is_logged_if_denied=False):
+            self._require_cluster(context, Operation.CLUSTER_ACTION)
+        return self._module.handle(services, request, context)
+
+    def configs(self, services: Services, request: Any, context: RequestContext, *, results: str) -> Any:
+        """Topics need a permission on the topic, all other resources the same permission on the cluster."""
+        operation = cast(Operation, self._permissions.topic)
+        allowed: list[Any] = []
+        denied: dict[ErrorCode, list[Any]] = {}
+        for resource in request.resources:
+            if resource.resource_type == TOPIC_RESOURCE:
+                is_allowed = self._allows(context, ResourceType.TOPIC, resource.resource_name)
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                is_allowed = self._authorizer.allows_cluster(context, operation)
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            (allowed if is_allowed else denied.setdefault(code, [])).append(resource)
+        if not denied:
+            return self._module.handle(services, request, context)
+
+        def refused() -> list[Any]:
+            parts = [
+                getattr(self._module.failed(_with(request, "resources", them), context, code), results)
+                for code, them in denied.items()
+            ]
+            return [result for part in parts for result in part]
+
+        outcome = self._begun(services, _with(request, "resources", allowed), context)
+        return self._extended(services, outcome, context, results, refused)
+
+    def offset_delete(self, services: Services, request: Any, context: RequestContext) -> Any:
+        self._require(context, ResourceType.GROUP, request.group_id)
+        allowed, denied = self._split(request.topics, context, ResourceType.TOPIC, lambda topic: topic.name)
+
+        def refused() -> list[Any]:
+            return [
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(
+                            partition_index=one.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in denied
+            ]
+
+        outcome = self._begun(services, _with(request, "topics", allowed), context)
+        return self._extended(services, outcome, context, "topics", refused)
+
+    def describe_transactions(self, services: Services, request: Any, context: RequestContext) -> Any:
+        outcome = self.serve(services, request, context)
+
+        async def respond() -> object:
+            response = await self._settled(services, outcome, context)
+            for state in response.transaction_states:
+                state.topics = [topic for topic in state.topics if self._may_see(context, topic.topic)]
+            return response
+
+        return respond()
+
+    def list_transactions(self, services: Services, request: Any, context: RequestContext) -> Any:
+        outcome = self._begun(services, request, context)
+
+        async def respond() -> object:
+            response = await self._settled(services, outcome, context)
+            response.transaction_states = [
+                state
+                for state in response.transaction_states
+                if self._allows(
+                    context, ResourceType.TRANSACTIONAL_ID, state.transactional_id, is_logged_if_denied=False
+                )
+            ]
+            return response
+
+        return respond()
+
+    # Checks
+
+    def _require_whole(self, request: Any, context: RequestContext) -> None:
+        permissions, names = self._permissions, self._names
+        if permissions.cluster is not None:
+            self._require_cluster(context, permissions.cluster)
+        if names.transactional_id:
+            transactional_id = getattr(request, names.transactional_id)
+            if transactional_id is not None:
+                self._require(context, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if names.group:
+            self._require(context, ResourceType.GROUP, getattr(request, names.group))
+
+    def _has_instead(self, context: RequestContext) -> bool:
+        instead = self._permissions.cluster_instead
+        return instead is not None and self._authorizer.allows_cluster(context, instead, is_logged_if_denied=False)
+
+    def _require_cluster(self, context: RequestContext, operation: Operation) -> None:
+        if not self._authorizer.allows_cluster(context, operation):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def _require(self, context: RequestContext, resource_type: ResourceType, name: str) -> None:
+        if not self._allows(context, resource_type, name):
+            raise KafkaError(DENIED[resource_type])
+
+    def _allows(
+        self, context: RequestContext, resource_type: ResourceType, name: str, *, is_logged_if_denied: bool = True
+    ) -> bool:
+        permissions = self._permissions
+        operation = {
+            ResourceType.TOPIC: permissions.topic,
+            ResourceType.GROUP: permissions.group,
+            ResourceType.TRANSACTIONAL_ID: permissions.transactional_id,
+        }[resource_type]
+        assert operation is not None, f"the table has no permission for {resource_type.name} in {self._api.name}"
+        return self._authorizer.allows(context, operation, resource_type, name, is_logged_if_denied=is_logged_if_denied)
+
+    def _may_see(self, context: RequestContext, topic: str) -> bool:
+        return self._authorizer.allows(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, topic, is_logged_if_denied=False
+        )
+
+    def _split(
+        self,
+        items: Iterable[Any],
+        context: RequestContext,
+        resource_type: ResourceType,
+        name_of: Callable[[Any], str],
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the allowed and the denied items."""
+        verdicts: dict[str, bool] = {}
+        allowed: list[Any] = []
+        denied: list[Any] = []
+        for item in items:
+            name = name_of(item)
+            is_allowed = verdicts.get(name)
+            if is_allowed is None:
+                is_allowed = verdicts[name] = self._allows(context, resource_type, name)
+            (allowed if is_allowed else denied).append(item)
+        return allowed, denied
+
+    # Responses
+
+    def _serve_each(self, services: Services, request: Any, context: RequestContext, each: Each) -> Any:
+        name_of: Callable[[Any], str] = (lambda item: getattr(item, each.name)) if each.name else _itself
+        allowed, denied = self._split(getattr(request, each.items), context, each.resource_type, name_of)
+        if not denied:
+            return self._module.handle(services, request, context)
+        refused = _with(request, each.items, denied)
+        code = DENIED[each.resource_type]
+        if not allowed:
+            return self._module.failed(refused, context, code)
+        outcome = self._begun(services, _with(request, each.items, allowed), context)
+        return self._extended(
+            services,
+            outcome,
+            context,
+            each.results,
+            lambda: getattr(self._as_message(self._module.failed(refused, context, code), context), each.results),
+        )
+
+    def _begun(self, services: Services, request: Any, context: RequestContext) -> Any:
+        """Call the handler, which must begin before dispatch returns: the request may point into its frame."""
+        outcome = self._module.handle(services, request, context)
+        return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
+
+    async def _extended(
+        self,
+        services: Services,
+        outcome: object,
+        context: RequestContext,
+        results: str,
+        refused: Callable[[], Sequence[Any]],
+    ) -> object:
+        """Return the response of the handler with the results of what was denied."""
+        response = await self._settled(services, outcome, context)
+        further = refused()
+        if response is not None:
+            setattr(response, results, [*getattr(response, results), *further])
+        return response
+
+    async def _settled(self, services: Services, outcome: object, context: RequestContext) -> Any:
+        return self._as_message(await services.sliced_work.settled(outcome), context)
+
+    def _as_message(self, response: object, context: RequestContext) -> Any:
+        """Return a response as an object of its class, also if its handler returned rows."""
+        if type(response) is not RowResponse:
+            return response
+        return decode(self._api.response, context.api_version, b"".join(response.write()))
+
+
+def _itself(item: Any) -> str:
+    return cast(str, item)
+
+
+def _with(request: Any, field: str, value: object) -> Any:
+    """Return a copy of a request with another value of a field."""
+    if isinstance(request, tuple):
+        return request._replace(**{field: value})  # type: ignore[attr-defined]
+    changed = copy.copy(request)
+    setattr(changed, field, value)
+    return changed

@@ -1,0 +1,189 @@
+"""The ACLs in the metadata store: reads them all, follows the changes of other brokers, creates and deletes.
+
+Owns how ACLs become nodes and notifications, and the authorizer's index as their copy. Must not know requests.
+
+A change writes the node of a pattern under the version that was read, tries again if another writer was faster, and
+leaves a notification. This broker applies its own changes before it reports success.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from broker.security.acls import (
+    Acl,
+    Filter,
+    InvalidAclError,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_acl,
+)
+from broker.security.authorizer import Authorizer
+from controller.acl_nodes import (
+    ACL_PATHS,
+    LITERAL_CHANGES,
+    LITERAL_ROOT,
+    PREFIXED_CHANGES,
+    PREFIXED_ROOT,
+    RESOURCE_TYPES,
+    AclText,
+    PatternText,
+    acl_path,
+    change_path,
+    decode_acls,
+    decode_change,
+    encode_acls,
+    encode_change,
+)
+from controller.change_notifications import ChangeListener
+from controller.clock import Clock
+from controller.paths import Undecodable
+from controller.registration import ensure_paths
+from controller.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
+from protocol.errors import ErrorCode, KafkaError, without_frames
+
+logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")
+
+ATTEMPTS_MAX = 10
+
+Edit = Callable[[frozenset[Acl]], frozenset[Acl]]
+
+_RESOURCE_TYPES = {one.title: one for one in ResourceType}
+_OPERATIONS = {one.title.lower(): one for one in Operation}
+_PERMISSIONS = {one.title.lower(): one for one in Permission}
+
+
+class AclStore:
+    """The stored ACLs of the cluster, as one broker reads and changes them."""
+
+    def __init__(self, store: StateStore, clock: Clock, authorizer: Authorizer) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._listeners = [
+            ChangeListener(store, clock, changes, lambda data, changes=changes: self._changed(changes, data))  # type: ignore[misc]
+            for changes in (LITERAL_CHANGES, PREFIXED_CHANGES)
+        ]
+
+    async def start(self) -> None:
+        """Read all ACLs and follow their changes. May be called again, in a new session with the store."""
+        if not self._authorizer.is_active:
+            return
+        await ensure_paths(self._store, ACL_PATHS)
+        for listener in self._listeners:
+            await listener.start()
+        await self._load()
+
+    def stop(self) -> None:
+        for listener in self._listeners:
+            listener.stop()
+
+    async def create(self, creations: Sequence[tuple[Pattern, Acl]]) -> list[KafkaError | None]:
+        """Create ACLs; return one result per ACL, None for success."""
+        results: list[KafkaError | None] = []
+        for pattern, acl in creations:
+            try:
+                check_acl(pattern, acl)
+                await self._edit(pattern, lambda acls, acl=acl: acls | {acl})  # type: ignore[misc]
+                results.append(None)
+            except InvalidAclError as error:
+                results.append(KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
+            except KafkaError as error:
+                results.append(without_frames(error))
+        return results
+
+    def find(self, wanted: Filter) -> list[tuple[Pattern, list[Acl]]]:
+        """Return the ACLs that match a filter, by pattern."""
+        found = []
+        for pattern, acls in self._authorizer.index:
+            matching = sorted(acl for acl in acls if wanted.matches(pattern, acl))
+            if matching:
+                found.append((pattern, matching))
+        return found
+
+    async def delete(self, wanted: Filter) -> list[tuple[Pattern, Acl]]:
+        """Delete the ACLs that match a filter and return them. Raises KafkaError."""
+        deleted = []
+        for pattern, acls in self.find(wanted):
+            await self._edit(pattern, lambda before, acls=acls: before.difference(acls))  # type: ignore[misc]
+            deleted += [(pattern, acl) for acl in acls]
+        return deleted
+
+    async def _load(self) -> None:
+        patterns = []
+        for pattern_type, root in ((PatternType.LITERAL, LITERAL_ROOT), (PatternType.PREFIXED, PREFIXED_ROOT)):
+            for title in RESOURCE_TYPES:
+                names = await self._store.children(f"{root}/{title}")
+                patterns += [Pattern(_RESOURCE_TYPES[title], name, pattern_type) for name in names]
+        nodes = await self._store.get_many([acl_path(_text(pattern)) for pattern in patterns])
+        for pattern, node in zip(patterns, nodes, strict=True):
+            self._put(pattern, None if node is None else node.data)
+        for pattern in [pattern for pattern, _ in self._authorizer.index if pattern not in set(patterns)]:
+            self._authorizer.put(pattern, ())
+
+    async def _changed(self, changes: str, data: bytes | None) -> None:
+        text = decode_change(changes, data)
+        pattern = Pattern(_RESOURCE_TYPES[text.resource_type], text.name, PatternType[text.pattern_type])
+        (node,) = await self._store.get_many([acl_path(text)])
+        self._put(pattern, None if node is None else node.data)
+
+    def _put(self, pattern: Pattern, data: bytes | None) -> None:
+        try:
+            self._authorizer.put(pattern, _decoded(pattern, data))
+        except Undecodable as error:
+            # Without its ACLs more may be allowed than they say: everything but super users is denied instead.
+            logger.error("all access to %s is denied until its ACLs can be read: %s", pattern, error)
+            self._authorizer.put(pattern, {Acl("User:*", "*", Operation.ALL, Permission.DENY)})
+
+    async def _edit(self, pattern: Pattern, edit: Edit) -> None:
+        """Replace the ACLs of a pattern by `edit(acls)`, which is called again after a conflict. Raises KafkaError."""
+        text = _text(pattern)
+        path = acl_path(text)
+        for _ in range(ATTEMPTS_MAX):
+            (node,) = await self._store.get_many([path])
+            try:
+                before = _decoded(pattern, None if node is None else node.data)
+            except Undecodable as error:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+            after = edit(before)
+            if after != before:
+                notification = Create(change_path(text), encode_change(text), sequential=True)
+                try:
+                    if node is None:
+                        await self._store.multi([Create(path, _encoded(after)), notification])
+                    elif after:
+                        await self._store.multi([SetData(path, _encoded(after), node.stat.version), notification])
+                    else:
+                        await self._store.multi([Delete(path, node.stat.version), notification])
+                except (BadVersion, NodeExists, NoNode):
+                    continue
+            self._authorizer.put(pattern, after)
+            return
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"{path} changed during each of {ATTEMPTS_MAX} attempts: try again"
+        )
+
+
+def _text(pattern: Pattern) -> PatternText:
+    return PatternText(pattern.resource_type.title, pattern.name, pattern.pattern_type.name)
+
+
+def _encoded(acls: Iterable[Acl]) -> bytes:
+    return encode_acls(
+        AclText(acl.principal, acl.permission.title, acl.operation.title, acl.host) for acl in sorted(acls)
+    )
+
+
+def _decoded(pattern: Pattern, data: bytes | None) -> frozenset[Acl]:
+    """Raises Undecodable."""
+    acls = set()
+    for text in decode_acls(str(pattern), data):
+        operation = _OPERATIONS.get(text.operation.lower())
+        permission = _PERMISSIONS.get(text.permission.lower())
+        if operation is None or permission is None:
+            raise Undecodable(f"{pattern}: unknown operation or permission {text.operation}, {text.permission}")
+        acls.add(Acl(text.principal, text.host, operation, permission))
+    return frozenset(acls)

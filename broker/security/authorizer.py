@@ -1,0 +1,134 @@
+"""May this client do that? The answer of the ACLs, of `super.users` and of settings, with its line in the audit log.
+
+Owns: the decision as requests ask for it, its cache, and the audit log (`kafka.authorizer.logger`: denied at INFO,
+allowed at DEBUG). Must not know where ACLs are stored, or what a request means.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from broker.security.acls import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    Acl,
+    AclIndex,
+    Operation,
+    Pattern,
+    PatternType,
+    ResourceType,
+)
+from protocol.api import APIS
+
+logger = logging.getLogger("kafka.authorizer.logger")
+
+NOT_ASKED = -(2**31)
+"""The bit field of operations in a response to a request that does not ask for it."""
+DECISIONS_MAX = 50_000
+"""The most decisions that are remembered. All are forgotten when there are more, or when an ACL changes."""
+
+
+class Requester(Protocol):
+    """Who asks, as a request knows it."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def api_key(self) -> int: ...
+
+
+class Authorizer:
+    """The decisions of one broker. Without `authorizer.class.name` everything is allowed."""
+
+    def __init__(
+        self, *, is_active: bool, super_users: Iterable[str] = (), allow_everyone_if_no_acl_found: bool = False
+    ) -> None:
+        self.is_active = is_active
+        self.index = AclIndex()
+        self.version = 0
+        """Rises when a decision may have changed."""
+        self._super_users = frozenset(super_users)
+        self._allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
+        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+
+    def put(self, pattern: Pattern, acls: Iterable[Acl]) -> None:
+        """Replace the ACLs of a pattern."""
+        self.index.put(pattern, acls)
+        self.version += 1
+        self._decisions.clear()
+
+    def allows(
+        self,
+        requester: Requester,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_logged_if_denied: bool = True,
+    ) -> bool:
+        """Return whether the requester may do this.
+
+        `is_logged_if_denied` is False for questions about what a response may contain, which are no attempts.
+        """
+        if not self.is_active:
+            return True
+        key = (requester.principal, requester.client_host, operation, resource_type, name)
+        is_allowed = self._decisions.get(key)
+        if is_allowed is None:
+            is_allowed = self._decide(*key)
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            self._decisions[key] = is_allowed
+        if is_allowed:
+            if logger.isEnabledFor(logging.DEBUG):
+                _log(logging.DEBUG, "Allowed", requester, operation, resource_type, name)
+        elif is_logged_if_denied:
+            _log(logging.INFO, "Denied", requester, operation, resource_type, name)
+        return is_allowed
+
+    def allows_cluster(self, requester: Requester, operation: Operation, *, is_logged_if_denied: bool = True) -> bool:
+        return self.allows(
+            requester, operation, ResourceType.CLUSTER, CLUSTER_NAME, is_logged_if_denied=is_logged_if_denied
+        )
+
+    def allows_on_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+        """Return whether the requester may do this on some resource of a type."""
+        if not self.is_active or requester.principal in self._super_users or self._allow_everyone_if_no_acl_found:
+            return True
+        return self.index.allows_any(requester.principal, requester.client_host, operation, resource_type)
+
+    def operations(self, requester: Requester, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the operations that the requester may perform, as a bit field by their numbers (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(requester, operation, resource_type, name, is_logged_if_denied=False)
+        )
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        decision = self.index.decide(principal, host, operation, resource_type, name)
+        return self._allow_everyone_if_no_acl_found if decision is None else decision
+
+
+def _log(
+    level: int, outcome: str, requester: Requester, operation: Operation, resource_type: ResourceType, name: str
+) -> None:
+    logger.log(
+        level,
+        "Principal = %s is %s Operation = %s from host = %s on resource = %s for request = %s with "
+        "resourceRefCount = 1",
+        requester.principal,
+        outcome,
+        operation.title,
+        requester.client_host,
+        Pattern(resource_type, name, PatternType.LITERAL),
+        APIS[requester.api_key].name,
+    )

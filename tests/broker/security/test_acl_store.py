@@ -1,0 +1,132 @@
+"""ACLs in the store: what is written, and how other brokers follow."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.security.acl_store import AclStore
+from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
+from broker.security.authorizer import Authorizer
+from protocol.errors import ErrorCode
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore, MemoryTree
+
+ALLOW = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
+TOPIC = Pattern(ResourceType.TOPIC, "t")
+PREFIX = Pattern(ResourceType.TRANSACTIONAL_ID, "tx-", PatternType.PREFIXED)
+EVERYTHING = Filter(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
+
+
+class Broker:
+    """One broker with an authorizer."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.authorizer = Authorizer(is_active=True)
+        self.acls = AclStore(store, ManualClock(1_000_000_000), self.authorizer)
+
+    @property
+    def known(self) -> dict[Pattern, frozenset[Acl]]:
+        return dict(self.authorizer.index)
+
+
+@pytest.fixture
+async def brokers(store: MemoryStore, tree: MemoryTree) -> AsyncIterator[tuple[Broker, Broker]]:
+    other_store = MemoryStore(tree)
+    await other_store.open()
+    both = Broker(store), Broker(other_store)
+    for broker in both:
+        await broker.acls.start()
+    yield both
+    for broker in both:
+        broker.acls.stop()
+    await other_store.close()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_creation_is_in_force_at_once_here_and_soon_elsewhere(
+    brokers: tuple[Broker, Broker], store: MemoryStore
+) -> None:
+    here, elsewhere = brokers
+    assert await here.acls.create([(TOPIC, ALLOW), (PREFIX, ALLOW._replace(operation=Operation.WRITE))]) == [None, None]
+    assert here.known.keys() == {TOPIC, PREFIX}
+    await settle()
+    assert elsewhere.known == here.known
+    node = await store.get("/kafka-acl/Topic/t")
+    assert json.loads(node.data or b"") == {
+        "version": 1,
+        "acls": [{"principal": "User:alice", "permissionType": "Allow", "operation": "Read", "host": "*"}],
+    }
+    assert (await store.get("/kafka-acl-changes/acl_changes_0000000000")).data == b"TOPIC:t"
+    assert json.loads((await store.get("/kafka-acl-extended-changes/acl_changes_0000000000")).data or b"") == {
+        "version": 1,
+        "resourceType": "TRANSACTIONAL_ID",
+        "name": "tx-",
+        "patternType": "PREFIXED",
+    }
+
+
+async def test_deletion_of_the_last_acl_deletes_the_node(brokers: tuple[Broker, Broker], store: MemoryStore) -> None:
+    here, elsewhere = brokers
+    second = ALLOW._replace(principal="User:bob")
+    await here.acls.create([(TOPIC, ALLOW), (TOPIC, second)])
+    assert await here.acls.delete(EVERYTHING._replace(principal="User:bob")) == [(TOPIC, second)]
+    assert here.known == {TOPIC: frozenset({ALLOW})}
+    assert await here.acls.delete(EVERYTHING) == [(TOPIC, ALLOW)]
+    assert await store.exists("/kafka-acl/Topic/t") is None
+    await settle()
+    assert here.known == elsewhere.known == {}
+
+
+async def test_change_of_two_brokers_keeps_both(brokers: tuple[Broker, Broker]) -> None:
+    here, elsewhere = brokers
+    second = ALLOW._replace(principal="User:bob")
+    await asyncio.gather(here.acls.create([(TOPIC, ALLOW)]), elsewhere.acls.create([(TOPIC, second)]))
+    await settle()
+    assert here.known == elsewhere.known == {TOPIC: frozenset({ALLOW, second})}
+
+
+async def test_impossible_acl_fails_alone(brokers: tuple[Broker, Broker]) -> None:
+    here, _ = brokers
+    bad = TOPIC._replace(name="a/b")
+    first, second = await here.acls.create([(bad, ALLOW), (TOPIC, ALLOW)])
+    assert first is not None
+    assert (first.code, second) == (ErrorCode.INVALID_REQUEST, None)
+
+
+async def test_start_reads_what_kafka_has_written(brokers: tuple[Broker, Broker], store: MemoryStore) -> None:
+    """Any case of the names, and any order of the members."""
+    await store.create(
+        "/kafka-acl/DelegationToken/id",
+        b'{"acls":[{"principal":"User:alice","permissionType":"DENY","host":"10.0.0.9","operation":"describe"}],"version":1}',
+    )
+    broker = Broker(store)
+    await broker.acls.start()
+    expected = Acl("User:alice", "10.0.0.9", Operation.DESCRIBE, Permission.DENY)
+    assert broker.known == {Pattern(ResourceType.DELEGATION_TOKEN, "id"): frozenset({expected})}
+    broker.acls.stop()
+
+
+async def test_new_session_forgets_what_was_deleted_meanwhile(
+    brokers: tuple[Broker, Broker], store: MemoryStore
+) -> None:
+    here, _ = brokers
+    await here.acls.create([(TOPIC, ALLOW)])
+    here.acls.stop()
+    await store.delete("/kafka-acl/Topic/t")
+    await here.acls.start()
+    assert here.known == {}
+
+
+async def test_unreadable_acls_deny_everything(brokers: tuple[Broker, Broker], store: MemoryStore) -> None:
+    here, _ = brokers
+    await store.create("/kafka-acl/Topic/t", b"nonsense")
+    await here.acls.start()
+    assert here.authorizer.index.decide("User:alice", "::1", Operation.READ, ResourceType.TOPIC, "t") is False
+    (result,) = await here.acls.create([(TOPIC, ALLOW)])
+    assert result is not None, "the node is not overwritten"
