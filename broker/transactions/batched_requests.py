@@ -18,9 +18,16 @@ logger = logging.getLogger("kafka.coordinator.transaction")
 
 ITEMS_MAX: Final = 1000
 """How many questions share a request."""
+PARTITIONS_MAX: Final = 2000
+"""How many partitions the questions of a request name together, so that it stays within the limits of the receiver."""
 
 
 class Question(Protocol):
+    @property
+    def partitions(self) -> Sequence[object]:
+        """The partitions that it is about."""
+        ...
+
     @property
     def key(self) -> Hashable:
         """What its answer is found by: a request has no two questions with the same key."""
@@ -76,12 +83,16 @@ class BatchedRequests(Generic[Q, A]):
         """Take the questions of the next request from those that wait."""
         batch: dict[Hashable, tuple[Q, asyncio.Future[A]]] = {}
         left: list[tuple[Q, asyncio.Future[A]]] = []
+        partition_count = 0
         for question, answered in self._waiting:
             if answered.done():
                 continue
-            if question.key in batch or len(batch) == ITEMS_MAX:
+            count = partition_count + len(question.partitions)
+            is_full = len(batch) == ITEMS_MAX or (count > PARTITIONS_MAX and len(batch) > 0)
+            if is_full or question.key in batch:
                 left.append((question, answered))
             else:
                 batch[question.key] = question, answered
+                partition_count = count
         self._waiting = left
         return list(batch.values())

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.transactions.batched_requests import ITEMS_MAX, BatchedRequests
+from broker.transactions.batched_requests import ITEMS_MAX, PARTITIONS_MAX, BatchedRequests
 
 
 class Number(NamedTuple):
     number: int
+    partitions: Sequence[object] = ()
 
     @property
     def key(self) -> int:
@@ -73,6 +74,14 @@ async def test_request_is_bounded() -> None:
     asked.may_answer.set()
     await asyncio.gather(*(asked.requests.put(Number(number)) for number in range(2 * ITEMS_MAX + 1)))
     assert max(map(len, asked.batches)) <= ITEMS_MAX
+
+
+async def test_request_is_bounded_by_partitions_and_has_at_least_one_question() -> None:
+    asked = Asked()
+    asked.may_answer.set()
+    sizes = [PARTITIONS_MAX - 1, 1, 1, PARTITIONS_MAX + 1, 5]
+    await asyncio.gather(*(asked.requests.put(Number(number, range(size))) for number, size in enumerate(sizes)))
+    assert asked.batches == [[0, 1], [2, 4], [3]]
 
 
 async def test_cancelled_question_is_not_asked() -> None:
