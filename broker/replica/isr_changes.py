@@ -71,7 +71,6 @@ class IsrChanges:
         if self._task is None:
             # The task begins in the next turn of the loop, so the changes of this turn share a request.
             self._task = asyncio.create_task(self._run(), name="AlterPartition")
-            self._task.add_done_callback(lambda _: setattr(self, "_task", None))
 
     async def stop(self) -> None:
         """Request nothing more."""
@@ -82,6 +81,13 @@ class IsrChanges:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        try:
+            await self._request_all()
+        finally:
+            # In the step that finds no change left: the next submitted change has to begin a new task.
+            self._task = None
+
+    async def _request_all(self) -> None:
         while batch := list(self._wanted()):
             _log_all(batch)
             try:

@@ -136,6 +136,21 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
     assert leader.changes.expand_count == 2
 
 
+async def test_change_submitted_right_after_the_last_answer_is_requested(tmp_path: Path) -> None:
+    second: list[Partition] = []
+
+    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        # In the turn after the one in which the task ends.
+        asyncio.get_running_loop().call_soon(lambda: second.append(leader.expand(tmp_path / "b")))
+        return applied(request)
+
+    controller = Controller(answer)
+    leader = Leader(controller)
+    leader.expand(tmp_path / "a")
+    await until(lambda: bool(second) and second[0].isr_change is None)
+    assert len(controller.requests) == 2
+
+
 @pytest.mark.parametrize(
     "refusal",
     [unavailable, whole(ErrorCode.NOT_CONTROLLER), whole(ErrorCode.STALE_BROKER_EPOCH)],
