@@ -27,7 +27,7 @@ from tests.broker.replica.test_directory_moves import TIMEOUT_S, Place, move, pl
 from tests.support.broker import BrokerProcess
 from tests.support.in_process import InProcessBroker, running_broker
 
-# The checkpoint is what looks at an idle directory.
+# Only the checkpoint accesses an idle directory.
 SOON = {"replica.high.watermark.checkpoint.interval.ms": "20"}
 
 

@@ -49,7 +49,7 @@ async def take(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - the client tells of its assignment only when asked
+        while not condition():  # noqa: ASYNC110 - the client has no event for its assignment
             await asyncio.sleep(POLL_S)
 
 

@@ -20,7 +20,7 @@ from tests.support.zookeeper import ZooKeeperProcess
 SEEDS = 8
 TRANSACTIONS = 60
 
-# What ZooKeeper answers for the operations of a transaction that did not fail themselves.
+# ZooKeeper's result for those operations of a failed transaction that did not fail themselves.
 _FELLOW_VICTIMS = {"RolledBackError", "RuntimeInconsistency"}
 
 

@@ -5,12 +5,12 @@ them too. A field without a row is refused in no version: what it says is ignore
 """
 
 ALWAYS = frozenset({"NONE"})
-"""An answer may also say so of its other parts."""
+"""A response may contain these codes in its other parts too."""
 
 _BY_FIELD: dict[str, dict[str, str]] = {
     "Produce": {
         "transactional_id": "INVALID_PRODUCER_ID_MAPPING INVALID_TXN_STATE PRODUCER_FENCED TRANSACTION_ABORTABLE",
-        "acks": "INVALID_REQUIRED_ACKS closed",  # nothing else tells who wants no answer that something was wrong
+        "acks": "INVALID_REQUIRED_ACKS closed",  # the only way to report an error to a client that expects no response
         "topic_data.name": "INVALID_TOPIC_EXCEPTION UNKNOWN_TOPIC_OR_PARTITION",
         "topic_data.partition_data.index": "UNKNOWN_TOPIC_OR_PARTITION",
         "topic_data.partition_data.records": "CORRUPT_MESSAGE INVALID_RECORD TRANSACTIONAL_ID_AUTHORIZATION_FAILED",

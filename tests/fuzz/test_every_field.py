@@ -62,7 +62,7 @@ OVERRIDES = {
 }
 
 MOVED = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
-"""What groups and transactions answer when a request before had their topic deleted."""
+"""Codes of groups and transactions after an earlier request has deleted their topic."""
 
 WAITING = frozenset({"JoinGroup", "Fetch at the end"})
 """What may wait longer than a moment."""

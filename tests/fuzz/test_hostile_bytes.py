@@ -1,4 +1,4 @@
-"""Hostile bytes against a running broker: their own connection closes or is answered, others go on, memory stays
+"""Hostile bytes against a running broker: their connection closes or gets a response, others are served, memory stays
 flat.
 """
 

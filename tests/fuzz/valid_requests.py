@@ -28,7 +28,7 @@ class Known:
     producer_id: int
     log_dir: str
     new_topic: str
-    own_topic: str  # of one partition, which nobody else changes
+    own_topic: str  # of one partition; no other test changes it
     broker_epoch: int
 
 

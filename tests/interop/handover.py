@@ -139,7 +139,7 @@ class House:
 
     @cached_property
     def _writer(self) -> Producer:
-        # A Kafka that starts tells clients of itself before it knows its topics, and librdkafka then fails the records
+        # A starting Kafka registers before it knows its topics, and librdkafka then fails the records
         # of those topics. A producer that calls once a second hardly ever comes in between.
         backoff = {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000}
         return self._producer({"batch.num.messages": 20, **backoff})

@@ -223,7 +223,7 @@ def test_one_slow_write_keeps_a_directory_slow(slow: Slow) -> None:
     assert slow.writer.is_slow
 
 
-# What nobody sees before it is written
+# Planned appends are invisible until they are written
 
 
 def test_append_gets_its_offsets_when_planned_and_is_readable_when_written(slow: Slow) -> None:

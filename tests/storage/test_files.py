@@ -55,7 +55,7 @@ def test_cached_read_returns_the_bytes_in_the_page_cache(tmp_path: Path) -> None
     file = FILES.open(str(tmp_path / "x"), create=True)
     FILES.write_all(file, b"0123456789", 0)
     buffer = bytearray(4)
-    # A file system that cannot tell what is in memory answers 0, and the caller reads in a thread.
+    # On a file system without this information the result is 0, and the caller reads in a thread.
     assert FILES.read_cached_into(file, buffer, 3) in (0, 4)
     assert bytes(buffer) in (b"3456", bytes(4))
     assert FILES.read_cached_into(file, buffer, 100) == 0

@@ -337,7 +337,7 @@ def test_deleted_log_frees_its_name_at_once_and_its_files_later(disks: Disks, tm
     create(manager, "topic")
     assert manager.get("topic", 0).log_end_offset == 0  # type: ignore[union-attr]
     (folder,) = tmp_path.glob("*/topic-0.*-delete")
-    # A Kafka that starts meanwhile opens the log once more, and complains of indexes that are not there.
+    # A Kafka that starts at this point opens the log again, and warns about missing indexes.
     assert {path.suffix for path in folder.glob("0*")} == {".log", ".index", ".timeindex"}
     manager.remove_deleted(NOW_MS + 999)
     assert len(list(tmp_path.glob("*/topic-0.*-delete"))) == 1

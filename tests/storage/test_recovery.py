@@ -322,7 +322,7 @@ def test_missing_segment_ends_the_log_unless_gaps_are_expected_there(filled: Log
     (text,) = damage.texts
     assert text.startswith(f"{third}: the segment before ends at {int(second.stem)}, so records were lost; ")
     assert Path(f"{third}{names.DETACHED}").read_bytes() == content
-    # The log goes on, and what was detached is told of but not read.
+    # The log continues; the detached segments are reported and not read.
     damage = Damage()
     log = load_log(tmp_path, config, progress=damage)
     assert append(log, batch(1)).first_offset == int(second.stem)

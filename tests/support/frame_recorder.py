@@ -92,7 +92,7 @@ def _copy(source: socket.socket, target: socket.socket, keep: object) -> None:
                 end = SIZE.size + SIZE.unpack_from(received)[0]
                 if len(received) < end:
                     break
-                keep(bytes(received[SIZE.size : end]))  # before the other side can answer it
+                keep(bytes(received[SIZE.size : end]))  # before the other side can respond
                 del received[:end]
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)

@@ -160,7 +160,7 @@ class ServerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a halted server go on; does nothing if it runs or has ended."""
+        """Continue a halted server. Has no effect if it runs or has ended."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

@@ -64,7 +64,7 @@ def test_missing_partition_is_a_failure(elect: RunTool) -> None:
 
 
 class Controller:
-    """A script: a controller that answers each election with the next codes of the partitions 0, 1, ..."""
+    """A script: a controller that returns for each election the next codes of the partitions 0, 1, ..."""
 
     def __init__(self, *codes: list[int]) -> None:
         self.port = 0

@@ -1,4 +1,4 @@
-"""Control requests about thousands of partitions: other work of the broker goes on meanwhile."""
+"""Control requests about thousands of partitions: they leave the event loop to other work."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_the_share(status: LoadStatus, share: float) -> None:
     assert share_done(status) == share
 
 
-def test_no_time_is_told_before_anything_is_done() -> None:
+def test_no_remaining_time_is_shown_before_the_first_log_is_loaded() -> None:
     assert seconds_left(LoadStatus(0, 10, 0, 0), 1_000) is None
     assert seconds_left(LoadStatus(5, 10, 0, 0), 1_000) == 1.0
 

@@ -34,7 +34,7 @@ async def coordinating(broker: InProcessBroker) -> None:
     """Return when the coordinator has loaded its groups."""
     await broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
     async with asyncio.timeout(DEADLINE_S):
-        while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
+        while (  # noqa: ASYNC110 - no event says when the partition is loaded
             await broker.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
         ).error_code:
             await asyncio.sleep(0.01)

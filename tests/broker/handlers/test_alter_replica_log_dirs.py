@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs through the whole broker, version by version: what each partition is answered."""
+"""AlterReplicaLogDirs through the whole broker, version by version: the code of each partition."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.support.in_process import running_broker
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_each_partition_is_answered_by_itself(tmp_path: Path, version: int) -> None:
+async def test_each_partition_gets_its_own_code(tmp_path: Path, version: int) -> None:
     directories = [str(tmp_path / "a"), str(tmp_path / "b")]
     async with running_broker(tmp_path, {"log.dirs": ",".join(directories)}) as broker:
         await broker.create_topic("t", 2)

@@ -1,4 +1,4 @@
-"""ApiVersions: what is served is told with Kafka's ranges, in every version."""
+"""ApiVersions: the served APIs are listed with Kafka's version ranges, in every version."""
 
 from __future__ import annotations
 

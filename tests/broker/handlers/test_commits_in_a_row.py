@@ -32,7 +32,7 @@ async def coordinating(served: InProcessBroker) -> InProcessBroker:
         await served.create_topic(topic, 2)
     await served.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
     async with asyncio.timeout(10):
-        while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
+        while (  # noqa: ASYNC110 - no event says when the partition is loaded
             await served.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
         ).error_code:
             await asyncio.sleep(0.01)

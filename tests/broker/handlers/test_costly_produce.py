@@ -105,7 +105,7 @@ async def test_a_bad_batch_is_refused_for_itself(broker: InProcessBroker) -> Non
     assert len(answers[0].record_errors) == 100
 
 
-async def test_acks_0_with_a_costly_batch_is_not_answered(broker: InProcessBroker) -> None:
+async def test_acks_0_with_a_costly_batch_gets_no_response(broker: InProcessBroker) -> None:
     await broker.create_topic("t", compression_type="zstd")
     assert await broker.ask(produce(batch_of(100), acks=0)) is None
     assert len(list(batches(await stored(broker)))) == 1
@@ -191,7 +191,7 @@ async def test_few_bytes_that_open_to_many_are_opened_in_a_thread(
 async def test_rows_after_the_slice_of_a_request_are_prepared_in_a_thread(
     broker: InProcessBroker, prepared_beside: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look at the clock is a fifth of a slice later: the rows before the end of it are decided on at once."""
+    """Each reading of the clock is a fifth of a slice later. Rows before its end are decided in one step."""
     await broker.create_topic("t", partitions=16)
     batch = build_batch([RecordData(1_700_000_000_000, b"k", bytes(1000))] * 10, compression=Compression.GZIP)
     monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS // 5))

@@ -1,4 +1,4 @@
-"""DeleteGroups: each group is answered by itself."""
+"""DeleteGroups: each group gets its own code."""
 
 from __future__ import annotations
 

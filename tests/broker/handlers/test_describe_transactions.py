@@ -1,4 +1,4 @@
-"""DescribeTransactions: what is known of ids, each answered by itself."""
+"""DescribeTransactions: the state of each transactional id, with its own code."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ PREFERRED, UNCLEAN = 0, 1
 @pytest.mark.parametrize(
     ("version", "election_type"), [(0, PREFERRED), (1, PREFERRED), (1, UNCLEAN), (2, PREFERRED), (2, UNCLEAN)]
 )
-async def test_each_partition_is_answered_by_itself(
+async def test_each_partition_gets_its_own_code(
     served: InProcessBroker, name: str, version: int, election_type: int
 ) -> None:
     await served.create_topic(name, 2)
@@ -40,7 +40,7 @@ async def test_each_partition_is_answered_by_itself(
     }
 
 
-async def test_asked_for_all_only_what_was_elected_is_answered(served: InProcessBroker, name: str) -> None:
+async def test_request_for_all_partitions_returns_only_the_elected_ones(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, 2)
     response = await served.ask(ElectLeadersRequest(topic_partitions=None))
     assert (response.error_code, response.replica_election_results) == (ErrorCode.NONE, [])

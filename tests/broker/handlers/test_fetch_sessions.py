@@ -54,7 +54,7 @@ SIZE_MAX = 1 << 24
 
 
 class Client:
-    """A client that reads one topic in a session, and goes on where its responses end if it is told to."""
+    """A client that reads one topic in a session, and optionally continues where its responses end."""
 
     def __init__(
         self,
@@ -591,7 +591,7 @@ async def test_after_any_event_a_session_says_what_a_walk_over_it_says(served: I
 async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_has_to_say(
     served: InProcessBroker, event: Event, reader: str
 ) -> None:
-    """A new leader epoch ends a fetch without a session even if there is nothing to say; one in a session goes on."""
+    """A new leader epoch ends a fetch without a session even without news; a fetch in a session continues to wait."""
     await served.create_topic("t", 3)
     await produce(served, "t", 0, 1, 2)
     await produce(served, "t", 1)
@@ -889,7 +889,7 @@ async def test_an_append_while_a_session_is_opened_in_slices_is_in_its_next_resp
         assert values_in(data) == [(step, b"v")]
 
 
-async def test_an_append_while_a_fetch_waits_for_memory_is_answered_when_there_is_some(
+async def test_append_during_a_wait_for_memory_is_returned_once_memory_is_free(
     served: InProcessBroker, name: str
 ) -> None:
     await served.create_topic(name, 3)
@@ -937,7 +937,7 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
 # -- many sessions ---------------------------------------------------------------------------------------------------
 
 
-async def test_thousands_of_sessions_that_wait_for_one_partition_are_answered_in_parts(
+async def test_thousands_of_sessions_that_wait_for_one_partition_get_responses_in_parts(
     served: InProcessBroker, name: str
 ) -> None:
     await served.create_topic(name, 2)
@@ -961,7 +961,7 @@ def _frame(client: Client) -> memoryview:
     return memoryview(bytearray(request_header(1, BY_NAME, 7, "test") + b"".join(encode(request, BY_NAME))))
 
 
-async def test_every_session_reads_an_append_that_was_answered(served: InProcessBroker, name: str) -> None:
+async def test_every_session_reads_an_acknowledged_append(served: InProcessBroker, name: str) -> None:
     """A client that learned of the append elsewhere must find it, however many others watch the partition."""
     await served.create_topic(name, 2)
     clients = [await client_of(served, name, {0: 0, 1: 0}) for _ in range(100)]
@@ -975,7 +975,7 @@ async def test_every_session_reads_an_append_that_was_answered(served: InProcess
 async def test_a_session_names_a_partition_whose_epochs_diverge_at_every_fetch(
     served: InProcessBroker, name: str
 ) -> None:
-    """A reader that is not told where to truncate asks for ever."""
+    """A reader without the offset to truncate to would fetch forever."""
     await served.create_topic(name, 1)
     await produce(served, name, 0)
     client = await client_of(served, name, {0: 1}, version=12)

@@ -1,4 +1,4 @@
-"""FindCoordinator: who coordinates, in every version, and what there is to say when nobody does."""
+"""FindCoordinator: the coordinator in every version, and the error without one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_topic_that_cannot_be_created(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("leader", "listener"), [(-1, "PLAINTEXT"), (2, "PLAINTEXT"), (1, "OTHER")])
-async def test_nobody_to_name(version: int, leader: int, listener: str) -> None:
+async def test_without_a_leader_no_coordinator_is_named(version: int, leader: int, listener: str) -> None:
     served = await Served.up()
     served.add_topic("__consumer_offsets", 1, leader)
     served.metadata.brokers[1].endpoints[listener] = served.metadata.brokers[1].endpoints.pop("PLAINTEXT")
@@ -95,7 +95,7 @@ async def test_other_kinds_of_keys(version: int, key_type: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_nobody_coordinates_share_groups(version: int) -> None:
+async def test_share_groups_have_no_coordinator(version: int) -> None:
     served = await Served.up()
     response = await served.ask(find_coordinator, request(version, "g", key_type=2), version)
     assert only(response, version)[:4] == (-1, "", -1, UNAVAILABLE if version >= 6 else INVALID)

@@ -1,4 +1,4 @@
-"""InitProducerId: ids for everybody, epochs for transactional ids, and what fenced producers are told by version."""
+"""InitProducerId: ids for all producers, epochs for transactional ids, and the error of fenced producers by version."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_timeout_above_the_limit(served: ServedTransactions, version: in
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_a_producer_goes_on(served: ServedTransactions, version: int) -> None:
+async def test_a_producer_continues(served: ServedTransactions, version: int) -> None:
     producer = await served.new_producer()
     response = await served.ask(init_producer_id, request(producer=producer), version)
     assert answer(response) == (0, producer.producer_id, producer.epoch + 1)

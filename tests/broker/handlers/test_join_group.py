@@ -1,4 +1,4 @@
-"""JoinGroup: what each version of the request means and what each version of the answer says."""
+"""JoinGroup: the meaning of the request and the fields of the response, version by version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def request(version: int, **values: Any) -> JoinGroupRequest:
 
 
 async def joined(served: Served, version: int, **values: Any) -> Any:
-    """The answer, after coming back with the id if that is asked for."""
+    """Return the response, after a second request with the id if the first one demands it."""
     answer = await served.ask(join_group, request(version, **values), version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = await served.ask(join_group, request(version, **values, member_id=answer.member_id), version)
@@ -56,7 +56,7 @@ async def test_a_member_alone_leads(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_newer_clients_are_told_their_id_first(version: int) -> None:
+async def test_newer_clients_get_their_member_id_first(version: int) -> None:
     served = await Served.up()
     answer = await served.ask(join_group, request(version), version)
     if version < 4:

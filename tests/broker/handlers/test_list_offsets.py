@@ -125,7 +125,7 @@ async def test_the_same_partition_twice_is_a_bad_request(served: InProcessBroker
     assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_version_0_answers_a_partition_as_often_as_it_is_asked(served: InProcessBroker, name: str) -> None:
+async def test_version_0_returns_a_partition_as_often_as_it_is_named(served: InProcessBroker, name: str) -> None:
     await filled(served, name)
     partitions = [
         ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=1) for timestamp in (-1, -2)
@@ -158,7 +158,7 @@ async def test_where_a_leader_epoch_ended(
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, *expected)
 
 
-async def test_the_epoch_told_with_the_end_of_an_empty_log_is_known_to_its_leader(
+async def test_epoch_returned_with_the_end_of_an_empty_log_is_known_to_its_leader(
     served: InProcessBroker, name: str
 ) -> None:
     await served.create_topic(name)

@@ -1,4 +1,4 @@
-"""What clients are told of leaders and replicas that are not there, or not for them."""
+"""Metadata of leaders and replicas that are not alive, or not reachable over the client's listener."""
 
 import random
 from dataclasses import replace
@@ -40,7 +40,7 @@ async def told(broker: InProcessBroker, topic: str, version: int) -> MetadataRes
 
 
 def known(broker: InProcessBroker, topic: str) -> UpdateMetadataPartitionState:
-    """What the broker itself was told, to be changed in place."""
+    """The metadata that the broker received; tests change it in place."""
     state = broker.services.metadata_cache.topics[topic]
     state.encoded.clear()
     return state.partitions[0]
@@ -138,7 +138,7 @@ def answer(cache: MetadataCache, version: int, listener: str, *, with_operations
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_told_again_is_what_would_be_told_anew(seed: int) -> None:
+def test_repeated_response_equals_a_newly_built_one(seed: int) -> None:
     rng = random.Random(seed)
     remembering, forgetful = MetadataCache("c"), MetadataCache("c")
     update = random_update(rng)

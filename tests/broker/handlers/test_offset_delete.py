@@ -1,4 +1,4 @@
-"""OffsetDelete: what nobody reads goes, partition by partition."""
+"""OffsetDelete: offsets without subscribers are deleted, partition by partition."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_errors_of_the_group(group_id: str, error: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("partitions", [{"nosuch": 0}, {}])
-async def test_the_group_is_looked_at_even_if_there_is_nothing_to_delete(partitions: dict[str, int]) -> None:
+async def test_group_is_checked_even_if_no_offset_is_to_be_deleted(partitions: dict[str, int]) -> None:
     served = await Served.up()
     response = await served.ask(offset_delete, request("none", **partitions), 0)
     assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])

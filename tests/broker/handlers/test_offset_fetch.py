@@ -137,7 +137,7 @@ async def test_several_groups(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 9])
-async def test_a_large_answer_leaves_others_their_turn(version: int) -> None:
+async def test_large_response_is_built_in_slices(version: int) -> None:
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
@@ -173,7 +173,7 @@ async def test_version_0_reads_where_consumers_of_0_8_store() -> None:
     }
 
 
-async def test_a_large_answer_is_encoded_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_response_is_encoded_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoding: set[threading.Thread] = set()
 
     def framed(self: RequestDispatcher, *arguments: Any) -> Buffers:
@@ -187,7 +187,7 @@ async def test_a_large_answer_is_encoded_beside_the_loop(tmp_path: Path, monkeyp
         wanted = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
         question = OffsetFetchRequest(group_id="g", topics=wanted)
         async with asyncio.timeout(10):
-            while (  # noqa: ASYNC110 - nobody tells when the partition is loaded
+            while (  # noqa: ASYNC110 - no event says when the partition is loaded
                 expected := await broker.ask(question, 7)
             ).error_code:
                 await asyncio.sleep(0.01)

@@ -61,7 +61,7 @@ class Reader:
         bytes_max: int = 1 << 20,
         leader_epoch: int = -1,
     ) -> Any:
-        """What the dispatcher answers."""
+        """Return what the dispatcher returns."""
         wanted = FetchPartition(
             partition=0, fetch_offset=offset, partition_max_bytes=bytes_max, current_leader_epoch=leader_epoch
         )
@@ -104,9 +104,7 @@ async def reader(tmp_path: Any) -> AsyncIterator[Reader]:
 
 @pytest.mark.parametrize("version", [10, 11, 12, 16])
 @pytest.mark.parametrize(("count", "size"), [(1, 10), (3, 3000), (2, 70_000)])
-async def test_a_parked_fetch_is_answered_within_the_append(
-    reader: Reader, version: int, count: int, size: int
-) -> None:
+async def test_parked_fetch_completes_within_the_append(reader: Reader, version: int, count: int, size: int) -> None:
     fetching = [reader.parked(20, version=version) for _ in range(2)]
     reader.append(count, size)
     assert all(one.done() for one in fetching), "within the call that appends"
@@ -175,7 +173,7 @@ async def test_a_parked_fetch_waits_for_memory_once_it_has_its_bytes(reader: Rea
         assert data_in(await fetching).records
 
 
-async def test_a_parked_fetch_whose_time_is_over_is_answered_when_memory_is_scarce(reader: Reader) -> None:
+async def test_parked_fetch_past_its_deadline_completes_when_memory_is_scarce(reader: Reader) -> None:
     fetching = reader.parked(20)
     with reserved(reader.unsent, reader.unsent.allowance - 1):
         assert reader.unsent.allowance == ALLOWANCE_MIN

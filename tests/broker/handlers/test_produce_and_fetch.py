@@ -190,7 +190,7 @@ async def test_unknown_acks_are_refused_before_anything_is_written(
     assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 0
 
 
-async def test_acks_0_is_never_answered_and_closes_on_failure(served: InProcessBroker, name: str) -> None:
+async def test_acks_0_gets_no_response_and_closes_on_failure(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     assert await produce(served, name, {0: batch_of(b"x")}, acks=0) == {}
     assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 1
@@ -198,7 +198,7 @@ async def test_acks_0_is_never_answered_and_closes_on_failure(served: InProcessB
         await produce(served, name, {5: batch_of(b"x")}, acks=0)
 
 
-async def test_acks_0_that_fails_as_a_whole_closes_instead_of_answering(
+async def test_acks_0_that_fails_as_a_whole_closes_the_connection(
     served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(topic: str, partition: int) -> None:
@@ -304,12 +304,12 @@ async def test_the_readers_leader_epoch_is_checked(
     assert data.error_code == code
 
 
-async def test_unknown_topics_are_told_by_name_and_by_id(served: InProcessBroker, name: str) -> None:
+async def test_unknown_topics_are_reported_by_name_and_by_id(served: InProcessBroker, name: str) -> None:
     assert partitions_of(await fetch(served, name, {0: 0}))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert partitions_of(await fetch(served, name, {0: 0}, version=17))[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_a_long_poll_is_answered_by_the_append(served: InProcessBroker, name: str) -> None:
+async def test_append_completes_a_long_poll(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     waiting = asyncio.ensure_future(fetch(served, name, {0: 0}, max_wait_ms=60_000))
     await asyncio.sleep(0)
@@ -349,7 +349,7 @@ async def test_a_long_poll_ends_empty_at_its_deadline(served: InProcessBroker, n
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 17])
-async def test_a_session_tells_changes_only(served: InProcessBroker, name: str, version: int) -> None:
+async def test_session_returns_changes_only(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name, 3)
     opened = await fetch(served, name, {0: 0, 1: 0, 2: 0}, version=version, session=(0, 0))
     assert opened.session_id > 0
@@ -417,8 +417,8 @@ async def test_batches_leave_as_they_came(served: InProcessBroker, name: str) ->
     assert header.partition_leader_epoch == 0
 
 
-async def test_who_asked_the_wrong_broker_is_told_the_leader(served: InProcessBroker, name: str) -> None:
-    """The replica here follows broker 7, whom nobody knows; in older versions there is no place to say so."""
+async def test_not_leader_error_names_the_leader(served: InProcessBroker, name: str) -> None:
+    """This replica follows broker 7, which is unknown; older versions have no field for the leader."""
     await served.create_topic(name, partitions=2)
     partition = served.services.replica_manager.find(name, 0)
     assert partition is not None
@@ -438,7 +438,7 @@ async def test_who_asked_the_wrong_broker_is_told_the_leader(served: InProcessBr
 
 
 @pytest.mark.parametrize("version", [12, 15, 16, 17])
-async def test_a_reader_of_an_older_epoch_is_told_the_leader(served: InProcessBroker, name: str, version: int) -> None:
+async def test_fenced_epoch_error_names_the_leader(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name)
     partition = served.services.replica_manager.find(name, 0)
     assert partition is not None
@@ -488,7 +488,7 @@ async def test_the_leader_is_the_nearest_replica_when_it_is_the_only_one(tmp_pat
         assert data.preferred_read_replica == -1
 
 
-async def test_a_fetch_waits_for_room_and_small_answers_still_bring_a_whole_batch(
+async def test_fetch_waits_for_memory_and_small_responses_still_hold_a_whole_batch(
     served: InProcessBroker, name: str
 ) -> None:
     await served.create_topic(name)
@@ -560,7 +560,7 @@ async def test_of_records_for_a_partition_twice_the_last_count(
 async def read_as(
     broker: InProcessBroker, topic: str, replica_id: int, *, version: int, leader_epoch: int = -1
 ) -> PartitionData:
-    """The answer to a fetch of who says to be a replica."""
+    """Return the response to a fetch with a replica id."""
     request = FetchRequest(
         replica_id=replica_id if version < 15 else -1,
         replica_state=None if version < 15 else ReplicaState(replica_id=replica_id),
@@ -590,7 +590,7 @@ async def read_as(
 
 @pytest.mark.parametrize("version", [4, 9, 12, 15, 17])
 @pytest.mark.parametrize("replica_id", [0, 1, 7])
-async def test_nobody_reads_as_a_replica_that_the_partition_has_not(
+async def test_fetch_from_an_unassigned_replica_is_rejected(
     served: InProcessBroker, name: str, version: int, replica_id: int
 ) -> None:
     await served.create_topic(name)

@@ -31,7 +31,7 @@ PLAIN = build_batch([RecordData(0, None, b"plain")])
 
 
 class FarCoordinator:
-    """`CoordinatorLink` to another broker: the answers come when the test gives them."""
+    """`CoordinatorLink` to another broker: verdicts arrive when the test provides them."""
 
     def __init__(self) -> None:
         self.waiting: list[asyncio.Future[Verdicts]] = []
@@ -135,7 +135,7 @@ async def test_a_far_coordinator_that_refuses(afar: ServedFromAfar) -> None:
     assert codes(await answering) == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
-async def test_a_marker_that_overtakes_the_answer(afar: ServedFromAfar) -> None:
+async def test_marker_before_the_verdict_of_the_coordinator(afar: ServedFromAfar) -> None:
     answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
     afar.marker_writer.write(Marker(7, 0, False, 0), [T0])
     afar.far.answer()
@@ -152,7 +152,7 @@ async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> N
     assert codes(as_received(await afar.sliced_work.settled(admitting), APIS[0], 11)) == [ErrorCode.NONE]
 
 
-async def test_without_an_answer_to_give(afar: ServedFromAfar) -> None:
+async def test_verification_without_a_response(afar: ServedFromAfar) -> None:
     asked = received_by(produce, request("id", (T0, transactional_batch()), acks=0), 11)
     answering = produce.handle(afar.services(), asked, context_of(11))
     afar.far.answer()

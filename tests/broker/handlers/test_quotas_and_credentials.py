@@ -51,7 +51,7 @@ async def quotas_of(broker: InProcessBroker, user: str, *, version: int = 1) -> 
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_each_entity_is_answered_by_itself(served: InProcessBroker, version: int) -> None:
+async def test_each_entity_gets_its_own_code(served: InProcessBroker, version: int) -> None:
     answers = await set_quotas(
         served,
         {
@@ -72,7 +72,7 @@ async def test_each_entity_is_answered_by_itself(served: InProcessBroker, versio
     }
 
 
-async def test_entries_for_one_entity_are_answered_once_after_the_last(served: InProcessBroker) -> None:
+async def test_entries_for_one_entity_get_one_code_after_the_last(served: InProcessBroker) -> None:
     parts = [EntityData(entity_type="user", entity_name=name) for name in ("nobody", "alice")]
     entries = [
         EntryData(entity=parts[index:], ops=[OpData(key="producer_byte_rate", value=value, remove=False)])

@@ -81,9 +81,9 @@ class TransactionalProducer:
             transactional_id=self._name, producer_id=self.producer_id, producer_epoch=self._epoch, committed=committed
         )
         assert (await self._broker.ask(request, 4)).error_code == 0
-        # The markers follow the answer; later, where the log directory has become slow.
+        # The markers follow the response, later if the log directory has become slow.
         async with asyncio.timeout(30):
-            while not await self._is_complete():  # noqa: ASYNC110 - nobody tells
+            while not await self._is_complete():  # noqa: ASYNC110 - there is no event for this
                 await asyncio.sleep(0.001)
 
     async def _asked_until_served(self, request: object, version: int) -> Any:
@@ -158,7 +158,7 @@ async def test_an_open_transaction_is_the_end_for_committed_readers(
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-async def test_aborted_transactions_are_told_where_they_overlap(
+async def test_aborted_transactions_are_returned_where_they_overlap(
     served: InProcessBroker, name: str, producers: list[TransactionalProducer], version: int
 ) -> None:
     first, second = producers
@@ -221,7 +221,7 @@ async def test_a_waiting_committed_reader_is_woken_by_the_end_of_a_transaction(
     waiting = asyncio.ensure_future(read(served, name, 0, COMMITTED, max_wait_ms=LONG_MS))
     parked = served.services.replica_manager.fetch_purgatory
     async with asyncio.timeout(5):
-        while not parked.delayed_count:  # noqa: ASYNC110 - nobody tells when it is parked
+        while not parked.delayed_count:  # noqa: ASYNC110 - no event says when it is parked
             await asyncio.sleep(0)
     await second.end(committed=True)
     assert not waiting.done(), "the first transaction is still open"

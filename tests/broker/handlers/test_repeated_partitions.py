@@ -225,7 +225,7 @@ async def test_producing(broker: InProcessBroker, asked: Named, answered: Named)
     assert shown(response.responses, "partition_responses", "index") == answered
 
 
-def test_answers_by_partition_make_one_answer_a_topic() -> None:
+def test_results_by_partition_are_grouped_by_topic() -> None:
     def made(topic: str, answers: list[str]) -> tuple[str, list[str]]:
         return topic, answers
 

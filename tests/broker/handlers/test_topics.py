@@ -67,13 +67,13 @@ async def test_missing_topics_are_created_before_version_4_could_say_no(
 @pytest.mark.parametrize("may_create", [True, False])
 async def test_later_versions_decide(served: InProcessBroker, name: str, version: int, may_create: bool) -> None:
     (topic,) = (await metadata(served, name, version=version, may_create=may_create)).topics
-    # A topic that was not there is told without partitions, also by the request that made it.
+    # A topic that did not exist is returned without partitions, also by the request that creates it.
     assert (topic.name, topic.topic_id, topic.partitions) == (name, ZERO_UUID, [])
     assert topic.error_code == (ErrorCode.LEADER_NOT_AVAILABLE if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert await exists(served, name) is may_create
 
 
-async def test_whoever_asks_together_for_a_missing_topic_is_told_to_ask_again(
+async def test_concurrent_requests_for_a_missing_topic_get_a_retriable_error(
     served: InProcessBroker, name: str
 ) -> None:
     responses = await asyncio.gather(*(metadata(served, name, may_create=True) for _ in range(3)))
@@ -90,7 +90,7 @@ async def test_impossible_names_are_never_created(served: InProcessBroker, name:
 @pytest.mark.parametrize(
     ("name", "partitions", "policy"), [("__consumer_offsets", 3, "compact"), ("__transaction_state", 2, "compact")]
 )
-async def test_internal_topics_are_made_as_they_have_to_be_whoever_names_them_first(
+async def test_internal_topics_get_their_settings_whichever_request_names_them_first(
     tmp_path: Path, name: str, partitions: int, policy: str
 ) -> None:
     settings = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
@@ -155,13 +155,13 @@ async def test_the_endpoints_of_brokers_are_all_that_is_known(
     assert (await served.ask(request, 1)).error_code == code
 
 
-async def test_a_topic_is_told_once_however_often_it_is_asked_for(served: InProcessBroker, name: str) -> None:
+async def test_topic_is_returned_once_however_often_it_is_named(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     response = await metadata(served, name, "no-such", name, "no-such")
     assert [topic.name for topic in response.topics] == [name, "no-such"]
 
 
-async def test_an_id_is_looked_up_whatever_name_stands_beside_it(served: InProcessBroker, name: str) -> None:
+async def test_topic_id_takes_precedence_over_the_name(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     (known,) = (await metadata(served, name)).topics
     request = MetadataRequest(
@@ -320,9 +320,7 @@ async def test_a_topic_that_is_to_grow_twice_is_refused_once(served: InProcessBr
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_what_was_told_once_is_told_anew_when_it_has_changed(
-    served: InProcessBroker, name: str, version: int
-) -> None:
+async def test_cached_response_is_built_again_after_a_change(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name, 2)
     first = await metadata(served, name, version=version)
     assert await metadata(served, name, version=version) == first
@@ -333,7 +331,7 @@ async def test_what_was_told_once_is_told_anew_when_it_has_changed(
     assert [partition.partition_index for partition in grown.partitions] == [0, 1, 2]
 
 
-async def test_every_way_to_ask_gets_its_own_answer(served: InProcessBroker, name: str) -> None:
+async def test_each_form_of_the_request_gets_its_own_response(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     for version in (*range(13), *reversed(range(13))):
         for wants_operations in (False, True) if version >= 8 else (False,):

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that wait for the end of the transaction, and what each version is told."""
+"""TxnOffsetCommit: offsets that wait for the end of the transaction, and the codes of each version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: each partition of each marker is answered by itself."""
+"""WriteTxnMarkers: each partition of each marker gets its own code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_markers(tmp_path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions_of(WriteTxnMarkersRequest))
-async def test_a_producer_is_answered_once_and_each_of_its_partitions_once(tmp_path: Path, version: int) -> None:
+async def test_producer_and_each_of_its_partitions_appear_once(tmp_path: Path, version: int) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     partition = served.leading.lead("t", 0)
     served.leading.produce(partition, 7, 0, 0)
@@ -101,9 +101,7 @@ async def test_all_markers_of_a_request_are_written_before_the_first_is_replicat
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1)])
-async def test_no_marker_is_written_of_a_request_with_one_of_nobody(
-    tmp_path: Path, producer_id: int, epoch: int
-) -> None:
+async def test_request_with_a_marker_without_producer_writes_none(tmp_path: Path, producer_id: int, epoch: int) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     partition = served.leading.lead("t", 0)
     end_offset = partition.log.log_end_offset

@@ -1,4 +1,4 @@
-"""A running broker's metrics as a monitoring system scrapes them, beside what its clients are told."""
+"""A running broker's metrics as a monitoring system scrapes them, compared with responses to its clients."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> 
     assert {name.removesuffix("_total") for name in documented} == ours
 
 
-async def test_values_are_what_clients_are_told(monitored: Monitored) -> None:
+async def test_values_equal_those_in_responses(monitored: Monitored) -> None:
     broker = monitored.broker
     await broker.create_topic("t", 3)
     await broker.create_topic("dots.and-dashes_", 1)

@@ -561,7 +561,7 @@ async def test_malformed_bytes_close_only_their_connection(hostile: bytes) -> No
 
 @pytest.mark.parametrize("occasion", ["arrival", "answer", "release"])
 async def test_bug_closes_only_its_connection(occasion: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever lets the connection go on, be it the end of a hold for all of them, goes on too."""
+    """The caller that releases a connection continues, also if it releases all connections."""
     script = Script()
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -22,7 +22,7 @@ TOPIC = "large"
 BATCH_SIZE = 512 << 10
 BATCH_COUNT = 128
 READERS = 120
-# What the allocator keeps beside the answers, and one answer that is being made.
+# The allocator's overhead, and one response under construction.
 SLACK_SIZE = 64 << 20
 # What so many connections take with all that is behind them.
 FILE_READERS_SIZE = 16 << 20

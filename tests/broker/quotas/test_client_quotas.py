@@ -64,7 +64,7 @@ async def refusal(quotas: ClientQuotas, names: Sequence[tuple[str, str | None]],
 
 
 def expected_match(components: Sequence[FilterComponent], names: Names, is_strict: bool) -> bool:
-    """The rules told one by one, as users read them."""
+    """The rules one by one, in the words of the documentation."""
     for component in components:
         for entity_type, name in names:
             if entity_type == component.entity_type:

@@ -302,5 +302,5 @@ async def test_request_without_a_response_is_served_after_its_client_disconnects
         answering.cancel()
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         async with asyncio.timeout(10):
-            while not all(log.log_end_offset for log in logs):  # noqa: ASYNC110 - nobody tells
+            while not all(log.log_end_offset for log in logs):  # noqa: ASYNC110 - there is no event for this
                 await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What the parts of a broker are told of its configuration."""
+"""The settings that the components of a broker derive from its configuration."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_the_only_listener_is_not_protected() -> None:
     assert limits.connections_max == limits.per_ip_max == UNLIMITED
 
 
-def test_a_limit_for_a_host_that_nobody_knows_is_named() -> None:
+def test_limit_for_an_unknown_host_is_named_in_the_error() -> None:
     config = BrokerConfig.from_properties({"max.connections.per.ip.overrides": "no such host:1"})
     with pytest.raises(UnknownHostError, match="no such host"):
         connection_limits(config)

@@ -25,7 +25,7 @@ TOPIC = "t"
 
 
 class Here:
-    """A broker's changes, and what was told to those that run with them."""
+    """Configuration changes of a broker, with the recorded callbacks."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
@@ -109,7 +109,7 @@ async def test_a_stored_value_that_cannot_be_read_is_left_out_alone(here: Here) 
     assert here.config[rows.LOG_SEGMENT_BYTES] == rows.LOG_SEGMENT_BYTES.default
 
 
-async def test_what_is_answered_is_in_force_here(here: Here) -> None:
+async def test_acknowledged_change_is_in_effect(here: Here) -> None:
     assert await here.set(ResourceType.TOPIC, TOPIC, "flush.ms", "9") is None
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert await here.set(ResourceType.BROKER, str(BROKER_ID), "message.max.bytes", "3000") is None

@@ -145,7 +145,7 @@ async def code_for_old_reader(served: Served) -> object:
 
 
 class Case(NamedTuple):
-    """What `seen` tells under `before`, and once the settings are changed to `after`."""
+    """Return what `seen` returns under `before`, and after the change to `after`."""
 
     after: dict[str, str]
     seen: Callable[[Served], Awaitable[object]]

@@ -34,7 +34,7 @@ class History:
         self.here = Surroundings()
         self.instances: list[Producer] = []
         self.promised: list[tuple[Producer, bool]] = []
-        """Ends that were answered with success, with the producer that asked."""
+        """Acknowledged ends of transactions, with their producers."""
         self.running: set[asyncio.Task[None]] = set()
         self.failures: list[BaseException] = []
         self.newest = Producer(-1, -1)

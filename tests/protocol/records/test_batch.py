@@ -340,7 +340,7 @@ def test_varints_are_read_by_their_definition(offset_delta: int, timestamp_delta
     [
         ("ffffffff7f", 32),  # the fifth byte holds four bits at most
         ("ffffffffff00", 32),
-        ("808080808000", 32),  # zeros that go on: their value fits, their length does not
+        ("808080808000", 32),  # too many bytes: the value fits, the length does not
         ("ffffffffffffffffff7f", 64),
         ("ffffffffffffffffffff00", 64),
         ("8080808080808080808000", 64),

@@ -15,7 +15,7 @@ from protocol.records.regularity import are_regular, are_regular_pieces
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
 
-# Around every change in the size of an offset delta, and of what a run looks at.
+# Around every change in the size of an offset delta, and in the length of a run.
 COUNTS = [1, 2, 3, 5, 63, 64, 65, 66, 200, 1030]
 
 
