@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.database import Database, is_name
-from spark_jobs.skeleton.delivery import start_batch_query
+from spark_jobs.skeleton.database import BATCHES, Database, is_name
+from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
@@ -51,6 +51,7 @@ def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[Strea
     rule = object_rule(parameters, _CHANGE, _IS_CHANGE, "a change of a table")
     database = Database(spark, parameters.jdbc_url)
     last_batch = database.last_batch(parameters.app_id)
+    refuse_old_batches(spark, parameters, last_batch, BATCHES)
     targets = [Target(database, name, keys) for name, keys in parameters.tables.items()]
 
     def write(changes: DataFrame, batch: int) -> None:

@@ -120,6 +120,15 @@ def refuse_foreign_output(spark: SparkSession, parameters: JobParameters, folder
         )
 
 
+def refuse_old_batches(spark: SparkSession, parameters: JobParameters, last_batch: int, where: str) -> None:
+    """Raise JobError if the checkpoint is new, but `where` has the number of a batch: new ones would be skipped."""
+    if last_batch >= 0 and Folder(spark, parameters.checkpoint).is_new_checkpoint():
+        raise JobError(
+            f"{where} has batch {last_batch} of {parameters.app_id}, but checkpoint {parameters.checkpoint} is new: "
+            "name the --checkpoint that the batch came from, or a new --app-id"
+        )
+
+
 def _start(writer: Any, parameters: JobParameters, name: str | None) -> StreamingQuery:
     query = parameters.app_id if name is None else f"{parameters.app_id}-{name}"
     folder = parameters.checkpoint if name is None else f"{parameters.checkpoint}/{name}"
@@ -151,7 +160,7 @@ class TransactionalSink:
             }
         )
         self._producer.init_transactions(_TIMEOUT_S)
-        self._last_batch = self._read_marker(shared)
+        self.last_batch = self._read_marker(shared)
 
     def write(self, batch: int, records: Iterable[Mapping[str, Any]]) -> bool:
         """Write the records (arguments of `Producer.produce`) of a batch; returns False if it was written before.
@@ -159,7 +168,7 @@ class TransactionalSink:
         Raises JobError if the broker refuses a record or the transaction; nothing of the batch is visible then, and
         the job must start again with a new instance.
         """
-        if batch <= self._last_batch:
+        if batch <= self.last_batch:
             return False
         failures: list[KafkaError] = []
 
@@ -181,7 +190,7 @@ class TransactionalSink:
             with suppress(KafkaException):  # a fenced producer cannot abort: its successor has
                 self._producer.abort_transaction(_TIMEOUT_S)
             raise JobError(f"batch {batch} was aborted: {error}") from error
-        self._last_batch = batch
+        self.last_batch = batch
         return True
 
     def _enqueue(self, record: Mapping[str, Any]) -> None:

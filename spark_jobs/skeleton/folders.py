@@ -33,6 +33,15 @@ class Folder:
         """Return the size of all files below this folder; an absent folder has none."""
         return int(self._files.getContentSummary(self._path).getLength()) if self._files.exists(self._path) else 0
 
+    def newest_change_ms(self) -> int:
+        """Return when a file in this folder or in a folder below it changed last; 0 if there is none."""
+        if not self._files.exists(self._path):
+            return 0
+        newest, files = 0, self._files.listFiles(self._path, True)
+        while files.hasNext():
+            newest = max(newest, int(files.next().getModificationTime()))
+        return newest
+
     def delete(self) -> None:
         """Delete this folder with all its content."""
         self._files.delete(self._path, True)

@@ -62,7 +62,7 @@ class JobParameters:
 
     @property
     def input_topics(self) -> list[str]:
-        return self.input.split(",")
+        return [topic for topic in self.input.split(",") if topic]
 
     def source_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka source; `topic` replaces `--input`."""

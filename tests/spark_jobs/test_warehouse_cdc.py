@@ -77,12 +77,15 @@ def test_inserts_updates_and_deletes_in_any_order_leave_the_rows_of_the_source(
 def test_a_batch_that_was_applied_before_the_checkpoint_knew_is_skipped(
     database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:
-    database.last_batch("warehouse_cdc")
-    database.apply_batch("warehouse_cdc", 0, [])
     source = topics.create("changes", 1)
+    flags = ["--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id"]
+    job_runner.run(JOB, *flags)
+    database.apply_batch("warehouse_cdc", 5, [])
     topics.send(source, objects({"table": "customers", "op": "c", "position": 1, "after": {"id": 1, "name": "x"}}))
-    job_runner.run(JOB, "--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id")
+    job_runner.run(JOB, *flags)
     assert rows(database, "customers") == []
+    with pytest.raises(JobError, match=r"has batch 5 of warehouse_cdc, but checkpoint .*/new is new"):
+        job_runner.run(JOB, *flags, "--checkpoint", str(tmp_path / "new"))
 
 
 @pytest.mark.usefixtures("database")

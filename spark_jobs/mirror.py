@@ -1,0 +1,227 @@
+"""Copies topics from one cluster to another, as they are, and follows new topics, partitions and settings.
+
+The source is `--bootstrap-servers`, the target `--target-servers`. `--topics` and `--blacklist` are regular
+expressions of topic names; at the target a topic keeps its name, gets `--prefix`, or is renamed (`--rename old=new`).
+Key, value, headers and timestamp stay. So does the partition, if the target has as many of them; otherwise the key
+decides.
+
+Two mirrors may run in opposite directions: records get the header `mirror.origin` with `--source-alias`, and a record
+whose origin is `--target-alias` is not copied back.
+
+Offsets: the job stores pairs of offsets in `--offset-syncs` at the target; `--groups` names the consumer groups whose
+positions it commits at the target, translated. With `--exact-offsets`, offsets at the target are equal instead. That
+holds if the source has no gaps (no compaction, no transactions, nothing deleted from the start of a log), the target
+topics begin empty, and nothing else writes to them; the job fails at the first record that would get another offset.
+
+Delivery: at-least-once; a batch that is repeated after a crash is sent again. Exactly once with `--exact-offsets`,
+where records that the target has are skipped; and with `--exactly-once` (T), where the driver sends each batch in one
+transaction, without pairs of offsets.
+"""
+
+import argparse
+import re
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs
+from spark_jobs.mirroring.sending import Mirroring, Run, send, to_record
+from spark_jobs.mirroring.target_topics import TargetTopics
+from spark_jobs.skeleton.commits import client_settings
+from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.job import COMPACTED, Job
+from spark_jobs.skeleton.parameters import JobParameters, StoreKeyValue, checked, is_regex
+from spark_jobs.skeleton.topics import TopicSpec, create_topics
+
+_SYNC_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorParameters(JobParameters):
+    target_servers: str
+    topics: str
+    blacklist: str | None
+    prefix: str
+    rename: dict[str, str]
+    source_alias: str
+    target_alias: str
+    mark_origin: bool
+    sync_configs: bool
+    offset_syncs: str
+    groups: str | None
+    exact_offsets: bool
+    exactly_once: bool
+    target_option: dict[str, str]
+
+    @property
+    def names(self) -> TopicNames:
+        own = [re.escape(self.offset_syncs), re.escape(self.batches_topic)]
+        return TopicNames(self.topics, "|".join(filter(None, [self.blacklist, *own])), self.prefix, self.rename)
+
+    @property
+    def batches_topic(self) -> str:
+        """The topic with the number of the last batch, for --exactly-once."""
+        return f"{self.app_id}-batches"
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Return the settings of librdkafka's clients of the source."""
+        return {**client_settings(self.kafka_option), "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def target(self) -> dict[str, str]:
+        return {**client_settings(self.target_option), "bootstrap.servers": self.target_servers}
+
+
+def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQuery]:
+    """Start the query. Raises JobError if flags contradict each other, or a topic cannot be made."""
+    _check(parameters)
+    mirror = _Mirror(parameters)
+    refuse_old_batches(spark, parameters, mirror.last_batch, parameters.batches_topic)
+    options = {
+        **parameters.source_options(),
+        "includeHeaders": "true",
+        "subscribePattern": parameters.names.spark_pattern(),
+    }
+    del options["subscribe"]
+    options.setdefault("kafka.isolation.level", "read_committed")
+    records = spark.readStream.format("kafka").options(**options).load()
+    rows = records.select(
+        "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
+    )
+    return [start_batch_query(rows, parameters, mirror.write)]
+
+
+class _Mirror:
+    """Writes the batches, on the driver; what it knows survives in the target."""
+
+    def __init__(self, parameters: MirrorParameters) -> None:
+        self._parameters = parameters
+        self._topics = TargetTopics(
+            parameters.source,
+            parameters.target,
+            parameters.names,
+            replication_factor=parameters.replication_factor,
+            sync_configs=parameters.sync_configs,
+        )
+        self._synced_s = 0.0
+        self._partitions = self._topics.sync()
+        create_topics(parameters.target_servers, [_internal_topic(parameters, parameters.offset_syncs)])
+        self._sink: TransactionalSink | None = None
+        self._syncs: OffsetSyncs | None = None
+        self._groups: GroupCheckpoints | None = None
+        if parameters.exactly_once:
+            create_topics(parameters.target_servers, [_internal_topic(parameters, parameters.batches_topic)])
+            self._sink = TransactionalSink(
+                parameters.target_servers, parameters.app_id, parameters.batches_topic, parameters.target_option
+            )
+        else:
+            self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
+        if parameters.groups is not None:
+            self._groups = GroupCheckpoints(parameters.source, parameters.target, parameters.groups)
+        self._mirrored: dict[str, dict[int, int]] = {}
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that the target has, with --exactly-once; otherwise -1."""
+        return -1 if self._sink is None else self._sink.last_batch
+
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """Send one batch; then store the pairs of offsets and translate the positions of groups."""
+        rows = rows.persist()
+        try:
+            ends = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
+            self._sync_topics({row.topic for row in ends})
+            mirroring = self._mirroring()
+            if self._sink is not None:
+                records = (to_record(row, mirroring) for row in rows.toLocalIterator())
+                self._sink.write(batch, (record for record in records if record is not None))
+                return
+            runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
+        finally:
+            rows.unpersist()
+        assert self._syncs is not None
+        self._syncs.add(runs)
+        for row in ends:
+            self._mirrored.setdefault(row.topic, {})[row.partition] = row.last + 1
+        if self._groups is not None:
+            self._groups.sync(self._syncs.translation, self._mirrored)
+
+    def _sync_topics(self, topics: set[str]) -> None:
+        """Compare the topics of both clusters from time to time, and at once if a topic is new."""
+        is_known = all(self._parameters.names.target(topic) in self._partitions for topic in topics)
+        now = time.monotonic()
+        if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
+            self._partitions = self._topics.sync()
+            self._synced_s = now
+
+    def _mirroring(self) -> Mirroring:
+        parameters = self._parameters
+        return Mirroring(
+            target=parameters.target,
+            names=parameters.names,
+            partitions=self._partitions,
+            source_partitions=self._topics.source_partitions,
+            source_alias=parameters.source_alias,
+            target_alias=parameters.target_alias,
+            mark_origin=parameters.mark_origin,
+            exact_offsets=parameters.exact_offsets,
+        )
+
+
+def _internal_topic(parameters: MirrorParameters, name: str) -> TopicSpec:
+    config = {"retention.ms": "-1"} if name == parameters.offset_syncs else COMPACTED
+    return TopicSpec(name, 1, parameters.replication_factor, config)
+
+
+def _check(parameters: MirrorParameters) -> None:
+    if parameters.exactly_once and (parameters.exact_offsets or parameters.groups):
+        raise JobError("--exactly-once: not allowed with --exact-offsets or --groups")
+    if parameters.source_alias == parameters.target_alias:
+        raise JobError(f"--source-alias and --target-alias are both {parameters.source_alias!r}: expected two names")
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("this job").add_argument
+    regex = checked(is_regex, "a regular expression")
+    add("--target-servers", required=True, metavar="HOST:PORT,...", help="brokers of the target to connect to first")
+    add("--topics", type=regex, default=".*", metavar="REGEX", help="topics to copy (default all but internal ones)")
+    add("--blacklist", type=regex, metavar="REGEX", help="topics not to copy")
+    add("--prefix", default="", help="put before the names at the target, such as 'A.' (default: none)")
+    add("--rename", action=StoreKeyValue, default={}, metavar="OLD=NEW", help="name at the target; may be given often")
+    add("--source-alias", default="source", help="name of the source in headers and pairs (default %(default)s)")
+    add("--target-alias", default="target", help="name of the target: its own records are skipped (default target)")
+    add("--no-origin", dest="mark_origin", action="store_false", help="add no headers; then nothing stops a loop")
+    add("--sync-configs", action="store_true", help="set the settings of the source's topics at the target")
+    add("--offset-syncs", default="mirror-offset-syncs", metavar="TOPIC", help="pairs of offsets (default %(default)s)")
+    add("--groups", type=regex, metavar="REGEX", help="groups whose positions are committed at the target")
+    add("--exact-offsets", action="store_true", help="fail unless offsets at the target are those of the source")
+    add("--exactly-once", action="store_true", help="send each batch in one transaction, from the driver")
+    add(
+        "--target-option",
+        action=StoreKeyValue,
+        default={},
+        metavar="K=V",
+        help="a setting of the target's clients; may be given often",
+    )
+
+
+JOB = Job(
+    name="mirror",
+    doc=__doc__,
+    parameters=MirrorParameters,
+    build=build,
+    input="",
+    output="",
+    add_flags=_add_flags,
+)
+
+if __name__ == "__main__":
+    sys.exit(JOB.main())

@@ -1,0 +1,158 @@
+"""Pairs of offsets at source and target, and the translation of the positions of groups by them.
+
+A pair (source, target) says that the record at `source` has the offset `target`, and that later records have the same
+difference, up to the next pair. The pairs are stored in a topic at the target, so that they survive a restart.
+"""
+
+import bisect
+import json
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from spark_jobs.mirroring.sending import Run
+from spark_jobs.skeleton.commits import Offsets
+from spark_jobs.skeleton.errors import JobError
+
+_LOG = logging.getLogger(__name__)
+_TIMEOUT_S = 30
+Pair = tuple[int, int]
+
+
+class OffsetTranslation:
+    """The pairs of each source partition. Pure."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[str, int], list[Pair]] = defaultdict(list)
+        self._targets: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def add(self, run: Run) -> bool:
+        """Add the pair of a run; return whether it says something new."""
+        place = (run.topic, run.partition)
+        if self.translate(*place, run.source_offset) == (run.target_topic, run.target_partition, run.target_offset):
+            return False
+        self._targets[place] = (run.target_topic, run.target_partition)
+        pairs = self._pairs[place]
+        index = bisect.bisect_left(pairs, (run.source_offset, 0))
+        replaces = index < len(pairs) and pairs[index][0] == run.source_offset
+        pairs[index : index + replaces] = [(run.source_offset, run.target_offset)]
+        return True
+
+    def translate(self, topic: str, partition: int, offset: int) -> tuple[str, int, int] | None:
+        """Return topic, partition and offset at the target; None before the first pair."""
+        pairs = self._pairs.get((topic, partition), [])
+        index = bisect.bisect_right(pairs, (offset, 2**63)) - 1
+        if index < 0:
+            return None
+        source, target = pairs[index]
+        return (*self._targets[topic, partition], target + offset - source)
+
+
+class OffsetSyncs:
+    """The pairs in their topic at the target."""
+
+    def __init__(self, target: Mapping[str, str], topic: str, source_alias: str) -> None:
+        """`target` is settings of librdkafka's clients. Reads the topic. Raises JobError."""
+        self._topic = topic
+        self._source_alias = source_alias
+        self.translation = OffsetTranslation()
+        self._target = target
+        self._load()
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Store the pairs that say something new. Raises JobError."""
+        news = [run for run in sorted(runs) if self.translation.add(run)]
+        if not news:
+            return
+        producer = Producer({**self._target, "enable.idempotence": True})
+        for run in news:
+            producer.produce(self._topic, json.dumps(run._asdict()), self._source_alias, partition=0)
+        if producer.flush(_TIMEOUT_S):
+            raise JobError(f"{self._topic}: offset pairs were not acknowledged within {_TIMEOUT_S} s")
+
+    def _load(self) -> None:
+        consumer = Consumer({**self._target, "group.id": "mirror-offset-syncs", "enable.partition.eof": True})
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+            while True:
+                message = consumer.poll(_TIMEOUT_S)
+                if message is None:
+                    raise JobError(f"{self._topic} cannot be read: no response within {_TIMEOUT_S} s")
+                if message.error() is not None:
+                    if message.error().code() == KafkaError._PARTITION_EOF:
+                        return
+                    raise JobError(f"{self._topic} cannot be read: {message.error().str()}")
+                if message.key() == self._source_alias.encode():
+                    self.translation.add(Run(**json.loads(message.value())))
+        finally:
+            consumer.close()
+
+
+class GroupCheckpoints:
+    """Commits the positions of the source's groups at the target, translated."""
+
+    def __init__(self, source: Mapping[str, str], target: Mapping[str, str], groups: str) -> None:
+        """`groups` is the regular expression of their names."""
+        self._source = source
+        self._target = target
+        self._groups = re.compile(groups)
+
+    def sync(self, translation: OffsetTranslation, mirrored: Offsets) -> dict[str, int]:
+        """Commit what is ahead of the target's positions; return the number of partitions by group.
+
+        A position beyond the `mirrored` records is translated as their end. Groups that are active at the target are
+        left alone: their own commits are valid.
+        """
+        source, target = AdminClient(dict(self._source)), AdminClient(dict(self._target))
+        done = {}
+        for group in self._names(source):
+            positions = self._translated(self._committed(source, group), translation, mirrored)
+            own = {(each.topic, each.partition): each.offset for each in self._committed(target, group)}
+            ahead = [each for each in positions if each.offset > own.get((each.topic, each.partition), -1)]
+            if not ahead:
+                continue
+            request = [ConsumerGroupTopicPartitions(group, ahead)]
+            try:
+                target.alter_consumer_group_offsets(request)[group].result(_TIMEOUT_S)
+                done[group] = len(ahead)
+            except KafkaException as error:
+                _LOG.info("group %s keeps its positions at the target: %s", group, error.args[0].str())
+        return done
+
+    def _names(self, source: AdminClient) -> list[str]:
+        listed = source.list_consumer_groups().result(_TIMEOUT_S).valid
+        return sorted(each.group_id for each in listed if self._groups.fullmatch(each.group_id))
+
+    @staticmethod
+    def _committed(admin: AdminClient, group: str) -> list[TopicPartition]:
+        future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+        try:
+            return [each for each in future.result(_TIMEOUT_S).topic_partitions if each.offset >= 0]
+        except KafkaException:
+            return []  # the target does not know the group
+
+    @staticmethod
+    def _translated(
+        positions: Iterable[TopicPartition], translation: OffsetTranslation, mirrored: Offsets
+    ) -> list[TopicPartition]:
+        found = []
+        for each in positions:
+            end = mirrored.get(each.topic, {}).get(each.partition)
+            if end is None:
+                continue
+            place = translation.translate(each.topic, each.partition, min(each.offset, end))
+            if place is not None:
+                found.append(TopicPartition(*place))
+        return found

@@ -1,0 +1,193 @@
+"""Sends the records of a batch to the target, in Spark's tasks, with their timestamps.
+
+Spark's own sink has no column for the timestamp, so each task has a Kafka client of its own: idempotent, acks=all. A
+task has the records of one source partition in their order. It returns where they went, as runs: the records of a run
+have the same difference between the offsets of source and target.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.skeleton.errors import JobError
+
+ORIGIN = "mirror.origin"
+PLACE = "mirror.place"
+_TIMEOUT_S = 60
+_FULL_QUEUE_WAIT_S = 0.1
+_FLUSH_TIMEOUT_S = 300
+
+
+class Run(NamedTuple):
+    """Records that went from `source_offset` on to `target_offset` on, with the same difference."""
+
+    topic: str
+    partition: int
+    source_offset: int
+    target_topic: str
+    target_partition: int
+    target_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mirroring:
+    """What a task has to know. It is sent to the executors."""
+
+    target: Mapping[str, str]  # settings of librdkafka's clients
+    names: TopicNames
+    partitions: Mapping[str, int]  # of the target topics
+    source_partitions: Mapping[str, int]
+    source_alias: str
+    target_alias: str
+    mark_origin: bool
+    exact_offsets: bool = False
+    producer: Mapping[str, str] = field(default_factory=dict)  # further settings
+
+
+def send(rows: Iterable[Any], mirroring: Mirroring) -> Iterator[Run]:
+    """Send the rows of one task (of Spark's Kafka source, with `timestamp_ms`); yield where they went.
+
+    Raises JobError if the target refuses a record, or with exact offsets would give it another offset.
+    """
+    sender = _Sender(mirroring)
+    for row in rows:
+        sender.send(row)
+    yield from sender.finish()
+
+
+def to_record(row: Any, mirroring: Mirroring) -> dict[str, Any] | None:
+    """Return the arguments of `Producer.produce` for a record, or None if it came from the target."""
+    headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
+    origins = [value for key, value in headers if key == ORIGIN]
+    if mirroring.target_alias.encode() in origins:
+        return None
+    if mirroring.mark_origin and not origins:
+        place = f"{row.topic}/{row.partition}/{row.offset}"
+        headers += [(ORIGIN, mirroring.source_alias.encode()), (PLACE, place.encode())]
+    topic = mirroring.names.target(row.topic)
+    keeps_partition = mirroring.partitions[topic] == mirroring.source_partitions[row.topic]
+    record = {
+        "topic": topic,
+        "key": _bytes(row.key),
+        "value": _bytes(row.value),
+        "headers": headers,
+        "timestamp": row.timestamp_ms,
+    }
+    return {**record, "partition": row.partition} if keeps_partition else record
+
+
+def _bytes(content: bytearray | bytes | None) -> bytes | None:
+    return None if content is None else bytes(content)
+
+
+class _Sender:
+    """One task: its producer, the failures, and the places that the target reported."""
+
+    def __init__(self, mirroring: Mirroring) -> None:
+        self._mirroring = mirroring
+        settings = {
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            **mirroring.producer,
+            **mirroring.target,
+        }
+        self._producer = Producer(settings)
+        self._failures: list[str] = []
+        self._places: list[Run] = []
+        self._expected: dict[tuple[str, int], int] = {}
+        self._skipped: dict[tuple[str, int], Any] = {}  # the last row that the target has already
+
+    def send(self, row: Any) -> None:
+        record = to_record(row, self._mirroring)
+        if self._mirroring.exact_offsets and not self._is_next(row, record):
+            return
+        if record is None:
+            return
+        source = (row.topic, row.partition, row.offset)
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._failures.append(f"{'-'.join(map(str, source[:2]))} offset {source[2]}: {error.str()}")
+            else:
+                self._places.append(Run(*source, message.topic(), message.partition(), message.offset()))
+
+        while True:
+            try:
+                self._producer.produce(**record, on_delivery=on_delivery)
+                break
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_WAIT_S)
+        self._producer.poll(0)
+
+    def finish(self) -> Iterator[Run]:
+        """Wait for all responses; yield the first place of each run."""
+        unsent = self._producer.flush(_FLUSH_TIMEOUT_S)
+        if self._failures:
+            raise JobError(f"{len(self._failures)} records were refused by the target: {self._failures[0]}")
+        if unsent:
+            raise JobError(f"{unsent} records were not acknowledged by the target within {_FLUSH_TIMEOUT_S} s")
+        if self._mirroring.exact_offsets:
+            for (topic, partition), row in self._skipped.items():
+                self._check_skipped(topic, partition, row)
+            for place in self._places:
+                if place.source_offset != place.target_offset:
+                    raise JobError(
+                        f"--exact-offsets: {place.topic}-{place.partition} offset {place.source_offset} "
+                        f"has offset {place.target_offset} at the target: something else writes there"
+                    )
+        yield from runs(self._places)
+
+    def _is_next(self, row: Any, record: dict[str, Any] | None) -> bool:
+        """Whether a record has to be sent: it is at the end of the target, and not there yet. Raises JobError."""
+        key = (self._mirroring.names.target(row.topic), row.partition)
+        if key not in self._expected:
+            self._expected[key] = self._end_offset(*key)
+        if row.offset < self._expected[key]:
+            self._skipped[key] = row
+            return False
+        if row.offset > self._expected[key] or record is None:
+            reason = "the record came from the target" if record is None else "the source has a gap"
+            raise JobError(
+                f"--exact-offsets: {row.topic}-{row.partition} offset {row.offset} would get offset "
+                f"{self._expected[key]} at the target: {reason} (compaction, transactions, retention, or a loop)"
+            )
+        self._expected[key] += 1
+        return True
+
+    def _check_skipped(self, topic: str, partition: int, row: Any) -> None:
+        """Raise JobError unless the target has the same record at this offset: it must be from an earlier run."""
+        settings = {**self._mirroring.target, "group.id": "mirror-end-offsets", "enable.auto.commit": False}
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(topic, partition, row.offset)])
+            found = consumer.poll(_TIMEOUT_S)
+        finally:
+            consumer.close()
+        wanted = (row.offset, _bytes(row.key), _bytes(row.value), row.timestamp_ms)
+        if found is None or (found.offset(), found.key(), found.value(), found.timestamp()[1]) != wanted:
+            raise JobError(
+                f"--exact-offsets: {row.topic}-{row.partition} offset {row.offset} is another record at the target: "
+                "something else writes there"
+            )
+
+    def _end_offset(self, topic: str, partition: int) -> int:
+        consumer = Consumer({**self._mirroring.target, "group.id": "mirror-end-offsets"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), _TIMEOUT_S)[1])
+        finally:
+            consumer.close()
+
+
+def runs(places: Iterable[Run]) -> Iterator[Run]:
+    """Yield the first of the places with the same difference, for each pair of partitions."""
+    last: dict[tuple[str, int, str, int], int] = {}
+    for place in sorted(places):
+        pair = (place.topic, place.partition, place.target_topic, place.target_partition)
+        difference = place.target_offset - place.source_offset
+        if last.get(pair) != difference:
+            last[pair] = difference
+            yield place

@@ -1,0 +1,118 @@
+"""The topics at the target: made like those at the source, and kept so.
+
+A missing topic is made with the source's number of partitions; one with fewer gets more. With `sync_configs`, the
+settings that were changed at the source are set at the target as well, and removed there when they are removed at the
+source.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from spark_jobs.mirroring.naming import TopicNames
+
+_LOG = logging.getLogger(__name__)
+_TIMEOUT_S = 30
+# Settings that name brokers or replicas of their own cluster.
+_NOT_MIRRORED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+
+
+class TargetTopics:
+    """Compares the topics of two clusters. It connects for each comparison: a kept client would reconnect for ever."""
+
+    def __init__(
+        self,
+        source: Mapping[str, str],
+        target: Mapping[str, str],
+        names: TopicNames,
+        *,
+        replication_factor: int,
+        sync_configs: bool,
+    ) -> None:
+        """`source` and `target` are settings of librdkafka's clients."""
+        self._source = source
+        self._target = target
+        self._names = names
+        self._replication_factor = replication_factor
+        self._sync_configs = sync_configs
+        self.source_partitions: dict[str, int] = {}  # as of the last comparison
+
+    def sync(self) -> dict[str, int]:
+        """Make the target's topics like the source's; return their numbers of partitions by name at the target."""
+        source, target = AdminClient(dict(self._source)), AdminClient(dict(self._target))
+        present = self.source_partitions = _partitions(source)
+        there = _partitions(target)
+        wanted = {self._names.target(topic): topic for topic in present if self._names.includes(topic)}
+        configs = _changed_configs(source, wanted.values()) if self._sync_configs else {}
+        self._create(target, {name: topic for name, topic in wanted.items() if name not in there}, configs)
+        for name, topic in wanted.items():
+            if there.get(name, present[topic]) < present[topic]:
+                target.create_partitions([NewPartitions(name, present[topic])])[name].result(_TIMEOUT_S)
+                _LOG.info("%s has %d partitions now, like the source", name, present[topic])
+        if self._sync_configs:
+            _alter(target, {name: configs.get(topic, {}) for name, topic in wanted.items() if name in there})
+        return {name: max(there.get(name, 0), present[topic]) for name, topic in wanted.items()}
+
+    def _create(
+        self, target: AdminClient, missing: Mapping[str, str], configs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        requests = [
+            NewTopic(name, self.source_partitions[topic], self._replication_factor, config=dict(configs.get(topic, {})))
+            for name, topic in missing.items()
+        ]
+        if requests:
+            for name, future in target.create_topics(requests, operation_timeout=_TIMEOUT_S).items():
+                future.result()
+                _LOG.info("%s was made, like %s at the source", name, missing[name])
+
+
+def _alter(target: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    """Set the settings that differ; a setting that only the target has is removed."""
+    present = _changed_configs(target, wanted)
+    resources = []
+    for topic, config in wanted.items():
+        own = present.get(topic, {})
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+            if own.get(key) != value
+        ]
+        entries += [
+            ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in own if key not in config
+        ]
+        if entries:
+            resources.append(ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries))
+    if resources:
+        for resource, future in target.incremental_alter_configs(resources).items():
+            future.result(_TIMEOUT_S)
+            _LOG.info("settings of %s were changed, like at the source", resource.name)
+
+
+def _changed_configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the settings of each topic that differ from the broker's defaults."""
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not resources:
+        return {}
+    futures = admin.describe_configs(resources)
+    return {
+        resource.name: {
+            key: entry.value
+            for key, entry in future.result(_TIMEOUT_S).items()
+            if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value and key not in _NOT_MIRRORED
+        }
+        for resource, future in futures.items()
+    }
+
+
+def _partitions(admin: AdminClient) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=_TIMEOUT_S).topics.items()}

@@ -1,0 +1,39 @@
+"""Offsets are translated by the last pair before them."""
+
+from spark_jobs.mirroring.offset_syncs import OffsetTranslation
+from spark_jobs.mirroring.sending import Run, runs
+
+
+def pair(source: int, target: int, partition: int = 0) -> Run:
+    return Run("t", partition, source, "A.t", partition, target)
+
+
+def test_a_position_between_two_pairs_follows_the_first_of_them() -> None:
+    translation = OffsetTranslation()
+    assert translation.add(pair(495, 500))
+    assert translation.add(pair(596, 600))
+    found = {offset: translation.translate("t", 0, offset) for offset in (494, 495, 550, 595, 596, 700)}
+    assert found == {
+        494: None,
+        495: ("A.t", 0, 500),
+        550: ("A.t", 0, 555),
+        595: ("A.t", 0, 600),
+        596: ("A.t", 0, 600),
+        700: ("A.t", 0, 704),
+    }
+    assert translation.translate("t", 1, 550) is None
+
+
+def test_a_pair_that_says_nothing_new_is_not_stored_and_a_repeated_batch_replaces_its_pair() -> None:
+    translation = OffsetTranslation()
+    translation.add(pair(0, 10))
+    assert not translation.add(pair(5, 15))
+    assert translation.add(pair(5, 20))
+    assert translation.add(pair(5, 30))
+    assert translation.translate("t", 0, 6) == ("A.t", 0, 31)
+    assert translation.translate("t", 0, 4) == ("A.t", 0, 14)
+
+
+def test_a_run_ends_where_the_difference_changes() -> None:
+    places = [pair(0, 5), pair(1, 6), pair(2, 8), pair(3, 9), pair(0, 0, partition=1), pair(7, 7, partition=1)]
+    assert list(runs(reversed(places))) == [pair(0, 5), pair(2, 8), pair(0, 0, partition=1)]

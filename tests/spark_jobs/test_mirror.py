@@ -1,0 +1,185 @@
+"""Topics of one broker reach another one as they are; positions of groups are translated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.errors import StreamingQueryException
+
+from spark_jobs.mirror import JOB
+from spark_jobs.skeleton.commits import GroupOffsets
+from spark_jobs.skeleton.errors import JobError
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics
+from tests.support.broker import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    with BrokerProcess(tmp_path_factory.mktemp("target")) as broker:
+        yield Topics(broker.bootstrap)
+
+
+def mirror(job_runner: JobRunner, source: Topics, target: Topics, pattern: str, *flags: str, name: str = "ab") -> None:
+    """Run the mirror to the end of the source's topics that match `pattern`."""
+    checkpoint = str(job_runner.folder / name)
+    servers = ["--bootstrap-servers", source.bootstrap, "--target-servers", target.bootstrap]
+    aliases = ["--source-alias", name[0], "--target-alias", name[1]]
+    job_runner.run(JOB, *servers, *aliases, "--checkpoint", checkpoint, "--app-id", name, "--topics", pattern, *flags)
+
+
+def content(message: Message) -> tuple[Any, ...]:
+    headers = [header for header in message.headers() or () if not header[0].startswith("mirror.")]
+    return message.partition(), message.key(), message.value(), message.timestamp(), headers
+
+
+def contents(topics: Topics, topic: str) -> list[tuple[Any, ...]]:
+    return [content(message) for message in topics.read(topic)]
+
+
+def sample(count: int, partitions: int = 2) -> list[Sent]:
+    return [
+        Sent(
+            b"%d" % number if number % 5 else None,
+            b"k%d" % (number % 3),
+            number % partitions,
+            START_MS + number,
+            [("h", b"1")],
+        )
+        for number in range(count)
+    ]
+
+
+def test_records_keep_everything_and_new_partitions_and_settings_follow(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    stem = topics.new_name("copied")
+    first = topics.create(stem, 2, {"max.message.bytes": "500000"})
+    topics.send(first, sample(40))
+    mirror(job_runner, topics, target, f"{stem}.*", "--sync-configs")
+    assert contents(target, first) == contents(topics, first)
+    origin = dict(target.read(first)[0].headers())
+    assert (origin["mirror.origin"], origin["mirror.place"]) == (b"a", f"{first}/0/0".encode())
+    topics.grow(first, 3)
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        first,
+        incremental_configs=[
+            ConfigEntry("max.message.bytes", None, incremental_operation=AlterConfigOpType.DELETE),
+            ConfigEntry("segment.ms", "900000", incremental_operation=AlterConfigOpType.SET),
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
+    second = topics.create(stem, 1)
+    topics.send(first, sample(9, partitions=3))
+    topics.send(second, sample(3, partitions=1))
+    mirror(job_runner, topics, target, f"{stem}.*", "--sync-configs")
+    for topic in (first, second):
+        assert contents(target, topic) == contents(topics, topic)
+    resource = ConfigResource(ResourceType.TOPIC, first)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    configs = admin.describe_configs([resource])[resource].result()
+    assert (configs["max.message.bytes"].value, configs["segment.ms"].value) == ("1048588", "900000")
+
+
+def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
+    topic = topics.create("both", 1)
+    target.create_named(topic, 1)
+    topics.send(topic, [Sent(b"from a")])
+    target.send(topic, [Sent(b"from b")])
+    for _ in range(2):
+        mirror(job_runner, topics, target, topic)
+        mirror(job_runner, target, topics, topic, name="ba")
+    for each in (topics, target):
+        assert sorted(message.value() for message in each.read(topic)) == [b"from a", b"from b"]
+
+
+def test_groups_continue_at_the_target_without_loss(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
+    topic = topics.create("moved", 1)
+    renamed = f"A.{topic}"
+    target.create_named(renamed, 1)
+    target.send(renamed, [Sent(b"older")] * 5)
+    topics.send(topic, [Sent(b"%d" % number) for number in range(20)])
+    flags = ["--prefix", "A.", "--groups", "readers-.*"]
+    done, ahead = GroupOffsets(topics.bootstrap, "readers-1", {}), GroupOffsets(topics.bootstrap, "readers-2", {})
+    done.commit({topic: {0: 12}})
+    ahead.commit({topic: {0: 20}})
+    mirror(job_runner, topics, target, topic, *flags)
+    done.close()
+    ahead.close()
+    assert committed(target, "readers-1", renamed) == 17
+    assert committed(target, "readers-2", renamed) == 25
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "readers-1"})
+    consumer.subscribe([renamed])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message.value() == b"12"
+    topics.send(topic, [Sent(b"20")])
+    mirror(job_runner, topics, target, topic, *flags)
+    assert committed(target, "readers-2", renamed) == 25
+
+
+def committed(topics: Topics, group: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
+    return int(admin.list_consumer_group_offsets(request)[group].result().topic_partitions[0].offset)
+
+
+def test_exact_offsets_are_equal_and_a_lost_checkpoint_repeats_nothing(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create("exact", 2)
+    topics.send(topic, sample(30))
+    mirror(job_runner, topics, target, topic, "--exact-offsets", "--no-origin")
+    topics.send(topic, sample(10))
+    mirror(job_runner, topics, target, topic, "--exact-offsets", "--no-origin", name="cd")
+    assert [message.offset() for message in target.read(topic)] == [message.offset() for message in topics.read(topic)]
+    assert contents(target, topic) == contents(topics, topic)
+
+
+@pytest.mark.parametrize("case", ["the target has a record", "the source has a gap"])
+def test_exact_offsets_are_refused_where_they_cannot_hold(
+    case: str, topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create("inexact", 1)
+    topics.send(topic, sample(4, partitions=1))
+    if case == "the source has a gap":
+        admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+        admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result()
+        message = f"{topic}-0 offset 2 would get offset 0 at the target: the source has a gap"
+    else:
+        target.create_named(topic, 1)
+        target.send(topic, [Sent(b"other")] * 2)
+        message = f"{topic}-0 offset 1 is another record at the target: something else writes there"
+    with pytest.raises(StreamingQueryException, match=message):
+        mirror(job_runner, topics, target, topic, "--exact-offsets")
+
+
+def test_exactly_once_sends_each_batch_in_a_transaction(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
+    topic = topics.create("once", 2)
+    topics.send(topic, sample(30))
+    for _ in range(2):
+        mirror(job_runner, topics, target, topic, "--exactly-once")
+    assert contents(target, topic) == contents(topics, topic)
+    with pytest.raises(JobError, match=r"ab-batches has batch 0 of ab, but checkpoint .* is new"):
+        mirror(job_runner, topics, target, topic, "--exactly-once", "--checkpoint", str(job_runner.folder / "new"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--exactly-once", "--groups", ".*"], "--exactly-once: not allowed with"),
+        (["--target-alias", "a"], "are both 'a': expected two names"),
+    ],
+)
+def test_contradictions_are_refused(
+    flags: list[str], message: str, topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    with pytest.raises(JobError, match=message):
+        mirror(job_runner, topics, target, "none", *flags)
