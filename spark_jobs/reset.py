@@ -1,0 +1,169 @@
+"""Resets a job, so that its next run reads everything again: reprocessing in place.
+
+It removes the checkpoint with its state, sets the offsets of `--commit-group`, and with `--delete-output` removes
+what the job has written: the records of `--output` topics, and the content of `--output-folder`. It refuses to run
+while the job does, which it sees by the checkpoint: a file changed within the last minute (`--force` skips this
+check).
+
+    spark-job reset wordcount --bootstrap-servers localhost:9092 --checkpoint var/wordcount --dry-run
+
+The next run of the job begins at `--starting-offsets`, or with `--from-group` where this program has set the group.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.skeleton.commits import GroupOffsets, client_settings
+from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.parameters import StoreKeyValue, bare_parser
+from spark_jobs.skeleton.session import spark_session
+
+_TIMEOUT_S = 30
+_ACTIVE_MS = 60_000
+
+Step = tuple[str, Callable[[], None]]
+
+
+def plan(spark: SparkSession, flags: argparse.Namespace) -> list[Step]:
+    """Return what there is to do: the line that states each step, and the step. Raises JobError if the job runs."""
+    checkpoint = Folder(spark, flags.checkpoint)
+    idle_ms = time.time() * 1000 - checkpoint.newest_change_ms()
+    if idle_ms < _ACTIVE_MS and not flags.force:
+        raise JobError(
+            f"{flags.app}: {checkpoint} has changed {idle_ms / 1000:.0f} s ago: stop the job first, and try again "
+            f"{_ACTIVE_MS // 1000} s later, or use --force if it does not run"
+        )
+    steps: list[Step] = []
+    if flags.delete_output:
+        steps += [(f"delete the records of {topic}", partial(delete_records, flags, topic)) for topic in flags.output]
+        for uri in flags.output_folder:
+            folder = Folder(spark, uri)
+            steps.append((f"delete {uri} ({folder.size_bytes():,} bytes)", folder.delete))
+    if flags.commit_group is not None:
+        offsets = new_offsets(flags)
+        group = GroupOffsets(flags.bootstrap_servers, flags.commit_group, flags.kafka_option)
+        text = "; ".join(
+            f"{topic}-{part} {offset}" for topic, parts in offsets.items() for part, offset in parts.items()
+        )
+        steps.append((f"set the offsets of group {flags.commit_group}: {text}", lambda: group.commit(offsets)))
+    steps.append((f"delete checkpoint {checkpoint} ({checkpoint.size_bytes():,} bytes)", checkpoint.delete))
+    return steps
+
+
+def new_offsets(flags: argparse.Namespace) -> dict[str, dict[int, int]]:
+    """Return the offsets that the flags name, for each partition of the inputs, within what the partition has."""
+    consumer = _consumer(flags)
+    try:
+        found: dict[str, dict[int, int]] = {}
+        for topic in flags.input:
+            for partition in sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions):
+                place = TopicPartition(topic, partition)
+                start, end = consumer.get_watermark_offsets(place, _TIMEOUT_S)
+                offset = start
+                if flags.to_offset is not None:
+                    offset = flags.to_offset
+                elif flags.to_datetime is not None:
+                    place.offset = flags.to_datetime
+                    offset = consumer.offsets_for_times([place], _TIMEOUT_S)[0].offset
+                    offset = end if offset < 0 else offset
+                found.setdefault(topic, {})[partition] = min(max(offset, start), end)
+        return found
+    finally:
+        consumer.close()
+
+
+def delete_records(flags: argparse.Namespace, topic: str) -> None:
+    """Delete all records of a topic, which stays."""
+    consumer = _consumer(flags)
+    try:
+        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
+        ends = [
+            TopicPartition(topic, number, consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1])
+            for number in partitions
+        ]
+    finally:
+        consumer.close()
+    admin = AdminClient(_settings(flags))
+    for future in admin.delete_records(ends, request_timeout=_TIMEOUT_S).values():
+        future.result()
+
+
+def _consumer(flags: argparse.Namespace) -> Consumer:
+    return Consumer({**_settings(flags), "group.id": "spark-job-reset"})
+
+
+def _settings(flags: argparse.Namespace) -> dict[str, str]:
+    return {**client_settings(flags.kafka_option), "bootstrap.servers": flags.bootstrap_servers}
+
+
+def _milliseconds(text: str) -> int:
+    """Parse ISO 8601; without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a time such as 2013-01-31T10:00:00Z, not {text!r}") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _topics(text: str) -> list[str]:
+    return text.split(",")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = bare_parser("reset", __doc__)
+    add = parser.add_argument
+    add("app", help="the --app-id of the job")
+    add("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first")
+    add("--checkpoint", required=True, metavar="DIR", help="the checkpoint of the job")
+    add("--input", type=_topics, default=[], metavar="TOPIC,...", help="topics of the job, for --commit-group")
+    add("--commit-group", metavar="GROUP", help="the --commit-group of the job")
+    start = parser.add_mutually_exclusive_group().add_argument
+    start("--to-earliest", action="store_true", help="the group begins at the first records (default)")
+    start("--to-datetime", type=_milliseconds, metavar="TIME", help="the group begins at a time, in ISO 8601")
+    start("--to-offset", type=int, metavar="N", help="the group begins at an offset in each partition")
+    add("--delete-output", action="store_true", help="delete --output and --output-folder")
+    add("--output", type=_topics, default=[], metavar="TOPIC,...", help="topics that the job writes")
+    add("--output-folder", type=_topics, default=[], metavar="DIR,...", help="folders that the job writes")
+    add("--dry-run", action="store_true", help="only print the steps")
+    add("--force", action="store_true", help="do not check whether the job runs")
+    add("--kafka-option", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of the Kafka clients")
+    flags = parser.parse_args(arguments)
+    if flags.delete_output and not (flags.output or flags.output_folder):
+        parser.error("argument --delete-output: needs --output TOPIC or --output-folder DIR")
+    if flags.commit_group is not None and not flags.input:
+        parser.error("argument --commit-group: needs --input TOPIC")
+    return flags
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    flags = parse(arguments)
+    spark = spark_session("reset", {})
+    exit_code = 2  # nothing has been changed yet
+    try:
+        steps = plan(spark, flags)
+        exit_code = 1
+        for text, step in steps:
+            print(f"would {text}" if flags.dry_run else text)
+            if not flags.dry_run:
+                step()
+    except (JobError, KafkaException, PySparkException, Py4JError) as error:
+        print(f"spark-job reset: {cause_of(error)}", file=sys.stderr)
+        return exit_code
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

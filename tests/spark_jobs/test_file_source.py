@@ -1,0 +1,70 @@
+"""A file reaches a topic and another file byte for byte, across restarts and repeated batches."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import file_sink, file_source
+from spark_jobs.file_sink import LineFile
+from spark_jobs.skeleton.errors import JobError
+from tests.spark_jobs.conftest import JobRunner, Topics, lines, record_ids, records
+
+
+def send(topics: Topics, file: Path, topic: str) -> None:
+    flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(file), "--output", topic, "--once"]
+    assert file_source.main([*flags, "--checkpoint", str(file.parent / "position")]) == 0
+
+
+def test_lines_are_sent_once_also_those_that_come_later(topics: Topics, tmp_path: Path) -> None:
+    topic, file = topics.create("lines", 1), tmp_path / "in.txt"
+    file.write_bytes(b"foo\n\nbar\nunfinished")
+    send(topics, file, topic)
+    with file.open("ab") as more:
+        more.write(b" line\nlater\n")
+    send(topics, file, topic)
+    send(topics, file, topic)
+    found = topics.read(topic)
+    assert [value for _, value in records(found)] == ["foo", "", "bar", "unfinished line", "later"]
+    assert record_ids(found) == [f"in.txt/{offset}" for offset in (0, 4, 5, 9, 25)]
+    file.write_bytes(b"new\n")
+    send(topics, file, topic)
+    assert records(topics.read(topic))[-1] == (None, "new")
+
+
+def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(tmp_path / "none"), "--checkpoint", str(tmp_path)]
+    assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_a_file_through_a_topic_is_the_same_file(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
+    topic, file, copy = topics.create("lines", 1), tmp_path / "in.txt", tmp_path / "out.txt"
+    choose = random.Random(9)
+    text = "".join(f"{'ä' * choose.randrange(40)}{number}\n" for number in range(2_000))
+    file.write_text(text)
+    for _ in range(2):
+        send(topics, file, topic)
+        job_runner.run(file_sink.JOB, "--input", topic, "--file", str(copy))
+    assert copy.read_bytes() == file.read_bytes()
+    with pytest.raises(JobError, match=r"out\.txt\.batches has batch \d of file_sink"):
+        job_runner.run(file_sink.JOB, "--input", topic, "--file", str(copy), "--checkpoint", str(tmp_path / "new"))
+
+
+@pytest.mark.spark
+def test_two_topics_reach_one_file(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
+    left, right, file = topics.create("left", 1), topics.create("right", 1), tmp_path / "both.txt"
+    topics.send(left, lines("1", "2"))
+    topics.send(right, lines("3"))
+    job_runner.run(file_sink.JOB, "--input", f"{left},{right}", "--file", str(file))
+    assert file.read_text() == "1\n2\n3\n"
+
+
+def test_a_repeated_batch_replaces_its_own_lines(tmp_path: Path) -> None:
+    file = tmp_path / "out.txt"
+    LineFile(file).write(0, ["a"])
+    LineFile(file).write(1, ["b", "half of the batch"])
+    LineFile(file).write(1, ["b", "c"])
+    LineFile(file).write(2, ["d"])
+    assert file.read_text() == "a\nb\nc\nd\n"

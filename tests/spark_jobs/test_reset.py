@@ -1,0 +1,105 @@
+"""Reprocessing: beside the old job with a comparison, and in place after a reset; both equal a fresh run."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import reset, wordcount
+from spark_jobs.compare import compare
+from spark_jobs.skeleton.commits import GroupOffsets
+from spark_jobs.skeleton.errors import JobError
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, lines
+
+pytestmark = pytest.mark.spark
+
+
+def make_old(folder: Path) -> None:
+    """Change the times of all files below a folder, as if the job had stopped long ago."""
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+def run_steps(spark: SparkSession, arguments: list[str]) -> list[str]:
+    steps = reset.plan(spark, reset.parse(arguments))
+    for _, step in steps:
+        step()
+    return [text for text, _ in steps]
+
+
+def test_a_job_that_was_reset_reads_everything_again_into_an_empty_topic(
+    spark: SparkSession, topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("words", 2), topics.create("counts", 1)
+    topics.send(source, [*lines("a b", "b"), *lines("c", partition=1)])
+    flags = ["--input", source, "--output", target, "--commit-group", "reset-me"]
+    job_runner.supervise(wordcount.JOB, *flags)
+    fresh = last_values(topics.read(target))
+    checkpoint = job_runner.folder / "checkpoint"
+    arguments = ["wordcount", "--bootstrap-servers", topics.bootstrap, "--checkpoint", str(checkpoint)]
+    arguments += ["--input", source, "--commit-group", "reset-me", "--delete-output", "--output", target]
+    with pytest.raises(JobError, match=r"wordcount: .*/checkpoint has changed \d+ s ago: stop the job first"):
+        run_steps(spark, arguments)
+    make_old(checkpoint)
+    texts = run_steps(spark, arguments)
+    assert texts[:2] == [
+        f"delete the records of {target}",
+        f"set the offsets of group reset-me: {source}-0 0; {source}-1 0",
+    ]
+    assert not checkpoint.exists()
+    assert topics.read(target) == []
+    job_runner.supervise(wordcount.JOB, *flags, "--from-group")
+    assert last_values(topics.read(target)) == fresh == {"a": "1", "b": "2", "c": "1"}
+
+
+def test_a_group_is_set_to_a_time_or_an_offset_within_the_partition(topics: Topics, spark: SparkSession) -> None:
+    topic = topics.create("timed", 2)
+    topics.send(topic, [Sent(b"x", partition=0, timestamp_ms=1_000 * second) for second in range(1, 11)])
+    arguments = ["app", "--bootstrap-servers", topics.bootstrap, "--checkpoint", "none", "--commit-group", "timed"]
+    arguments += ["--input", topic]
+    expected = {
+        ("--to-datetime", "1970-01-01T00:00:05Z"): {0: 4, 1: 0},
+        ("--to-datetime", "2030-01-01"): {0: 10, 1: 0},
+        ("--to-offset", "7"): {0: 7, 1: 0},
+        ("--to-earliest",): {0: 0, 1: 0},
+    }
+    for flags, offsets in expected.items():
+        run_steps(spark, [*arguments, *flags])
+        group = GroupOffsets(topics.bootstrap, "timed", {})
+        assert group.committed([topic]) == {topic: offsets}
+        group.close()
+
+
+def test_a_second_version_beside_the_first_is_compared_by_key(
+    spark: SparkSession, topics: Topics, job_runner: JobRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, first, second = topics.create("words", 1), topics.create("v1", 1), topics.create("v2", 1)
+    topics.send(source, lines("a the a b"))
+    job_runner.run(wordcount.JOB, "--input", source, "--output", first)
+    beside = ["--app-id", "wordcount-2", "--checkpoint", str(job_runner.folder / "second"), "--input", source]
+    job_runner.run(wordcount.JOB, *beside, "--output", second, "--stop-words", "b")
+    options = {"kafka.bootstrap.servers": topics.bootstrap}
+    assert compare(spark, options, first, first, 20)
+    assert not compare(spark, options, first, second, 20)
+    assert capsys.readouterr().out.splitlines() == [
+        f"2 keys in {first}, 0 of both topics differ",
+        f"b: {first} has 1, {second} has None",
+        f"the: {first} has None, {second} has 1",
+        f"2 keys in {first}, 2 of both topics differ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--delete-output"], "--delete-output: needs --output TOPIC or --output-folder DIR"),
+        (["--commit-group", "g"], "--commit-group: needs --input TOPIC"),
+        (["--to-datetime", "soon"], "expected a time such as 2013-01-31T10:00:00Z, not 'soon'"),
+        (["--to-earliest", "--to-offset", "1"], "not allowed with"),
+    ],
+)
+def test_wrong_flags_are_named(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        reset.parse(["app", "--bootstrap-servers", "b:1", "--checkpoint", "c", *flags])
+    assert message in capsys.readouterr().err
