@@ -39,24 +39,24 @@ LEADER_TIMEOUT_S = 30.0
 ASK_AGAIN_AFTER_S = 0.01
 
 
-def ask(port: int, request: object, version: int, response: type[Response]) -> Response:
+def ask(port: int, request: object, version: int, response_type: type[Response]) -> Response:
     """Send one request on its own connection; return the response."""
     api_key = message_info(type(request)).api_key
-    assert APIS[api_key].response is response
+    assert APIS[api_key].response is response_type
     buffer = memoryview(bytearray(BUFFER_SIZE))
     with connect(port) as connection:
         connection.sendall(request_frame(request, version))
         size = receive_frame(connection, buffer)
-    answer = buffer[SIZE_FIELD:size]
-    _, position = read_response_header(api_key, version, answer)
-    return decode(response, version, answer, position)
+    response = buffer[SIZE_FIELD:size]
+    _, position = read_response_header(api_key, version, response)
+    return decode(response_type, version, response, position)
 
 
 def create_topic(port: int, name: str, partitions: int = 1) -> None:
     """Return when every partition has a leader."""
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
-    answer = ask(port, CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 5, CreateTopicsResponse)
-    _expect_success(answer.topics[0].error_code, f"CreateTopics {name}: {answer.topics[0].error_message}")
+    response = ask(port, CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 5, CreateTopicsResponse)
+    _expect_success(response.topics[0].error_code, f"CreateTopics {name}: {response.topics[0].error_message}")
     deadline = time.monotonic() + LEADER_TIMEOUT_S
     while not _has_leaders(port, name, partitions):
         if time.monotonic() > deadline:
@@ -68,13 +68,13 @@ def alter_topic(port: int, name: str, settings: Mapping[str, str]) -> None:
     configs = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in settings.items()]
     resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    answer = ask(port, request, 1, IncrementalAlterConfigsResponse)
-    _expect_success(answer.responses[0].error_code, f"IncrementalAlterConfigs {name}")
+    response = ask(port, request, 1, IncrementalAlterConfigsResponse)
+    _expect_success(response.responses[0].error_code, f"IncrementalAlterConfigs {name}")
 
 
 def delete_topic(port: int, name: str) -> None:
-    answer = ask(port, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), 5, DeleteTopicsResponse)
-    _expect_success(answer.responses[0].error_code, f"DeleteTopics {name}")
+    response = ask(port, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), 5, DeleteTopicsResponse)
+    _expect_success(response.responses[0].error_code, f"DeleteTopics {name}")
 
 
 def produce_to_each(port: int, topic: str, partitions: int, batch: Batch) -> None:
@@ -99,8 +99,8 @@ def greeting() -> bytes:
     return bytes(request_frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3))
 
 
-def check_greeting(answer: memoryview) -> None:
-    (error,) = struct.unpack_from(">h", answer, SIZE_FIELD + 4)
+def check_greeting(response: memoryview) -> None:
+    (error,) = struct.unpack_from(">h", response, SIZE_FIELD + 4)
     _expect_success(error, "ApiVersions")
 
 

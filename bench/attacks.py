@@ -66,7 +66,7 @@ MIB = 1 << 20
 GENERATED_SIZE = 1 * MIB
 PING_INTERVAL_S = 0.002
 PING_TIMEOUT_S = 60.0
-ANSWER_TIMEOUT_S = 60.0
+RESPONSE_TIMEOUT_S = 60.0
 SETTLE_S = 10.0
 TOPIC = "attacked"
 GROUP = "attacked-group"
@@ -85,7 +85,7 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
+        self._socket = socket.create_connection(("127.0.0.1", port), RESPONSE_TIMEOUT_S)
         self.sent_size = 0
         self.received_size = 0
 
@@ -111,9 +111,9 @@ class Client:
         """Send a request; return its response. Raises Closed."""
         api = next(api for api in APIS.values() if api.request is type(request))
         self.send(framed(request, version))
-        answer = self.receive()
-        _, position = read_response_header(api.key, version, answer)
-        return decode(api.response, version, answer, position)
+        response = self.receive()
+        _, position = read_response_header(api.key, version, response)
+        return decode(api.response, version, response, position)
 
     def _receive(self, size: int) -> bytearray:
         received = bytearray(size)
@@ -544,11 +544,11 @@ def attack_once(
     client = Client(broker.port)
     try:
         attack(client)
-        ending = "answered"
+        ending = "response"
     except Closed:
         ending = "closed"
     except TimeoutError:
-        ending = "no answer"
+        ending = "no response"
     finally:
         client.close()
     time.sleep(0.1)
@@ -596,7 +596,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with broker_under_attack() as (broker, neighbour):
         neighbour.longest_ms()
         time.sleep(2)
-        print(f"nobody attacks: {neighbour.longest_ms():.1f} ms, {resident_mib(broker.pid):.0f} MiB")
+        print(f"without an attack: {neighbour.longest_ms():.1f} ms, {resident_mib(broker.pid):.0f} MiB")
         print(f"{'attack':70} {'sent':>10} {'received':>10} {'ending':>9} {'ms':>7} {'MiB':>7} {'settled':>8}")
         outcomes = []
         for name, make in attacks:

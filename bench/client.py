@@ -31,17 +31,17 @@ from bench.frames import (
 )
 from protocol.frame import LENGTH
 
-ANSWER_TIMEOUT_S = 60.0
+RESPONSE_TIMEOUT_S = 60.0
 SMALL_BUFFER = 64 * 1024
 FETCH_HEADROOM = 64 * 1024
 
 
 def connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), ANSWER_TIMEOUT_S)
+    connection = socket.create_connection(("127.0.0.1", port), RESPONSE_TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A plain blocking socket from here on: Python's own timeouts cost one poll() per call; SO_RCVTIMEO costs nothing.
     connection.settimeout(None)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(ANSWER_TIMEOUT_S), 0))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(RESPONSE_TIMEOUT_S), 0))
     return connection
 
 
@@ -54,7 +54,7 @@ def receive_frame(connection: socket.socket, buffer: memoryview) -> int:
     while received < size:
         received += _received_or_closed(connection.recv_into(buffer[received:size], 0, socket.MSG_WAITALL))
     if received > size:
-        raise RuntimeError("a response that nobody asked for")
+        raise RuntimeError("a response without a request")
     return size
 
 
@@ -264,9 +264,9 @@ def _responses(streams: Sequence[Stream]) -> Iterator[int]:
         for descriptor in by_descriptor:
             poll.register(descriptor, select.EPOLLIN)
         while True:
-            ready = poll.poll(ANSWER_TIMEOUT_S)
+            ready = poll.poll(RESPONSE_TIMEOUT_S)
             if not ready:
-                raise RuntimeError(f"no response on any connection for {ANSWER_TIMEOUT_S} s")
+                raise RuntimeError(f"no response on any connection for {RESPONSE_TIMEOUT_S} s")
             for descriptor, _ in ready:
                 yield by_descriptor[descriptor].advance()
 
@@ -316,7 +316,7 @@ class _Exchange:
             self._serve(left)
 
     def serve_until_consumed(self) -> None:
-        deadline = time.perf_counter() + ANSWER_TIMEOUT_S
+        deadline = time.perf_counter() + RESPONSE_TIMEOUT_S
         while self._sent_at or self._unanswered:
             if time.perf_counter() > deadline:
                 raise RuntimeError(f"{len(self._sent_at)} produced batches were never consumed")

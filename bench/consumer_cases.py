@@ -74,7 +74,7 @@ def _response_until(moment: float, poll: select.epoll, waiting: Mapping[int, tup
             connection, frame = waiting[descriptor]
             receive_frame(connection, buffer)
             if layout.record_bytes(buffer):
-                raise RuntimeError("records of a partition that nobody wrote to")
+                raise RuntimeError("records of a partition that was not written to")
             connection.sendall(frame)
             responses += 1
     return responses

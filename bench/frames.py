@@ -140,7 +140,7 @@ class FetchResponseLayout:
         """Return the size of the records in the response at the start of `frame` (with its size field)."""
         errors = self._errors.unpack_from(frame)
         if errors != (0, 0):
-            raise RuntimeError(f"Fetch answered with the errors {errors}")
+            raise RuntimeError(f"Fetch returned the errors {errors}")
         length, _ = read_uvarint(frame, self._records_at)
         return max(0, length - 1)
 

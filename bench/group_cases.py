@@ -79,7 +79,7 @@ class Membership(NamedTuple):
 
 
 class Member:
-    """One member on its own connection; the caller tells it when to send and receive."""
+    """One member on its own connection; the caller decides when it sends and receives."""
 
     def __init__(self, port: int, group: str, topic: str) -> None:
         self.connection = connect(port)
@@ -104,10 +104,10 @@ class Member:
         self.connection.sendall(request_frame(request, JOIN_VERSION))
 
     def receive_join(self) -> Membership:
-        answer = self._receive(JoinGroupResponse, JOIN_VERSION)
-        _expect(answer.error_code, "JoinGroup")
-        self.member_id = answer.member_id
-        return Membership(answer.member_id, answer.generation_id, answer.leader == answer.member_id)
+        response = self._receive(JoinGroupResponse, JOIN_VERSION)
+        _expect(response.error_code, "JoinGroup")
+        self.member_id = response.member_id
+        return Membership(response.member_id, response.generation_id, response.leader == response.member_id)
 
     def send_sync(self, generation_id: int, assignments: Sequence[SyncGroupRequestAssignment] = ()) -> None:
         request = SyncGroupRequest(
@@ -119,15 +119,15 @@ class Member:
         self.connection.sendall(request_frame(request, SYNC_VERSION))
 
     def receive_sync(self) -> bytes:
-        answer = self._receive(SyncGroupResponse, SYNC_VERSION)
-        _expect(answer.error_code, "SyncGroup")
-        return bytes(answer.assignment)
+        response = self._receive(SyncGroupResponse, SYNC_VERSION)
+        _expect(response.error_code, "SyncGroup")
+        return bytes(response.assignment)
 
-    def _receive(self, response: type[Response], version: int) -> Response:
+    def _receive(self, response_type: type[Response], version: int) -> Response:
         size = receive_frame(self.connection, self._buffer)
-        answer = self._buffer[SIZE_FIELD:size]
-        _, position = read_response_header(_api_key(response), version, answer)
-        return decode(response, version, answer, position)
+        response = self._buffer[SIZE_FIELD:size]
+        _, position = read_response_header(_api_key(response_type), version, response)
+        return decode(response_type, version, response, position)
 
 
 class Group:
@@ -323,8 +323,8 @@ def _versioned(value: ConsumerProtocolSubscription | ConsumerProtocolAssignment)
     return b"".join([bytes(2), *encode(value, 0)])
 
 
-def _api_key(response: type) -> int:
-    return next(key for key, api in APIS.items() if api.response is response)
+def _api_key(response_type: type) -> int:
+    return next(key for key, api in APIS.items() if api.response is response_type)
 
 
 def _expect(code: int, what: str) -> None:

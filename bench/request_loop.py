@@ -81,8 +81,8 @@ def session_request(port: int, topic: str, offsets: Sequence[int], version: int)
     response = decode(FetchResponse, version, buffer[LENGTH.size : size], position)
     if response.error_code or not response.session_id:
         raise RuntimeError(f"Fetch: error {response.error_code}, session {response.session_id}")
-    going_on = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=response.session_id, session_epoch=1, topics=[])
-    frame = bytes(request_frame(going_on, version))
+    continued = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=response.session_id, session_epoch=1, topics=[])
+    frame = bytes(request_frame(continued, version))
     epoch_position = frame.index(_INT.pack(response.session_id)) + _INT.size
     errors = _error_positions(FetchResponse(error_code=0), FetchResponse(error_code=-1), version)
     return Request(frame, errors, epoch_position)
@@ -132,8 +132,8 @@ def _written(threads: Sequence[Sequence[Request]]) -> bytes:
 
 
 def _produced(topic: str, partitions: Sequence[int], code: int) -> ProduceResponse:
-    answers = [PartitionProduceResponse(index=index, error_code=code, base_offset=0) for index in partitions]
-    return ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=answers)])
+    responses = [PartitionProduceResponse(index=index, error_code=code, base_offset=0) for index in partitions]
+    return ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=responses)])
 
 
 def _error_positions(good: object, bad: object, version: int) -> list[int]:

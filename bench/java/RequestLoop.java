@@ -12,7 +12,7 @@ import java.util.concurrent.CyclicBarrier;
  * Arguments: port, seconds of the lead-in, seconds of the measured section, and a file with what each thread sends in
  * rotation (bench/request_loop.py writes it). Prints "ready" after the lead-in, waits for a line, measures, and prints
  * the count of requests, the nanoseconds that passed, and the 50th, 99th and 99.9th percentile of the latency in
- * nanoseconds. An answer with another correlation id or with an error ends the program with status 1.
+ * nanoseconds. A response with another correlation id or with an error ends the program with status 1.
  */
 public final class RequestLoop {
     private static final int SIZE_FIELD = 4;
@@ -92,7 +92,7 @@ public final class RequestLoop {
     private static final class Loop {
         final Socket socket;
         final Request[] requests;
-        final byte[] answer = new byte[1 << 20];
+        final byte[] response = new byte[1 << 20];
         final long[] latencies = new long[LATENCIES_MAX];
         long count;
         int kept;
@@ -136,21 +136,21 @@ public final class RequestLoop {
             int received = 0;
             int size = SIZE_FIELD;
             while (received < size) {
-                int more = socket.getInputStream().read(answer, received, answer.length - received);
+                int more = socket.getInputStream().read(response, received, response.length - received);
                 if (more < 0) {
                     throw new IOException("the server closed the connection");
                 }
                 received += more;
                 if (size == SIZE_FIELD && received >= SIZE_FIELD) {
-                    size += get(answer, 0);
+                    size += get(response, 0);
                 }
             }
-            if (received != size || get(answer, SIZE_FIELD) != correlationId) {
-                throw new IOException("an answer out of order, of " + received + " bytes instead of " + size);
+            if (received != size || get(response, SIZE_FIELD) != correlationId) {
+                throw new IOException("a response out of order, of " + received + " bytes instead of " + size);
             }
             for (int position : request.errorPositions()) {
-                if (answer[position] != 0 || answer[position + 1] != 0) {
-                    throw new IOException("error " + (answer[position] << 8 | answer[position + 1] & 0xff));
+                if (response[position] != 0 || response[position + 1] != 0) {
+                    throw new IOException("error " + (response[position] << 8 | response[position + 1] & 0xff));
                 }
             }
             if (request.epochPosition() >= 0) {
