@@ -34,6 +34,7 @@ from broker.loop.timer import Timer
 from broker.network.outgoing import plaintext
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_news import FetchNews
@@ -47,7 +48,12 @@ from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.acl_store import AclStore
 from broker.security.scram_credentials import ScramCredentials
-from broker.settings.component_settings import controller_settings, fetcher_settings
+from broker.settings.component_settings import (
+    controller_settings,
+    fetcher_settings,
+    quota_defaults,
+    quota_windows,
+)
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.listener_security import new_authorizer
 from broker.transactions.coordinator import TransactionCoordinator
@@ -229,6 +235,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     door.on_metadata = _metadata_listener(metadata, groups, topics, marker_channels, coordinator_links)
     authorizer = new_authorizer(config)
+    enforced_quotas = EnforcedQuotas(on.store, quota_windows(config), clock.monotonic_ms, quota_defaults(config))
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -271,7 +278,8 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             on_broker_changed=changed.broker,
             check_broker=changed.check_broker,
         ),
-        client_quotas=ClientQuotas(on.store),
+        client_quotas=ClientQuotas(on.store, enforced_quotas.apply),
+        enforced_quotas=enforced_quotas,
         scram_credentials=ScramCredentials(on.store, sliced_work),
         authorizer=authorizer,
         acls=AclStore(on.store, clock, authorizer),

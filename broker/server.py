@@ -354,6 +354,8 @@ class Server:
         change_listener = ConfigChangeListener(foundation.store, self._clock, self._entity_changed)
         await change_listener.start()
         await services.scram_credentials.load()
+        await services.enforced_quotas.load()
+        self._sockets.quotas.address_rate = services.enforced_quotas.connection_rate
         self._undo.callback(change_listener.stop)
         await services.acls.start()
         self._undo.callback(services.acls.stop)
@@ -372,6 +374,7 @@ class Server:
             await change_listener.start()
             await services.config_changes.read_again()
             await services.scram_credentials.load()
+            await services.enforced_quotas.load()
             await services.acls.start()
 
         self._membership.keep(services.controller, read_again)
@@ -435,6 +438,7 @@ class Server:
         """Put the changed settings of an entity into effect."""
         await self._services.config_changes.apply(entity)
         await self._services.scram_credentials.apply(entity)
+        await self._services.enforced_quotas.apply(entity)
 
     def _warn_unmet_settings(self, services: Services) -> None:
         """Log a warning for each setting that a broker which runs alone cannot satisfy."""

@@ -471,9 +471,9 @@ QUOTA_WINDOW_NUM = integer("quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
 QUOTA_WINDOW_SIZE_SECONDS = integer("quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
     doc="Length of one sample for client quotas.")
 CONTROLLER_QUOTA_WINDOW_NUM = integer("controller.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.QUOTAS, doc="Samples kept for quotas on topic changes.")
+    doc="Samples kept for quotas on topic changes.")
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = integer("controller.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.QUOTAS, doc="Length of one sample for quotas on topic changes.")
+    doc="Length of one sample for quotas on topic changes.")
 REPLICATION_QUOTA_WINDOW_NUM = integer("replication.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
     no_effect=NoEffect.ONE_BROKER, doc="Samples kept for replication throttles.")
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer("replication.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
@@ -487,7 +487,7 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between log directories.")
 CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
     KnownClass("Callbacks for client quotas are"),
-    no_effect=NoEffect.QUOTAS, doc="Plug-in that decides client quotas.")
+    no_effect=NoEffect.PLUG_INS, doc="Plug-in that decides client quotas.")
 
 # Authorisation and secrets
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
@@ -857,9 +857,9 @@ REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
 CONFIG_PROVIDERS = string_list("config.providers", (), READ_ONLY, LOW, visibility=INTERNAL,
     doc="Names of providers that ${provider:path:key} may refer to; each has a class setting of its own.")
 QUOTA_PRODUCER_DEFAULT = long("quota.producer.default", LONG_MAX, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
-    no_effect=NoEffect.QUOTAS, doc="Bytes per second any client may produce until a dynamic default says otherwise.")
+    doc="Bytes per second any client may produce until a dynamic default says otherwise.")
 QUOTA_CONSUMER_DEFAULT = long("quota.consumer.default", LONG_MAX, READ_ONLY, HIGH, POSITIVE, visibility=INTERNAL,
-    no_effect=NoEffect.QUOTAS, doc="Bytes per second any client may fetch until a dynamic default says otherwise.")
+    doc="Bytes per second any client may fetch until a dynamic default says otherwise.")
 LOG_INITIAL_TASK_DELAY_MS = long("log.initial.task.delay.ms", 30000, READ_ONLY, LOW, NOT_NEGATIVE, visibility=INTERNAL,
     doc="Wait after start before retention begins.")
 PRODUCER_ID_EXPIRATION_CHECK_INTERVAL_MS = integer(

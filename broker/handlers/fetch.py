@@ -26,6 +26,7 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork, Slices, each, whole
 from broker.network.unsent_responses import UnsentResponses
+from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.replica.bound_partition import bind
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, FetchSessionCache, PartitionKey
@@ -78,6 +79,7 @@ class Needs(leader_hints.Needs, Protocol):
     """The parts of the broker that this handler uses."""
 
     authorizer: Authorizer
+    enforced_quotas: EnforcedQuotas
     config: BrokerConfig
     clock: Clock
     metadata_cache: MetadataCache
@@ -132,6 +134,9 @@ class _Fetch:
         bytes_max = services.config[properties.FETCH_MAX_BYTES]
         if context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT:
             bytes_max = min(bytes_max, request.max_bytes)
+        if services.enforced_quotas.is_active and not self._is_follower:
+            allowed = services.enforced_quotas.window_max(*self._quota_entity, Key.FETCH)
+            bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
         self._bytes_min = min(request.min_bytes, bytes_max)
         self._limits = FetchLimits(
             bytes_max,
@@ -395,6 +400,9 @@ class _Fetch:
 
     def _respond(self, read: FetchRead) -> Slices[Response]:
         """Return the response, and record in its session what it sends."""
+        if self._services.enforced_quotas.is_active and not self._is_follower and self._is_over_quota(read):
+            session = self._wanted.session
+            return FetchResponse(session_id=0 if session is None else session.id, responses=[])
         yield from self._count(read)
         session = self._wanted.session
         if session is None:
@@ -409,6 +417,19 @@ class _Fetch:
         if session is not None:
             yield from self._note_sent(session, read.partitions)
         return (yield from self._response(0 if session is None else session.id, sent, read))
+
+    def _is_over_quota(self, read: FetchRead) -> bool:
+        """Record the records for the client's quota; return whether the client is throttled, and gets none of them."""
+        quotas, (user, client_id) = self._services.enforced_quotas, self._quota_entity
+        throttle_ms = quotas.record(user, client_id, Key.FETCH, read.size)
+        if throttle_ms:
+            quotas.take_back(user, client_id, Key.FETCH, read.size)
+            self._context.mute_ms = max(self._context.mute_ms, throttle_ms)
+        return throttle_ms > 0
+
+    @property
+    def _quota_entity(self) -> tuple[str, str]:
+        return self._context.principal.partition(":")[2], self._context.client_id or ""
 
     def _count(self, read: FetchRead) -> Slices[None]:
         others, is_follower = self._services.replica_manager.topic_metrics.others, self._is_follower

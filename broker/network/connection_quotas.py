@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 UNLIMITED = 2**31 - 1
+ADDRESSES_MAX = 10_000
+"""The most addresses whose rates are kept; all are dropped when there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,11 @@ class CreationRate:
             return 0
         return min(math.ceil(excess * 1000 / rate_max) if rate_max else self._window_ms, self._window_ms)
 
+    def take_back(self) -> None:
+        """Uncount the last connection, which was not served."""
+        if self._windows:
+            self._windows[-1][1] -= 1
+
 
 class ConnectionQuotas:
     """Counts the connections of one broker against its limits."""
@@ -79,7 +86,10 @@ class ConnectionQuotas:
         self._count_by_host: Counter[str] = Counter()
         self._rate = self._new_rate()
         self._rate_by_listener: dict[str, CreationRate] = {}
+        self._rate_by_address: dict[str, CreationRate] = {}
         self._waiting: list[Callable[[], None]] = []
+        self.address_rate: Callable[[str], float | None] = lambda host: None
+        """Returns how many connections a second an address may open; None: any number."""
 
     @property
     def count(self) -> int:
@@ -117,6 +127,24 @@ class ConnectionQuotas:
         delay_ms = rate.record(self._limits_of(listener).creation_rate_max, now_ms)
         if not self.is_protected(listener):
             delay_ms = max(delay_ms, self._rate.record(self._limits.creation_rate_max, now_ms))
+        return delay_ms
+
+    def record_address(self, host: str, now_ms: int) -> int:
+        """Count a new connection of an address; return for how many ms to delay its end if the rate is exceeded.
+
+        A connection above the rate is not served, and not counted.
+        """
+        rate_max = self.address_rate(host)
+        if rate_max is None:
+            return 0
+        rate = self._rate_by_address.get(host)
+        if rate is None:
+            if len(self._rate_by_address) >= ADDRESSES_MAX:
+                self._rate_by_address.clear()
+            rate = self._rate_by_address[host] = self._new_rate()
+        delay_ms = rate.record(int(rate_max), now_ms)
+        if delay_ms:
+            rate.take_back()
         return delay_ms
 
     def open(self, listener: str, host: str) -> bool:

@@ -221,7 +221,13 @@ class Listener:
                 return
             if arrival is None:
                 return
-            delay_ms = self._quotas.record_creation(self.name, int(self._loop.time() * 1000))
+            now_ms = int(self._loop.time() * 1000)
+            closing_ms = self._quotas.record_address(arrival.host, now_ms)
+            if closing_ms:
+                # It is not served. Its client is kept waiting, or it would connect again at once.
+                self._loop.call_later(closing_ms / 1000, arrival.close)
+                continue
+            delay_ms = self._quotas.record_creation(self.name, now_ms)
             is_protected = self._quotas.is_protected(self.name)
             if not self._descriptors.has_room(self._quotas.count, self._loop.time(), is_protected=is_protected):
                 self._note_refusal(f"from {arrival.host}: files need the file descriptors that are left")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import isfinite
@@ -84,8 +84,10 @@ class QuotaChange:
 class ClientQuotas:
     """The client quotas as one broker describes and changes them."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: StateStore, on_changed: Callable[[ConfigEntity], Awaitable[None]]) -> None:
+        """`on_changed` puts a change into effect before it is reported as done."""
         self._store = store
+        self._on_changed = on_changed
 
     async def describe(
         self, components: Sequence[FilterComponent], *, is_strict: bool
@@ -123,6 +125,7 @@ class ClientQuotas:
 
         if not validate_only:
             await change_overrides(self._store, entity, edit)
+            await self._on_changed(entity)
 
 
 def entity_of(names: Sequence[tuple[str, str | None]]) -> ConfigEntity:

@@ -12,19 +12,17 @@ Without an authorizer, dispatch calls the handlers directly, and these checks co
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import is_sliced
+from broker.requests.partial_service import PartialService, with_field
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
 from broker.security.api_permissions import DENIED, PERMISSIONS
 from broker.security.authorizer import Authorizer
 from protocol.api import Api
-from protocol.codec import decode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.offset_delete import OffsetDeleteResponsePartition, OffsetDeleteResponseTopic
@@ -34,7 +32,6 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.row_writer import RowResponse
 from protocol.schema import ZERO_UUID
 
 Handle = Callable[[Services, Any, RequestContext], Any]
@@ -114,12 +111,11 @@ def authorized(module: ModuleType, api: Api, authorizer: Authorizer) -> Handle:
     return special.get(api.key, guard.serve)
 
 
-class _Guard:
+class _Guard(PartialService):
     """The checks around the handler of one API."""
 
     def __init__(self, module: ModuleType, api: Api, authorizer: Authorizer) -> None:
-        self._module = module
-        self._api = api
+        super().__init__(module, api)
         self._authorizer = authorizer
         self._permissions = PERMISSIONS[api.key]
         self._names = NAMES.get(api.key, Names())
@@ -141,7 +137,7 @@ class _Guard:
         denied: list[Any] = []
         if request.topics is not None:
             allowed, denied = self._split(request.topics, context, ResourceType.TOPIC, lambda topic: topic.name)
-            request = _with(request, "topics", allowed)
+            request = with_field(request, "topics", allowed)
         outcome = self._begun(services, request, context)
 
         async def respond() -> object:
@@ -175,9 +171,9 @@ class _Guard:
             if allowed is not None:
                 allowed, denied = self._split(allowed, context, ResourceType.TOPIC, lambda topic: topic.name)
                 denied_topics.setdefault(group.group_id, denied)
-            served.append(_with(group, "topics", allowed))
-        outcome = self._begun(services, _with(request, "groups", served), context)
-        refused = _with(request, "groups", denied_groups)
+            served.append(with_field(group, "topics", allowed))
+        outcome = self._begun(services, with_field(request, "groups", served), context)
+        refused = with_field(request, "groups", denied_groups)
 
         async def respond() -> object:
             response = await self._settled(services, outcome, context)
@@ -241,9 +237,9 @@ class _Guard:
             else:
                 denied.append(result)
         if context.api_version < FIRST_VERSION_WITH_STATES:
-            request = _with(request, "topic_names", [state.name for state in allowed])
+            request = with_field(request, "topic_names", [state.name for state in allowed])
         else:
-            request = _with(request, "topics", allowed)
+            request = with_field(request, "topics", allowed)
         if not allowed and denied:
             return DeleteTopicsResponse(responses=denied)
         return self._extended(services, self._begun(services, request, context), context, "responses", lambda: denied)
@@ -306,12 +302,12 @@ class _Guard:
 
         def refused() -> list[Any]:
             parts = [
-                getattr(self._module.failed(_with(request, "resources", them), context, code), results)
+                getattr(self._module.failed(with_field(request, "resources", them), context, code), results)
                 for code, them in denied.items()
             ]
             return [result for part in parts for result in part]
 
-        outcome = self._begun(services, _with(request, "resources", allowed), context)
+        outcome = self._begun(services, with_field(request, "resources", allowed), context)
         return self._extended(services, outcome, context, results, refused)
 
     def offset_delete(self, services: Services, request: Any, context: RequestContext) -> Any:
@@ -332,7 +328,7 @@ class _Guard:
                 for topic in denied
             ]
 
-        outcome = self._begun(services, _with(request, "topics", allowed), context)
+        outcome = self._begun(services, with_field(request, "topics", allowed), context)
         return self._extended(services, outcome, context, "topics", refused)
 
     def describe_transactions(self, services: Services, request: Any, context: RequestContext) -> Any:
@@ -430,11 +426,11 @@ class _Guard:
         allowed, denied = self._split(getattr(request, each.items), context, each.resource_type, name_of)
         if not denied:
             return self._module.handle(services, request, context)
-        refused = _with(request, each.items, denied)
+        refused = with_field(request, each.items, denied)
         code = DENIED[each.resource_type]
         if not allowed:
             return self._module.failed(refused, context, code)
-        outcome = self._begun(services, _with(request, each.items, allowed), context)
+        outcome = self._begun(services, with_field(request, each.items, allowed), context)
         return self._extended(
             services,
             outcome,
@@ -443,44 +439,6 @@ class _Guard:
             lambda: getattr(self._as_message(self._module.failed(refused, context, code), context), each.results),
         )
 
-    def _begun(self, services: Services, request: Any, context: RequestContext) -> Any:
-        """Call the handler, which must begin before dispatch returns: the request may point into its frame."""
-        outcome = self._module.handle(services, request, context)
-        return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
-
-    async def _extended(
-        self,
-        services: Services,
-        outcome: object,
-        context: RequestContext,
-        results: str,
-        refused: Callable[[], Sequence[Any]],
-    ) -> object:
-        """Return the response of the handler with the results of what was denied."""
-        response = await self._settled(services, outcome, context)
-        further = refused()
-        if response is not None:
-            setattr(response, results, [*getattr(response, results), *further])
-        return response
-
-    async def _settled(self, services: Services, outcome: object, context: RequestContext) -> Any:
-        return self._as_message(await services.sliced_work.settled(outcome), context)
-
-    def _as_message(self, response: object, context: RequestContext) -> Any:
-        """Return a response as an object of its class, also if its handler returned rows."""
-        if type(response) is not RowResponse:
-            return response
-        return decode(self._api.response, context.api_version, b"".join(response.write()))
-
 
 def _itself(item: Any) -> str:
     return cast(str, item)
-
-
-def _with(request: Any, field: str, value: object) -> Any:
-    """Return a copy of a request with another value of a field."""
-    if isinstance(request, tuple):
-        return request._replace(**{field: value})  # type: ignore[attr-defined]
-    changed = copy.copy(request)
-    setattr(changed, field, value)
-    return changed

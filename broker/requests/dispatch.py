@@ -23,7 +23,7 @@ from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
-from broker.requests.authorization import authorized
+from broker.requests.authorization import Handle, authorized
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
@@ -36,6 +36,7 @@ from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR
 from broker.requests.services import Services
+from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -100,6 +101,32 @@ class RequestDispatcher:
             names += getattr(module, "METRIC_NAMES", ())
         self.metrics = {name: RequestMetrics(services.random.random) for name in names}
         """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
+        services.enforced_quotas.on_activity = self._quotas_changed
+        self._quotas_changed()
+
+    def _quotas_changed(self) -> None:
+        """Put quotas before and behind the handlers if there are any, so that they cost nothing otherwise."""
+        self._routes.clear()
+        for name, replacement in (("_framed", self._framed_by_quota), ("_completed", self._completed_by_quota)):
+            vars(self).pop(name, None)
+            if self._services.enforced_quotas.is_active:
+                vars(self)[name] = replacement
+
+    def _framed_by_quota(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
+        """Do the same as `_framed`, after the request was recorded."""
+        return RequestDispatcher._framed(self, route, context, self._recorded(context, response), elements_left)
+
+    def _completed_by_quota(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
+        """Do the same as `_completed`; a request without a response was not recorded before."""
+        if buffers is None:
+            self._recorded(context, None)
+        return RequestDispatcher._completed(self, context, buffers)
+
+    def _recorded(self, context: ServedRequest, response: object) -> object:
+        if context.is_recorded:
+            return response
+        context.is_recorded = True
+        return applied(self._services.enforced_quotas, context, response, self._monotonic_s())
 
     def warm_up(self) -> None:
         """Compile the codecs of the requests that every client sends first, so that the first client does not wait."""
@@ -346,10 +373,13 @@ class RequestDispatcher:
         return self._route(APIS[header.api_key], header.api_version)
 
     def _route(self, api: Api, version: int) -> Route:
-        module, authorizer = self._table[api.key], self._services.authorizer
+        module, authorizer, quotas = self._table[api.key], self._services.authorizer, self._services.enforced_quotas
+        handle: Handle = authorized(module, api, authorizer) if authorizer.is_active else module.handle
+        if quotas.is_active:
+            handle = limited(module, api, handle, quotas)
         route = Route(
             api,
-            authorized(module, api, authorizer) if authorizer.is_active else module.handle,
+            handle,
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
             response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],

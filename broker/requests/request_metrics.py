@@ -100,6 +100,8 @@ class ServedRequest(RequestContext):
     errors: dict[int, int] | None = None
     """The error codes in its response; None stands for `success_count` times NONE."""
     success_count = 0
+    is_recorded = False
+    """Whether it counts towards the quotas of its client."""
     completed_s = 0.0
     """When its response was encoded; for a request that expects none, when it was handled."""
 

@@ -29,6 +29,7 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
@@ -76,6 +77,7 @@ class Services:
     topic_configs: TopicConfigs
     config_changes: ConfigChanges
     client_quotas: ClientQuotas
+    enforced_quotas: EnforcedQuotas
     scram_credentials: ScramCredentials
     authorizer: Authorizer
     acls: AclStore

@@ -9,6 +9,7 @@ import socket
 
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
+from broker.quotas.enforcement import Key, QuotaWindows
 from broker.replica.fetcher import FetchTerms
 from broker.replica.fetchers import FetcherSettings
 from config import broker_properties as properties
@@ -86,6 +87,21 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         inter_broker_listener_name=config.inter_broker_listener.name,
         compaction_lag=CompactionLag.of(config),
     )
+
+
+def quota_windows(config: BrokerConfig) -> QuotaWindows:
+    return QuotaWindows(
+        count=config[properties.QUOTA_WINDOW_NUM],
+        ms=config[properties.QUOTA_WINDOW_SIZE_SECONDS] * 1000,
+        mutation_count=config[properties.CONTROLLER_QUOTA_WINDOW_NUM],
+        mutation_ms=config[properties.CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS] * 1000,
+    )
+
+
+def quota_defaults(config: BrokerConfig) -> dict[Key, float]:
+    """Return the default quotas of client ids that the properties of Kafka 0.9 set."""
+    rows = {Key.PRODUCE: properties.QUOTA_PRODUCER_DEFAULT, Key.FETCH: properties.QUOTA_CONSUMER_DEFAULT}
+    return {key: float(config[row]) for key, row in rows.items() if config[row] != row.default}
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:

@@ -139,8 +139,11 @@ def test_node_id_is_broker_id() -> None:
     ("settings", "expected"),
     [
         (
-            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
-            "Authorization (ACLs) is not supported yet, expected no class; see docs/not-yet.md",
+            {"authorizer.class.name": "a.B"},
+            (
+                "Other authorizers are not supported yet, expected one of kafka.security.authorizer.AclAuthorizer, "
+                "kafka.security.auth.SimpleAclAuthorizer; see docs/not-yet.md"
+            ),
         ),
         (
             {"create.topic.policy.class.name": "a.B"},

@@ -17,6 +17,7 @@ from broker.quotas.client_quotas import (
     matches,
 )
 from controller import paths
+from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.memory_store import MemoryStore, MemoryTree
 
@@ -36,9 +37,13 @@ ENTITIES: list[Names] = [
 ]
 
 
+async def nothing(entity: ConfigEntity) -> None:
+    """No quota is in force."""
+
+
 @pytest.fixture
 def quotas(store: MemoryStore) -> ClientQuotas:
-    return ClientQuotas(store)
+    return ClientQuotas(store, nothing)
 
 
 def exact(entity_type: str, name: str) -> FilterComponent:
@@ -116,7 +121,7 @@ async def test_filters_that_are_refused(
 
 
 async def test_what_the_nodes_hold(store: MemoryStore, tree: MemoryTree) -> None:
-    quotas = ClientQuotas(store)
+    quotas = ClientQuotas(store, nothing)
     client_changes = [QuotaChange("producer_byte_rate", 1048576.0), QuotaChange("request_percentage", 50.0)]
     for names in ENTITIES[:-2]:
         await quotas.alter(names[::-1], client_changes, validate_only=False)
@@ -145,7 +150,7 @@ async def test_what_the_nodes_hold(store: MemoryStore, tree: MemoryTree) -> None
 
 async def test_quotas_come_and_go_beside_credentials(store: MemoryStore, tree: MemoryTree) -> None:
     await store.create("/config/users/alice", paths.encode_config({"SCRAM-SHA-256": "secret"}))
-    quotas = ClientQuotas(store)
+    quotas = ClientQuotas(store, nothing)
     alice = [(USER, "alice")]
     assert await quotas.describe([], is_strict=False) == []
     await quotas.alter(alice, [QuotaChange("producer_byte_rate", 5)], validate_only=False)
@@ -157,7 +162,7 @@ async def test_quotas_come_and_go_beside_credentials(store: MemoryStore, tree: M
 
 
 async def test_the_last_quota_takes_the_node_along(store: MemoryStore, tree: MemoryTree) -> None:
-    quotas = ClientQuotas(store)
+    quotas = ClientQuotas(store, nothing)
     for value in (5.0, None):
         await quotas.alter([(CLIENT_ID, "app")], [QuotaChange("consumer_byte_rate", value)], validate_only=False)
     assert "/config/clients/app" not in tree.dump()
@@ -165,7 +170,7 @@ async def test_the_last_quota_takes_the_node_along(store: MemoryStore, tree: Mem
 
 async def test_validation_alone_writes_nothing(store: MemoryStore, tree: MemoryTree) -> None:
     before = tree.dump()
-    await ClientQuotas(store).alter([(USER, "a")], [QuotaChange("producer_byte_rate", 1)], validate_only=True)
+    await ClientQuotas(store, nothing).alter([(USER, "a")], [QuotaChange("producer_byte_rate", 1)], validate_only=True)
     assert tree.dump() == before
 
 

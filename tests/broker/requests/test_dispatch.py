@@ -46,6 +46,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
         clock=clock,
         random=Random(1),
         authorizer=Authorizer(is_active=False),
+        enforced_quotas=SimpleNamespace(is_active=False),
     )
     return RequestDispatcher(cast(Services, services), table)
 

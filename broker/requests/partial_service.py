@@ -1,0 +1,74 @@
+"""Serves a part of a request, and adds the results of the other part to the response.
+
+Owns how a part of a request is served by its handler, whatever the handler returns. Must not know why the other part is
+not served.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import is_sliced
+from broker.requests.services import Services
+from protocol.api import Api
+from protocol.codec import decode
+from protocol.row_writer import RowResponse
+
+
+class PartialService:
+    """The handler of one API."""
+
+    def __init__(self, module: ModuleType, api: Api) -> None:
+        self._module = module
+        self._api = api
+
+    def _begun(self, services: Services, request: Any, context: RequestContext) -> Any:
+        return self._begun_by(self._module.handle, services, request, context)
+
+    def _begun_by(
+        self,
+        handle: Callable[[Services, Any, RequestContext], Any],
+        services: Services,
+        request: Any,
+        context: RequestContext,
+    ) -> Any:
+        """Call a handler, which must begin before dispatch returns: the request may point into its frame."""
+        outcome = handle(services, request, context)
+        return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
+
+    async def _extended(
+        self,
+        services: Services,
+        outcome: object,
+        context: RequestContext,
+        results: str,
+        refused: Callable[[], Sequence[Any]],
+    ) -> object:
+        """Return the response of the handler with the results of what was denied."""
+        response = await self._settled(services, outcome, context)
+        further = refused()
+        if response is not None:
+            setattr(response, results, [*getattr(response, results), *further])
+        return response
+
+    async def _settled(self, services: Services, outcome: object, context: RequestContext) -> Any:
+        return self._as_message(await services.sliced_work.settled(outcome), context)
+
+    def _as_message(self, response: object, context: RequestContext) -> Any:
+        """Return a response as an object of its class, also if its handler returned rows."""
+        if type(response) is not RowResponse:
+            return response
+        return decode(self._api.response, context.api_version, b"".join(response.write()))
+
+
+def with_field(request: Any, field: str, value: object) -> Any:
+    """Return a copy of a request with another value of a field."""
+    if isinstance(request, tuple):
+        return request._replace(**{field: value})  # type: ignore[attr-defined]
+    changed = copy.copy(request)
+    setattr(changed, field, value)
+    return changed

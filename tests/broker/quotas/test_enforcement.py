@@ -1,0 +1,117 @@
+"""Which quota applies to a client, who shares it, and when a change is in force."""
+
+from typing import Any
+
+import pytest
+
+from broker.quotas.client_quotas import ClientQuotas, QuotaChange
+from broker.quotas.enforcement import EnforcedQuotas, Key, QuotaWindows
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_store import MemoryStore
+
+LEVELS: list[list[tuple[str, str | None]]] = [
+    [("user", "u"), ("client-id", "c")],
+    [("user", "u"), ("client-id", None)],
+    [("user", "u")],
+    [("user", None), ("client-id", "c")],
+    [("user", None), ("client-id", None)],
+    [("user", None)],
+    [("client-id", "c")],
+    [("client-id", None)],
+]
+"""In the order of precedence."""
+
+
+class Quotas:
+    """Stored quotas and those in force."""
+
+    def __init__(self, store: MemoryStore, **defaults: Any) -> None:
+        self.clock = ManualClock()
+        self.enforced = EnforcedQuotas(store, QuotaWindows(), self.clock.monotonic_ms, **defaults)
+        self.stored = ClientQuotas(store, self.enforced.apply)
+
+    async def set(self, names: list[tuple[str, str | None]], key: Key | str, value: float | None) -> None:
+        key = key.value if isinstance(key, Key) else key
+        await self.stored.alter(names, [QuotaChange(key, value)], validate_only=False)
+
+
+@pytest.mark.parametrize("first", range(len(LEVELS)))
+async def test_most_specific_quota_applies(store: MemoryStore, first: int) -> None:
+    quotas = Quotas(store)
+    for level in range(len(LEVELS) - 1, first - 1, -1):
+        await quotas.set(LEVELS[level], Key.PRODUCE, 1000 + level)
+    assert quotas.enforced.bound("u", "c", Key.PRODUCE) == 1000 + first
+    again = Quotas(store)
+    await again.enforced.load()
+    assert again.enforced.bound("u", "c", Key.PRODUCE) == 1000 + first
+    assert again.enforced.bound("u", "c", Key.FETCH) is None
+
+
+async def test_clients_of_a_user_share_the_users_quota(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("user", "u")], Key.PRODUCE, 100)
+    assert quotas.enforced.record("u", "c1", Key.PRODUCE, 1000) == 0
+    assert quotas.enforced.record("u", "c2", Key.PRODUCE, 1000) > 0
+    assert quotas.enforced.record("v", "c2", Key.PRODUCE, 9999) == 0
+
+
+async def test_each_client_has_its_own_part_of_a_default(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("client-id", None)], Key.PRODUCE, 100)
+    assert quotas.enforced.record("u", "c1", Key.PRODUCE, 1000) == 0
+    assert quotas.enforced.record("u", "c2", Key.PRODUCE, 1000) == 0
+    assert quotas.enforced.record("v", "c1", Key.PRODUCE, 1000) > 0
+
+
+async def test_change_is_in_force_at_once_and_keeps_the_rate(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("client-id", "c")], Key.FETCH, 1000)
+    assert quotas.enforced.record("u", "c", Key.FETCH, 2000) == 0
+    await quotas.set([("client-id", "c")], Key.FETCH, 100)
+    assert quotas.enforced.record("u", "c", Key.FETCH, 0) > 0
+    await quotas.set([("client-id", "c")], Key.FETCH, None)
+    assert quotas.enforced.record("u", "c", Key.FETCH, 9999) == 0
+
+
+async def test_request_throttle_is_one_window_at_most(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("client-id", "c")], Key.REQUEST, 1)
+    assert quotas.enforced.record("u", "c", Key.REQUEST, 10_000) == 1000
+
+
+async def test_strict_clients_are_refused_once_tokens_are_missing(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("client-id", "c")], Key.MUTATION, 1)
+    take = quotas.enforced.take
+    assert [take("u", "c", 6, is_strict=True) for _ in range(3)] == [0, 0, None]
+    assert quotas.enforced.mutation_throttle_ms("u", "c") == 1000
+    quotas.clock.advance(1000)
+    assert take("u", "c", 5, is_strict=False) == 5000
+
+
+async def test_activity_is_reported_when_it_changes(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    reported: list[bool] = []
+    quotas.enforced.on_activity = lambda: reported.append(quotas.enforced.is_active)
+    await quotas.set([("ip", "10.0.0.1")], "connection_creation_rate", 5)
+    await quotas.set([("user", "u")], Key.PRODUCE, 5)
+    await quotas.set([("user", "v")], Key.PRODUCE, 5)
+    await quotas.set([("user", "u")], Key.PRODUCE, None)
+    await quotas.set([("user", "v")], Key.PRODUCE, None)
+    assert reported == [True, False]
+
+
+async def test_rate_of_connections_of_an_address(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    assert quotas.enforced.connection_rate("10.0.0.1") is None
+    await quotas.set([("ip", None)], "connection_creation_rate", 5)
+    await quotas.set([("ip", "10.0.0.1")], "connection_creation_rate", 7)
+    assert [quotas.enforced.connection_rate(host) for host in ("10.0.0.1", "10.0.0.2")] == [7, 5]
+
+
+async def test_static_defaults_of_old_properties_come_last(store: MemoryStore) -> None:
+    quotas = Quotas(store, defaults={Key.PRODUCE: 50.0})
+    assert quotas.enforced.is_active
+    assert quotas.enforced.bound("u", "c", Key.PRODUCE) == 50
+    await quotas.set([("client-id", None)], Key.PRODUCE, 60)
+    assert quotas.enforced.bound("u", "c", Key.PRODUCE) == 60

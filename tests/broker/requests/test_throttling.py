@@ -1,0 +1,159 @@
+"""Quotas on requests: throttle times in responses, muted connections, and what is not throttled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.network.connection import Outcome
+from broker.requests.dispatch import RequestDispatcher
+from broker.settings.component_settings import quota_defaults, quota_windows
+from config.broker import BrokerConfig
+from protocol.api import APIS
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.headers import request_header
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from protocol.schema import ZERO_UUID, message_info
+from tests.support.in_process import InProcessBroker, running_broker
+
+SIZE = 20_000
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
+    async with running_broker(tmp_path) as running:
+        await running.create_topic("t")
+        yield running
+
+
+async def set_quota(broker: InProcessBroker, key: str, value: float | None) -> None:
+    entry = EntryData(
+        entity=[EntityData(entity_type="client-id", entity_name="limited")],
+        ops=[OpData(key=key, value=value or 0.0, remove=value is None)],
+    )
+    response = await broker.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    assert not response.entries[0].error_code
+
+
+def produce(acks: int = 1) -> ProduceRequest:
+    records = memoryview(build_batch([RecordData(0, None, bytes(SIZE))]))
+    partition = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name="t", partition_data=[partition])],
+    )
+
+
+def fetch(version: int = 4) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+
+
+async def mute_ms_of(broker: InProcessBroker, request: object, version: int) -> int:
+    """Return for how long a request of the limited client mutes its connection."""
+    api = APIS[message_info(type(request)).api_key]
+    frame = request_header(api.key, version, 7, "limited") + b"".join(
+        bytes(piece) for piece in encode(request, version)
+    )
+    answer: Any = broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.channel)
+    if not isinstance(answer, list | Outcome | None):
+        answer = await answer
+    return answer.mute_ms if isinstance(answer, Outcome) else 0
+
+
+async def test_producer_over_its_quota_is_told_and_muted(broker: InProcessBroker) -> None:
+    await set_quota(broker, "producer_byte_rate", SIZE // 4.9)
+    versions = (0, 1, 3, 9, 11)
+    throttled = [await broker.ask(produce(), version, client_id="limited") for version in versions]
+    assert [one.throttle_time_ms > 0 for one in throttled] == [False, False, True, True, True]
+    codes = {one.responses[0].partition_responses[0].error_code for one in throttled}
+    assert codes == {ErrorCode.NONE}, "what is produced over the quota is appended"
+    assert await mute_ms_of(broker, produce(), 9) > 0
+    assert await mute_ms_of(broker, produce(acks=0), 9) > 0
+    assert (await broker.ask(produce(), 9)).throttle_time_ms == 0, "another client has no quota"
+
+
+async def test_consumer_over_its_quota_gets_nothing_and_is_not_charged(broker: InProcessBroker) -> None:
+    for _ in range(5):
+        await broker.ask(produce(), 9)
+    await set_quota(broker, "consumer_byte_rate", SIZE * 1.1)
+    responses = [await broker.ask(fetch(), 4, client_id="limited") for _ in range(4)]
+    sizes = [
+        sum(len(one.records) for one in response.responses[0].partitions) if response.responses else 0
+        for response in responses
+    ]
+    assert sizes[0] > SIZE
+    assert sizes[1] > SIZE
+    assert sizes[2:] == [0, 0]
+    assert responses[2].throttle_time_ms > 0
+    assert responses[3].throttle_time_ms <= responses[2].throttle_time_ms + 10, "the empty response costs nothing"
+
+
+async def test_fetch_is_not_larger_than_the_windows_of_the_quota(broker: InProcessBroker) -> None:
+    for _ in range(5):
+        await broker.ask(produce(), 9)
+    await set_quota(broker, "consumer_byte_rate", SIZE / 5)
+    response = await broker.ask(fetch(), 4, client_id="limited")
+    assert 0 < len(response.responses[0].partitions[0].records) <= 2 * SIZE
+
+
+async def test_request_time_over_the_quota_mutes_for_a_window_at_most(broker: InProcessBroker) -> None:
+    await set_quota(broker, "request_percentage", 0.00001)
+    response = await broker.ask(MetadataRequest(topics=None), 9, client_id="limited")
+    assert 0 < response.throttle_time_ms <= 1000
+
+
+async def test_quota_that_is_removed_has_no_effect(broker: InProcessBroker) -> None:
+    await set_quota(broker, "producer_byte_rate", 1)
+    assert (await broker.ask(produce(), 9, client_id="limited")).throttle_time_ms > 0
+    await set_quota(broker, "producer_byte_rate", None)
+    assert (await broker.ask(produce(), 9, client_id="limited")).throttle_time_ms == 0
+    assert "_framed" not in vars(broker.dispatcher), "without quotas nothing stands between handler and response"
+    assert broker.dispatcher._framed.__func__ is RequestDispatcher._framed  # type: ignore[attr-defined]
+
+
+def creation(*names: str, partitions: int = 5) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+            for name in names
+        ]
+    )
+
+
+async def test_changes_over_the_quota_are_refused_topic_by_topic(broker: InProcessBroker) -> None:
+    await set_quota(broker, "controller_mutation_rate", 1)
+    response = await broker.ask(creation("a", "b", "c", "d"), 7, client_id="limited")
+    codes = {topic.name: topic.error_code for topic in response.topics}
+    assert codes == {"a": 0, "b": 0, "c": 0, "d": ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    assert response.throttle_time_ms > 0
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="a", topic_id=ZERO_UUID)], timeout_ms=1000)
+    refused = await broker.ask(deletion, 6, client_id="limited")
+    assert refused.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+async def test_old_clients_are_muted_instead(broker: InProcessBroker) -> None:
+    await set_quota(broker, "controller_mutation_rate", 1)
+    response = await broker.ask(creation("a", "b", "c", "d"), 5, client_id="limited")
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.NONE}
+    assert response.throttle_time_ms > 0
+
+
+def test_windows_and_defaults_come_from_the_settings() -> None:
+    config = BrokerConfig.from_properties({"quota.window.num": "5", "quota.producer.default": "7"})
+    assert quota_windows(config).count == 5
+    assert {key.name: value for key, value in quota_defaults(config).items()} == {"PRODUCE": 7.0}
