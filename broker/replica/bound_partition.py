@@ -25,7 +25,11 @@ BOUND_MAX = 500
 
 TopicPartition = tuple[str, int]
 Bound = dict[TopicPartition, "BoundPartition"]
-"""The bound partitions of one client. It holds hosted partitions only, so that no client can fill it with names."""
+"""The bound partitions of one client.
+
+Only partitions that are hosted here are bound, so that no client can fill it with names. The binding of a partition
+that is deleted later stays, and keeps its log in memory, until the client names it again or names too many others.
+"""
 
 
 class BoundPartition:

@@ -188,3 +188,24 @@ async def test_a_parked_fetch_whose_client_left_is_forgotten(reader: Reader) -> 
         fetching.cancel()
         assert reader.purgatory.delayed_count == 0
         reader.append(1)
+
+
+async def test_request_with_several_partitions_wakes_a_fetch_after_the_last_one(tmp_path: Any) -> None:
+    """A fetch that woke after the first partition would return without the others."""
+    indexes = range(3)
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic(TOPIC, len(indexes))
+        wanted = [FetchPartition(partition=it, fetch_offset=0, partition_max_bytes=1 << 20) for it in indexes]
+        request = FetchRequest(max_wait_ms=FOREVER_MS, min_bytes=1, topics=[FetchTopic(topic=TOPIC, partitions=wanted)])
+        fetching = asyncio.ensure_future(broker.ask(request, 12))
+        purgatory = broker.services.replica_manager.fetch_purgatory
+        while not purgatory.delayed_count:  # noqa: ASYNC110 - no event says when it is parked
+            await asyncio.sleep(0)
+        records = build_batch([RecordData(timestamp=1, key=b"k", value=b"v")])
+        data = [PartitionProduceData(index=it, records=records) for it in indexes]
+        produced = await broker.ask(
+            ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)])
+        )
+        assert not any(one.error_code for one in produced.responses[0].partition_responses)
+        response = await fetching
+    assert [len(one.records) for one in response.responses[0].partitions] == [len(records)] * len(indexes)
