@@ -95,29 +95,34 @@ class AdminClient:
             connection.close()
         self._connections.clear()
 
-    def call(self, request: object, response: type[T], *, broker_id: int | None = None) -> T:
+    def call(self, request: object, response_type: type[T], *, broker_id: int | None = None) -> T:
         """Return the response of one broker, or of any.
 
         Raises CallTimedOut, and KafkaError(UNSUPPORTED_VERSION) if the broker does not support the request; so do all
         methods below.
         """
-        return self._until_final(lambda: self._send(request, response, broker_id))
+        return self._until_final(lambda: self._send(request, response_type, broker_id))
 
-    def call_controller(self, request: object, response: type[T], codes: Callable[[T], Iterable[int]]) -> T:
+    def call_controller(self, request: object, response_type: type[T], codes: Callable[[T], Iterable[int]]) -> T:
         """Return the controller's response. `codes` returns the error codes in it; some mean that it has moved."""
 
         def attempt() -> T:
-            return self._send(request, response, self._read_metadata([]).controller_id)
+            return self._send(request, response_type, self._read_metadata([]).controller_id)
 
         return self._until_final(attempt, codes, _NOT_THE_CONTROLLER)
 
     def call_coordinator(
-        self, key: str, request: object, response: type[T], codes: Callable[[T], Iterable[int]], key_type: int = GROUP
+        self,
+        key: str,
+        request: object,
+        response_type: type[T],
+        codes: Callable[[T], Iterable[int]],
+        key_type: int = GROUP,
     ) -> T:
         """Return the response of a group's or transactional id's coordinator. Raises KafkaError if it has none."""
 
         def attempt() -> T:
-            return self._send(request, response, self.coordinator(key, key_type))
+            return self._send(request, response_type, self.coordinator(key, key_type))
 
         return self._until_final(attempt, codes, _NOT_THE_COORDINATOR)
 
@@ -125,29 +130,29 @@ class AdminClient:
         self,
         key: str,
         request: object,
-        response: type[T],
+        response_type: type[T],
         results: Callable[[T], Sequence[Result]],
         key_type: int = GROUP,
     ) -> Result:
         """Return the one result in a coordinator's response. Raises KafkaError, also for the error in the result."""
-        answer = self.call_coordinator(
-            key, request, response, lambda answer: [result.error_code for result in results(answer)], key_type
+        response = self.call_coordinator(
+            key, request, response_type, lambda response: [result.error_code for result in results(response)], key_type
         )
-        (result,) = results(answer)
+        (result,) = results(response)
         raise_for(result.error_code)
         return result
 
     def coordinator(self, key: str, key_type: int = GROUP) -> int:
         """Return the id of a group's or transactional id's coordinator. Raises KafkaError if it has none."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        answer = self._until_final(
+        response = self._until_final(
             lambda: self._send(request, FindCoordinatorResponse, None).coordinators[0],
             lambda found: [found.error_code],
             _NOT_THE_COORDINATOR,
         )
-        raise_for(answer.error_code, answer.error_message)
-        self._brokers[answer.node_id] = Endpoint(answer.host, answer.port)
-        return answer.node_id
+        raise_for(response.error_code, response.error_message)
+        self._brokers[response.node_id] = Endpoint(response.host, response.port)
+        return response.node_id
 
     def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
         """Return the cluster's brokers and the named topics, or all topics for None. Creates no topic."""
@@ -161,7 +166,7 @@ class AdminClient:
         self,
         partitions: Iterable[TopicPartition],
         request: Callable[[list[TopicPartition]], object],
-        response: type[T],
+        response_type: type[T],
         results: Callable[[T], Iterable[tuple[TopicPartition, R | KafkaError]]],
     ) -> dict[TopicPartition, R | KafkaError]:
         """Return the result of each partition from its leader. `request` builds the request for the partitions of one
@@ -177,7 +182,7 @@ class AdminClient:
                 else:
                     leaders.setdefault(leader, []).append(partition)
             for leader_id, led in leaders.items():
-                found.update(results(self._send(request(led), response, leader_id)))
+                found.update(results(self._send(request(led), response_type, leader_id)))
             return found
 
         return self._until_final(attempt, _codes, _NOT_THE_LEADER)
@@ -215,7 +220,7 @@ class AdminClient:
     def _until_final(
         self,
         attempt: Callable[[], T],
-        codes: Callable[[T], Iterable[int]] = lambda answer: (),
+        codes: Callable[[T], Iterable[int]] = lambda response: (),
         not_final: frozenset[ErrorCode] = frozenset(),
     ) -> T:
         """Return the first response without an error code of `not_final`; lost connections are retried too.
@@ -226,18 +231,18 @@ class AdminClient:
         while True:
             is_last = time.monotonic() + RETRY_BACKOFF_S > deadline_s
             try:
-                answer = attempt()
+                response = attempt()
             except (OSError, Malformed) as error:
                 self._brokers = {}
                 if is_last:
                     brokers = ",".join(map(str, self._bootstrap))
                     raise CallTimedOut(f"Timed out waiting for a response of {brokers}: {error}") from error
             else:
-                if is_last or not_final.isdisjoint(codes(answer)):
-                    return answer
+                if is_last or not_final.isdisjoint(codes(response)):
+                    return response
             time.sleep(RETRY_BACKOFF_S)
 
-    def _send(self, request: object, response: type[T], broker_id: int | None) -> T:
+    def _send(self, request: object, response_type: type[T], broker_id: int | None) -> T:
         """Return the response of one broker, or of the first that responds. Raises the OSError of the last."""
         if broker_id is None:
             endpoints = [*self._brokers.values(), *self._bootstrap]
@@ -248,7 +253,7 @@ class AdminClient:
         failure = OSError()
         for endpoint in dict.fromkeys(endpoints):
             try:
-                return self._connection(endpoint).call(request, response)
+                return self._connection(endpoint).call(request, response_type)
             except OSError as error:
                 failure = error
                 if (connection := self._connections.pop(endpoint, None)) is not None:
@@ -277,19 +282,19 @@ def _list_offsets_request(timestamps: Mapping[TopicPartition, int]) -> ListOffse
     )
 
 
-def _listed_offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
-    for topic in answer.topics:
+def _listed_offsets(response: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int | KafkaError]]:
+    for topic in response.topics:
         for found in topic.partitions:
             code = ErrorCode(found.error_code)
             yield (topic.name, found.partition_index), found.offset if not code else KafkaError(code)
 
 
-def _is_settled(answer: object) -> bool:
-    return answer is not None and not (isinstance(answer, KafkaError) and answer.code in _NOT_THE_LEADER)
+def _is_settled(response: object) -> bool:
+    return response is not None and not (isinstance(response, KafkaError) and response.code in _NOT_THE_LEADER)
 
 
-def _codes(answers: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
-    return (answer.code for answer in answers.values() if isinstance(answer, KafkaError))
+def _codes(responses: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
+    return (response.code for response in responses.values() if isinstance(response, KafkaError))
 
 
 class _Connection:
@@ -305,8 +310,8 @@ class _Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def call(self, request: object, response: type[T]) -> T:
-        return self._exchange(request, response, self._version(request))
+    def call(self, request: object, response_type: type[T]) -> T:
+        return self._exchange(request, response_type, self._version(request))
 
     def _version(self, request: object) -> int:
         key = message_info(type(request)).api_key
@@ -319,11 +324,11 @@ class _Connection:
 
     def _api_versions(self) -> Mapping[int, tuple[int, int]]:
         request = ApiVersionsRequest(client_software_name="milena", client_software_version="tools")
-        answer = self._exchange(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
-        raise_for(answer.error_code)
-        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        response = self._exchange(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
+        raise_for(response.error_code)
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    def _exchange(self, request: object, response: type[T], version: int) -> T:
+    def _exchange(self, request: object, response_type: type[T], version: int) -> T:
         key = message_info(type(request)).api_key
         self._correlation_id += 1
         body = encode(request, version)
@@ -331,11 +336,11 @@ class _Connection:
         frame = b"".join([head, *body])
         self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
         (size,) = _LENGTH.unpack(self._receive(_LENGTH.size))
-        answer = self._receive(size)
-        correlation_id, position = read_response_header(key, version, answer)
+        response = self._receive(size)
+        correlation_id, position = read_response_header(key, version, response)
         if correlation_id != self._correlation_id:
             raise Malformed(f"response {correlation_id} to request {self._correlation_id}")
-        return decode(response, version, answer, position)
+        return decode(response_type, version, response, position)
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()

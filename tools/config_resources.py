@@ -57,8 +57,8 @@ def alter_resource(admin: AdminClient, entity: Entity, added: Mapping[str, str],
         ],
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    answer = admin.call(request, IncrementalAlterConfigsResponse, broker_id=_broker_id(entity))
-    for result in answer.responses:
+    response = admin.call(request, IncrementalAlterConfigsResponse, broker_id=_broker_id(entity))
+    for result in response.responses:
         raise_for(result.error_code, result.error_message)
 
 
@@ -77,8 +77,8 @@ def _configs(admin: AdminClient, entity: Entity, *, describe_all: bool) -> list[
     broker_id = _broker_id(entity)
     if broker_id is not None:
         admin.metadata([])
-    answer = admin.call(request, DescribeConfigsResponse, broker_id=broker_id)
-    (result,) = answer.results
+    response = admin.call(request, DescribeConfigsResponse, broker_id=broker_id)
+    (result,) = response.results
     raise_for(result.error_code, result.error_message)
     own = _own_source(entity)
     configs = [config for config in result.configs if describe_all or own is None or config.config_source == own]

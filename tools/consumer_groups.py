@@ -179,10 +179,10 @@ def _listed(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str]
     request = ListGroupsRequest(states_filter=list(states), types_filter=[name.lower() for name in types])
     groups: dict[str, ListedGroup] = {}
     for broker in admin.metadata([]).brokers:
-        answer = admin.call(request, ListGroupsResponse, broker_id=broker.node_id)
-        raise_for(answer.error_code)
+        response = admin.call(request, ListGroupsResponse, broker_id=broker.node_id)
+        raise_for(response.error_code)
         groups.update(
-            (group.group_id, group) for group in answer.groups if group.protocol_type in (CONSUMER_PROTOCOL, "")
+            (group.group_id, group) for group in response.groups if group.protocol_type in (CONSUMER_PROTOCOL, "")
         )
     return list(groups.values())
 
@@ -206,13 +206,13 @@ def _delete(admin: AdminClient, options: argparse.Namespace) -> bool:
     failures: dict[str, KafkaError] = {}
     groups = _groups(admin, options)
     for group in groups:
-        answer = admin.call_coordinator(
+        response = admin.call_coordinator(
             group,
             DeleteGroupsRequest(groups_names=[group]),
             DeleteGroupsResponse,
             lambda response: [result.error_code for result in response.results],
         )
-        if code := answer.results[0].error_code:
+        if code := response.results[0].error_code:
             failures[group] = KafkaError(ErrorCode(code))
     deleted = _quoted(group for group in groups if group not in failures)
     if not failures:
@@ -265,13 +265,13 @@ def _commit(admin: AdminClient, group: str, offsets: Offsets) -> None:
         group_id=group,
         topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    answer = admin.call_coordinator(group, request, OffsetCommitResponse, _partition_codes)
-    for code in _partition_codes(answer):
+    response = admin.call_coordinator(group, request, OffsetCommitResponse, _partition_codes)
+    for code in _partition_codes(response):
         raise_for(code)
 
 
-def _partition_codes(answer: OffsetCommitResponse) -> list[int]:
-    return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+def _partition_codes(response: OffsetCommitResponse) -> list[int]:
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 def _print_csv(resets: Mapping[str, Offsets], *, with_group: bool) -> None:
@@ -290,14 +290,14 @@ def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> bool:
         group_id=group,
         topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    answer = admin.call_coordinator(group, request, OffsetDeleteResponse, lambda response: [response.error_code])
+    response = admin.call_coordinator(group, request, OffsetDeleteResponse, lambda response: [response.error_code])
     results: dict[TopicPartition, int] = {
         (topic.name, partition.partition_index): partition.error_code
-        for topic in answer.topics
+        for topic in response.topics
         for partition in topic.partitions
     }
-    if answer.error_code:
-        return _fail_deletion(group, ErrorCode(answer.error_code))
+    if response.error_code:
+        return _fail_deletion(group, ErrorCode(response.error_code))
     if any(results.values()):
         _print_error("Encounter some partition level error, see the follow-up details:")
     else:

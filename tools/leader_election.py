@@ -124,9 +124,9 @@ def _elect(
     response = admin.call_controller(
         request,
         ElectLeadersResponse,
-        lambda answer: [
-            answer.error_code,
-            *(result.error_code for topic in answer.replica_election_results for result in topic.partition_result),
+        lambda response: [
+            response.error_code,
+            *(result.error_code for topic in response.replica_election_results for result in topic.partition_result),
         ],
     )
     raise_for(response.error_code)

@@ -96,8 +96,8 @@ def alter_quotas(
             *(OpData(key=key, value=0.0, remove=True) for key in deleted),
         ],
     )
-    answer = admin.call(AlterClientQuotasRequest(entries=[entry], validate_only=False), AlterClientQuotasResponse)
-    for result in answer.entries:
+    response = admin.call(AlterClientQuotasRequest(entries=[entry], validate_only=False), AlterClientQuotasResponse)
+    for result in response.entries:
         raise_for(result.error_code, result.error_message)
 
 
@@ -106,9 +106,9 @@ def _quotas(
 ) -> Iterator[tuple[list[describe_client_quotas.EntityData], dict[str, float]]]:
     """Return the quotas of exactly these entity types."""
     components = [_component(entity) for entity in entities]
-    answer = admin.call(DescribeClientQuotasRequest(components=components, strict=True), DescribeClientQuotasResponse)
-    raise_for(answer.error_code, answer.error_message)
-    for entry in answer.entries or ():
+    response = admin.call(DescribeClientQuotasRequest(components=components, strict=True), DescribeClientQuotasResponse)
+    raise_for(response.error_code, response.error_message)
+    for entry in response.entries or ():
         yield entry.entity, {value.key: value.value for value in entry.values}
 
 
@@ -142,14 +142,14 @@ def _number(key: str, text: str) -> float:
 
 def _describe_credentials(admin: AdminClient, user: str | None) -> Iterator[str]:
     users = None if user is None else [UserName(name=user)]
-    answer = admin.call_controller(
+    response = admin.call_controller(
         DescribeUserScramCredentialsRequest(users=users),
         DescribeUserScramCredentialsResponse,
         lambda response: [response.error_code],
     )
-    raise_for(answer.error_code, answer.error_message)
+    raise_for(response.error_code, response.error_message)
     names = {number: name for name, number in MECHANISMS.items()}
-    for result in sorted(answer.results, key=lambda result: result.user):
+    for result in sorted(response.results, key=lambda result: result.user):
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
         raise_for(result.error_code, result.error_message)
@@ -166,10 +166,10 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
         deletions=[ScramCredentialDeletion(name=user.name, mechanism=MECHANISMS[key]) for key in deleted],
         upsertions=[_credential(user.name, key, value) for key, value in added.items()],
     )
-    answer = admin.call_controller(
+    response = admin.call_controller(
         request, AlterUserScramCredentialsResponse, lambda response: [result.error_code for result in response.results]
     )
-    for result in answer.results:
+    for result in response.results:
         raise_for(result.error_code, result.error_message)
 
 

@@ -301,7 +301,7 @@ def _ongoing(admin: AdminClient) -> dict[TopicPartition, OngoingPartitionReassig
     response = admin.call_controller(
         ListPartitionReassignmentsRequest(timeout_ms=admin.request_timeout_ms),
         ListPartitionReassignmentsResponse,
-        lambda answer: [answer.error_code],
+        lambda response: [response.error_code],
     )
     raise_for(response.error_code, response.error_message)
     return {
@@ -323,7 +323,7 @@ def _alter(admin: AdminClient, targets: Mapping[TopicPartition, Sequence[int] | 
             topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         ),
         AlterPartitionReassignmentsResponse,
-        lambda answer: [answer.error_code],
+        lambda response: [response.error_code],
     )
     raise_for(response.error_code, response.error_message)
     return {

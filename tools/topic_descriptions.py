@@ -109,10 +109,10 @@ def _configs(admin: AdminClient, names: Sequence[str]) -> dict[str, list[Describ
         DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
         for name in names
     ]
-    answer = admin.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-    for result in answer.results:
+    response = admin.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+    for result in response.results:
         raise_for(result.error_code, result.error_message)
-    return {result.resource_name: _in_java_order(result.configs) for result in answer.results}
+    return {result.resource_name: _in_java_order(result.configs) for result in response.results}
 
 
 def _in_java_order(configs: Sequence[DescribeConfigsResourceResult]) -> list[DescribeConfigsResourceResult]:
@@ -124,17 +124,17 @@ def _reassignments(admin: AdminClient) -> dict[TopicPartition, tuple[Sequence[in
     """Return the replicas being added and removed; none if the cluster does not support reassignments."""
     request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=admin.request_timeout_ms)
     try:
-        answer = admin.call_controller(
+        response = admin.call_controller(
             request, ListPartitionReassignmentsResponse, lambda response: [response.error_code]
         )
     except KafkaError as error:
         if error.code is ErrorCode.UNSUPPORTED_VERSION:
             return {}
         raise
-    raise_for(answer.error_code, answer.error_message)
+    raise_for(response.error_code, response.error_message)
     return {
         (topic.name, partition.partition_index): (partition.adding_replicas, partition.removing_replicas)
-        for topic in answer.topics
+        for topic in response.topics
         for partition in topic.partitions
     }
 

@@ -168,12 +168,12 @@ def _create(admin: AdminClient, options: argparse.Namespace) -> None:
         ],
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in _configs(options.config)],
     )
-    answer = admin.call_controller(
+    response = admin.call_controller(
         CreateTopicsRequest(topics=[topic]),
         CreateTopicsResponse,
         lambda response: [result.error_code for result in response.topics],
     )
-    (result,) = answer.topics
+    (result,) = response.topics
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
         return
     raise_for(result.error_code, result.error_message)
@@ -217,10 +217,10 @@ def _delete(admin: AdminClient, options: argparse.Namespace) -> None:
         topics=[DeleteTopicState(name=name, topic_id=UUID(int=0)) for name in names],
         timeout_ms=admin.request_timeout_ms,
     )
-    answer = admin.call_controller(
+    response = admin.call_controller(
         request, DeleteTopicsResponse, lambda response: [result.error_code for result in response.responses]
     )
-    for result in answer.responses:
+    for result in response.responses:
         raise_for(result.error_code, result.error_message)
 
 
@@ -244,10 +244,10 @@ def _alter(admin: AdminClient, options: argparse.Namespace) -> None:
         timeout_ms=admin.request_timeout_ms,
         validate_only=False,
     )
-    answer = admin.call_controller(
+    response = admin.call_controller(
         request, CreatePartitionsResponse, lambda response: [result.error_code for result in response.results]
     )
-    for result in answer.results:
+    for result in response.results:
         raise_for(result.error_code, result.error_message)
 
 
