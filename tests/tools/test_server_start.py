@@ -155,7 +155,6 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     assert "INFO num.partitions is set by an override to 7 (kafka.server.KafkaConfig)\n" in log
     assert "WARN Unknown key log.segment.byte is kept, but the broker does not read it; the nearest known key is" in log
     assert "WARN num.network.threads has no effect: one event loop serves all connections" in log
-    assert "WARN ssl.key.password has no effect: TLS and SASL are not supported yet, see docs/not-yet.md" in log
     assert "WARN offsets.topic.replication.factor=3 cannot be met by one broker: " in log
     assert "INFO KafkaConfig values:\n\tadvertised.listeners = null\n" in log
     assert "\tnum.partitions = 7\n" in log
