@@ -30,6 +30,8 @@ def _modules() -> Path:
 server_start = partial(run, "tools.server_start")
 server_stop = partial(run, "tools.server_stop")
 cluster_start = partial(run, "tools.cluster_start")
+acls = partial(run, "tools.acls")
+certs = partial(run, "tools.certs")
 topics = partial(run, "tools.topics")
 configs = partial(run, "tools.configs")
 console_producer = partial(run, "tools.console_producer")

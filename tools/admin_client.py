@@ -9,11 +9,13 @@ responses of single brokers. Not thread-safe.
 """
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
 
+from broker.network.sasl.clients import SaslClient, ServerNotTrusted
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -27,8 +29,11 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from protocol.schema import message_info
 from tools.bootstrap import Endpoint
+from tools.client_security import Security
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,6 +45,7 @@ class _HasErrorCode(Protocol):
 
 Result = TypeVar("Result", bound=_HasErrorCode)
 
+NO_SECURITY = Security()
 RETRY_BACKOFF_S = 0.1
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators."""
@@ -78,8 +84,10 @@ class AdminClient:
         client_id: str = "milena-tools",
         timeout_ms: int = 60_000,
         request_timeout_ms: int = 30_000,
+        security: Security = NO_SECURITY,
     ) -> None:
         """`timeout_ms` limits a whole call with its retries, `request_timeout_ms` one response."""
+        self._security = security
         self.request_timeout_ms = min(request_timeout_ms, timeout_ms)
         self._bootstrap = list(bootstrap)
         self.client_id = client_id
@@ -262,7 +270,9 @@ class AdminClient:
 
     def _connection(self, endpoint: Endpoint) -> "_Connection":
         if endpoint not in self._connections:
-            self._connections[endpoint] = _Connection(endpoint, self.client_id, self.request_timeout_ms / 1000)
+            self._connections[endpoint] = _Connection(
+                endpoint, self.client_id, self.request_timeout_ms / 1000, self._security
+            )
         return self._connections[endpoint]
 
 
@@ -300,18 +310,47 @@ def _codes(responses: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
 class _Connection:
     """One connection to one broker. Its methods raise OSError when it is lost, Malformed for invalid bytes."""
 
-    def __init__(self, endpoint: Endpoint, client_id: str, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, client_id: str, timeout_s: float, security: Security) -> None:
+        """Raises KafkaError if the broker cannot be trusted, or does not accept the login."""
         self._client_id = client_id
         self._correlation_id = 0
-        self._socket = socket.create_connection(endpoint, timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._versions = self._api_versions()
+        plain = socket.create_connection(endpoint, timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = plain
+        try:
+            self._socket = security.wrapped(plain, endpoint.host)
+            self._versions = self._api_versions()
+            if security.new_login is not None:
+                self._log_in(security.mechanism, security.new_login())
+        except ssl.SSLError as error:
+            plain.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"SSL handshake failed: {error.reason or error}") from error
+        except BaseException:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         self._socket.close()
 
     def call(self, request: object, response_type: type[T]) -> T:
         return self._exchange(request, response_type, self._version(request))
+
+    def _log_in(self, mechanism: str, login: SaslClient) -> None:
+        """Raises KafkaError."""
+        offered = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
+        raise_for(
+            offered.error_code,
+            f"Client SASL mechanism '{mechanism}' not enabled in the server, enabled mechanisms are "
+            f"{offered.mechanisms}",
+        )
+        token: bytes | None = login.first()
+        try:
+            while token is not None:
+                answer = self.call(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+                raise_for(answer.error_code, answer.error_message)
+                token = login.respond(bytes(answer.auth_bytes))
+        except ServerNotTrusted as error:
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {error}") from error
 
     def _version(self, request: object) -> int:
         key = message_info(type(request)).api_key

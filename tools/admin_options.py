@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from config import properties
 from tools.admin_client import AdminClient
 from tools.bootstrap import parse_bootstrap
+from tools.client_security import KNOWN_KEYS, client_security
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, warn
 
-_KNOWN = ("client.id", "request.timeout.ms", "default.api.timeout.ms", "security.protocol", "bootstrap.servers")
+_KNOWN = ("client.id", "request.timeout.ms", "default.api.timeout.ms", "bootstrap.servers")
 
 
 def add_admin_options(line: CommandLine, bootstrap_names: Sequence[str] = BOOTSTRAP_SERVER) -> None:
@@ -41,16 +42,14 @@ def admin_client(options: argparse.Namespace, *, timeout_ms: int | None = None) 
     path = getattr(options, "command_config", None) or getattr(options, "admin_config", None)
     settings = _settings(path)
     for key in settings:
-        if key not in _KNOWN:
+        if key not in _KNOWN and key not in KNOWN_KEYS:
             warn(f"{key} of {path} is ignored")
-    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise UsageError(f"security.protocol={protocol} is not supported by this tool yet; expected PLAINTEXT")
     return AdminClient(
         parse_bootstrap(options.bootstrap_server),
         client_id=settings.get("client.id", "adminclient-1"),
         timeout_ms=timeout_ms if timeout_ms is not None else _number(settings, "default.api.timeout.ms", 60_000),
         request_timeout_ms=_number(settings, "request.timeout.ms", 30_000),
+        security=client_security(settings),
     )
 
 

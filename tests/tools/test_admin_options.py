@@ -20,7 +20,7 @@ def test_command_config_is_read(broker: BrokerProcess, run: RunTool, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("security.protocol=SSL", "security.protocol=SSL is not supported by this tool yet"),
+        ("security.protocol=TLS", "Invalid value TLS for configuration security.protocol"),
         ("request.timeout.ms=soon", "Invalid value soon for configuration request.timeout.ms"),
         ("a=\\u12", "Cannot read"),
     ],
