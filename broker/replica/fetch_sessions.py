@@ -246,6 +246,9 @@ class FetchSessionCache:
                 known = session.partitions[wanted.key] = wanted
                 wanted.session = session
             else:
+                if wanted.current_leader_epoch != known.current_leader_epoch:
+                    # A follower applies nothing that was sent for an older epoch than the one in which it fetches now.
+                    known.sent_high_watermark = known.sent_log_start_offset = -1
                 known.fetch_offset = wanted.fetch_offset
                 known.bytes_max = wanted.bytes_max
                 known.current_leader_epoch = wanted.current_leader_epoch

@@ -157,6 +157,20 @@ def test_response_contains_only_changed_partitions() -> None:
     assert not is_worth_sending(other, high_watermark=6)
 
 
+def test_partition_that_is_named_in_another_leader_epoch_is_sent_again() -> None:
+    """A follower has dropped what was sent for the older epoch."""
+    cache = cache_of(10)
+    one, other = wanted("a", 0), wanted("a", 1)
+    session = settled(cache, one, other)
+    for partition in (one, other):
+        assert is_worth_sending(partition)
+    newer, same = wanted("a", 0), wanted("a", 1)
+    newer.current_leader_epoch = 7
+    ask(cache, session.id, 1, newer, same)
+    assert is_worth_sending(one)
+    assert not is_worth_sending(other)
+
+
 def test_served_partitions_are_read_after_the_others() -> None:
     cache = cache_of(10)
     session = opened(cache, wanted("a", 0), wanted("a", 1), wanted("a", 2))
