@@ -39,6 +39,7 @@ from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition, ReplicaRules
 from broker.requests.dispatch import request_decoder
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.api import APIS
@@ -99,6 +100,7 @@ class Node:
         self.metadata_cache = MetadataCache("cluster")
         self.unsent_responses = UnsentResponses(lambda delay_ms, call: loop.call_later(delay_ms / 1000, call))
         self.cpu_pool: Any = None  # nothing is converted
+        self.authorizer = Authorizer(is_active=False)
         self.executor = ThreadPoolExecutor(2)
         news = FetchNews(loop.call_soon)
         ids = count(1)
