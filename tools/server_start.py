@@ -2,13 +2,15 @@
 
 import logging
 import os
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from config import properties
 from config.addresses import PORT_MAX, host_and_port_problem
-from config.broker import BrokerConfig
+from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_ID, JAVA_SECURITY_AUTH_LOGIN_CONFIG, METRICS_HTTP_LISTENER
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
@@ -44,7 +46,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(_load_failure(path, error), file=sys.stderr)
         return 1
+    if (exposed := _exposed_secrets(Path(path))) is not None:
+        config.warnings.append(exposed)
     return _run(config)
+
+
+def _exposed_secrets(path: Path) -> str | None:
+    """Return a warning if other users of the machine can read passwords in the settings file."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    secrets = [key for key in properties.load(str(path)) if (row := base_row(key)) is not None and row.is_sensitive]
+    if not secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return None
+    return (
+        f"{path} has passwords ({', '.join(secrets)}) and other users can read it: chmod 600 {path}, or refer to "
+        "another file with config.providers"
+    )
 
 
 def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -57,6 +57,18 @@ def new_authorizer(config: BrokerConfig) -> Authorizer:
     )
 
 
+def open_listeners(config: BrokerConfig) -> list[str]:
+    """Return a line for the log about each listener that lets everyone do everything."""
+    if config[rows.AUTHORIZER_CLASS_NAME]:
+        return []
+    return [
+        f"listener {listener} is open: everyone who reaches it may do everything, and nothing is encrypted; "
+        "bin/milena-certs makes certificates, docs/security.md describes the other steps"
+        for listener in config.listeners
+        if listener.security_protocol is SecurityProtocol.PLAINTEXT
+    ]
+
+
 def sasl_listeners(config: BrokerConfig, credential_of: CredentialOf, random: Random) -> dict[str, SaslListener]:
     """Return how the clients of each listener with SASL authenticate themselves. Raises InvalidSecurityError."""
     jaas_file = _jaas_file(config)

@@ -163,3 +163,15 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     assert "INFO Kafka version: 3.9.1 " in log
     assert "INFO Kafka commitId: f745dfdcee2b9851 " in log
     assert "INFO [KafkaServer id=0] started " in log
+
+
+@pytest.mark.parametrize(("mode", "is_exposed"), [(0o600, False), (0o640, True), (0o644, True)])
+def test_passwords_that_others_can_read_are_warned_about(tmp_path: Path, mode: int, is_exposed: bool) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("ssl.key.password=secret\nbroker.id=1\n")
+    path.chmod(mode)
+    warning = server_start._exposed_secrets(path)
+    assert (warning is not None) == is_exposed
+    if warning is not None:
+        assert "ssl.key.password" in warning
+        assert "secret\n" not in warning

@@ -7,8 +7,9 @@ import pytest
 
 from broker.network.sasl.exchange import AuthenticationFailed, Login
 from broker.network.sasl.session import SaslListener
-from broker.settings.listener_security import LOGIN_MODULES, InvalidSecurityError, sasl_listeners
+from broker.settings.listener_security import LOGIN_MODULES, InvalidSecurityError, open_listeners, sasl_listeners
 from config.broker import BrokerConfig
+from config.broker_properties import AUTHORIZERS
 
 PLAIN = LOGIN_MODULES["PLAIN"]
 SCRAM = LOGIN_MODULES["SCRAM-SHA-256"]
@@ -98,3 +99,16 @@ def test_invalid_setting_is_named(settings: dict[str, str], words: list[str]) ->
 def test_cve_2025_27818_other_login_modules_are_refused(name: str) -> None:
     with pytest.raises(InvalidSecurityError, match="not available"):
         of({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: f'{name} required user.provider.url="ldap://x";'})
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [({}, 1), ({"authorizer.class.name": AUTHORIZERS[0]}, 0), ({"listeners": "SECURE://:0,PLAINTEXT://:0"}, 1)],
+)
+def test_open_listeners_are_named(settings: dict[str, str], count: int) -> None:
+    config = BrokerConfig.from_properties(
+        {"listeners": "PLAINTEXT://:0", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SSL", **settings}
+    )
+    lines = open_listeners(config)
+    assert len(lines) == count
+    assert all("PLAINTEXT://:0 is open" in line and "bin/milena-certs" in line for line in lines)

@@ -1,0 +1,94 @@
+"""docs/security.md: its steps work as written, and its table is that of the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.security.api_permissions import PERMISSIONS
+from protocol.api import APIS
+from tests.support.broker import ROOT
+
+PAGE = ROOT / "docs" / "security.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def rows() -> Iterator[str]:
+    """Yield the rows of the table of permissions."""
+    for key, permissions in sorted(PERMISSIONS.items()):
+        needs = [
+            f"{operation.title} on the {noun}"
+            for operation, noun in (
+                (permissions.cluster, "cluster"),
+                (permissions.transactional_id, "transactional id"),
+                (permissions.group, "group"),
+                (permissions.topic, "topic"),
+            )
+            if operation is not None
+        ]
+        if permissions.cluster_instead is not None:
+            needs.append(f"or {permissions.cluster_instead.title} on the cluster")
+        yield f"| {APIS[key].name} | {', '.join(needs) or 'none'} | {permissions.note} |"
+
+
+def test_table_is_that_of_the_code() -> None:
+    table = TEXT.split("### The permission for each request\n\n")[1].splitlines()
+    assert table[:2] == ["| request | permission | |", "|---|---|---|"]
+    assert table[2 : 2 + len(PERMISSIONS)] == list(rows())
+
+
+def commands() -> list[str]:
+    return re.findall(r"^ *\$ (.*)$", TEXT, re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the launchers and the files of the page."""
+    (tmp_path / "bin").symlink_to(ROOT / "bin")
+    (tmp_path / "secured").mkdir()
+    for block in re.findall(r"```properties\n(.*?)```", TEXT, re.DOTALL):
+        lines = [line.removeprefix("   ") for line in block.splitlines()]
+        (tmp_path / lines[0].strip(" #")).write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_steps_work_as_written(folder: Path) -> None:
+    port = str(free_port())
+    settings = folder / "secured" / "server.properties"
+    settings.write_text(settings.read_text().replace("9093", port))
+    make_certificates, start, *administration = [command.replace("9093", port) for command in commands()]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def run(command: str) -> str:
+        done = subprocess.run(
+            command, check=False, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(make_certificates)
+    with (folder / "log").open("wb") as log:
+        broker = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        for command in administration:
+            run(command)
+        added = run(administration[-1].replace("--add --allow-principal User:alice --producer --consumer", "--list"))
+        assert "principal=User:alice, host=*, operation=WRITE" in added
+    finally:
+        broker.terminate()
+        broker.wait(30)
+        shutil.rmtree(folder / "secured" / "data", ignore_errors=True)
+    assert "change-me" not in (folder / "log").read_text()
