@@ -33,7 +33,7 @@ from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSes
 from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
 from broker.replica.partition import NO_EPOCH, Partition
-from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions
+from broker.replica.reader import CONSUMER, FetchLimits, FetchRead, PartitionRead, read_partitions, require_reader
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
@@ -320,9 +320,7 @@ class _Fetch:
         _, found, _ = self._locate(wanted)
         if found is not None:
             try:
-                found.require_leader(wanted.current_leader_epoch)
-                if self._is_follower:
-                    found.require_follower(self._replica_id, wanted.current_leader_epoch)
+                require_reader(found, self._replica_id, wanted.current_leader_epoch)
             except KafkaError:
                 return None
             if found.log.is_offline:

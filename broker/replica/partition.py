@@ -246,11 +246,18 @@ class Partition:
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
+        self.require_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def require_epoch(self, current_leader_epoch: int) -> None:
+        """Check that the client's leader epoch, if it has one, is the present one, whoever leads.
+
+        Raises KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             is_older = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:
         """Return where the records of `epoch` end in the leader's log; see `LeaderEpochs.end_offset_for`."""

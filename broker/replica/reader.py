@@ -123,13 +123,24 @@ def read_partitions(
 
 def _check(read: PartitionRead, partition: Partition, wanted: FetchPartition, limits: FetchLimits) -> None:
     """Check that the reader may read here, and set `read.diverging` if its log differs. Raises KafkaError."""
-    partition.require_leader(wanted.current_leader_epoch)
-    if limits.replica_id > CONSUMER:
-        partition.require_follower(limits.replica_id, wanted.current_leader_epoch)
+    require_reader(partition, limits.replica_id, wanted.current_leader_epoch)
     if wanted.last_fetched_epoch != NO_EPOCH:
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             _set_offsets(read, partition)
+
+
+def require_reader(partition: Partition, replica_id: int, current_leader_epoch: int) -> None:
+    """Check that a reader may read this replica: consumers and followers read the leader, tools below them any replica.
+
+    Raises KafkaError.
+    """
+    if replica_id < CONSUMER:
+        partition.require_epoch(current_leader_epoch)
+        return
+    partition.require_leader(current_leader_epoch)
+    if replica_id > CONSUMER:
+        partition.require_follower(replica_id, current_leader_epoch)
 
 
 def _note_fetched(

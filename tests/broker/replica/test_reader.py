@@ -8,7 +8,7 @@ import pytest
 from broker.loop.slices import whole
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import Leadership, Partition
-from broker.replica.reader import FetchLimits, PartitionRead, read_partitions
+from broker.replica.reader import CONSUMER, FetchLimits, PartitionRead, read_partitions
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
@@ -16,6 +16,7 @@ from storage.log import Log
 from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
 
 PRODUCER_ID = 7
+TOOL, OTHER_FOLLOWER = -2, 3
 
 
 @pytest.fixture
@@ -73,3 +74,28 @@ def test_retention_after_a_read_loses_no_aborted_transaction(
     read = committed_read(partition, 0, 1000, nowait=False)
     assert len(read.records)
     assert first_offsets(read) == [0]
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "epoch", "code"),
+    [
+        (TOOL, -1, ErrorCode.NONE),
+        (TOOL, 5, ErrorCode.NONE),
+        (TOOL, 4, ErrorCode.FENCED_LEADER_EPOCH),
+        (TOOL, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (CONSUMER, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (OTHER_FOLLOWER, 5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_tools_that_compare_replicas_read_followers_too(
+    partition: Partition, replica_id: int, epoch: int, code: ErrorCode
+) -> None:
+    append(partition.log, batch(3))
+    partition.follow(Leadership(0, 2, 5, [1, 2], 0, [1, 2, OTHER_FOLLOWER]))
+    wanted = FetchPartition(
+        ("topic", 0), "topic", ZERO_UUID, 0, current_leader_epoch=epoch, fetch_offset=0, bytes_max=1000
+    )
+    limits = FetchLimits(1 << 20, replica_id=replica_id, read_committed=False, is_first_batch_whole=True)
+    (read,) = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, nowait=True)).partitions
+    assert read.error_code is code
+    assert bool(read.records) is (code is ErrorCode.NONE)
