@@ -9,8 +9,8 @@ that ZooKeeper promises about watches, so `_Handler` passes both on directly. Th
 end kazoo would begin another one by itself, so the client is stopped and never used again.
 
 kazoo fails every request in flight when the connection is lost, and accepts new ones before it is back. A request that
-is accepted in between would overtake the failed ones. So from the first failure on the session accepts none until
-`resume`, which the loop calls when it has processed all failures.
+is accepted in between would overtake the failed ones. So the session accepts none before the first `resume`, and none
+from the first failure on until the next, which the loop calls when it has processed all failures.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ logger = logging.getLogger("org.apache.zookeeper.ClientCnxn")
 
 RETRY_PAUSE_SECONDS_MIN = 0.05
 RETRY_PAUSE_SECONDS_MAX = 1.0
+CONNECTIONS_PER_TIMEOUT = 3
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
@@ -76,7 +77,7 @@ class ZooKeeperSession:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._accepting = threading.Lock()
-        self._accepts = True
+        self._accepts = False
         self._has_ended = False
         self._known_id = 0
         self._reports: deque[Callable[[], None]] = deque()
@@ -283,8 +284,15 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, readable: Sequence[Any], writable: Sequence[Any], _: Sequence[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets by poll: kazoo's own way creates and closes an epoll descriptor for each wait."""
+        """Wait for sockets by poll: kazoo's own way creates and closes an epoll descriptor for each wait.
+
+        kazoo waits for one socket alone in the middle of a response, and for that to its first request. A server that
+        accepts connections while it starts may never send that one. kazoo would wait as long as the session lasts; in
+        a third of this time another connection can be tried.
+        """
         poll = select.poll()
+        if timeout is not None and len(readable) == 1:
+            timeout = min(timeout, self._connect_timeout_seconds / CONNECTIONS_PER_TIMEOUT)
         for socket in readable:
             poll.register(socket, select.POLLIN)
         for socket in writable:

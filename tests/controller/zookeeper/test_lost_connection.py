@@ -259,6 +259,17 @@ def _identity(store: ZooKeeperStore) -> tuple[int, bytes]:
     return client._session_id, client._session_passwd
 
 
+async def test_operation_called_while_the_session_begins_waits_for_it(zookeeper_server: ZooKeeperProcess) -> None:
+    async with _opened(zookeeper_server) as (store, _):
+        await store.create("/a", b"x")
+        await store.close()
+        opening = asyncio.ensure_future(store.open())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            assert (await store.get("/a")).data == b"x"
+        await opening
+
+
 async def test_closed_store_fails_what_waits_for_the_connection(zookeeper_server: ZooKeeperProcess) -> None:
     async with _opened(zookeeper_server) as (store, proxy):
         proxy.refuse()
