@@ -255,6 +255,7 @@ class Server:
         if not self._is_clustered:
             self._sockets.start(self.dispatcher)
         self._undo.callback(self._close_doors)
+        self._undo.push_async_callback(services.fetchers.stop)  # before its doors close, as leaders count it in sync
         self._state = BrokerState.RUNNING
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
