@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
+from typing import Protocol
 
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
@@ -17,7 +18,7 @@ from controller.events import ElectionType, RebalanceDue
 from controller.model import ApiError, Broker, Endpoint, Leadership, TopicPartition
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
-from controller.state_store import StoreError
+from controller.state_store import Node, SessionExpired, StateStore, StoreError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.create_partitions import CreatePartitionsTopic
@@ -57,6 +58,10 @@ class ScriptedBroker:
 
     def release(self) -> None:
         self._released.set()
+
+    @property
+    def is_held(self) -> bool:
+        return not self._released.is_set()
 
     async def receive(self, request: ControlRequest) -> ControlResponse:
         if not self.is_up:
@@ -103,11 +108,26 @@ class ScriptedBroker:
         return LeaderAndIsrResponse(error_code=code, topics=topics)
 
 
+class ScriptedStore(StateStore, Protocol):
+    """A session whose process can be stopped and whose end can be forced."""
+
+    @property
+    def is_usable(self) -> bool: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    async def lose_session(self) -> None:
+        """End the session on the server; the client does not know yet."""
+        ...
+
+
 class ScriptedCluster:
     def __init__(
         self,
         settings: ControllerSettings | None = None,
-        make_store: Callable[[MemoryTree], MemoryStore] = MemoryStore,
+        make_store: Callable[[MemoryTree], ScriptedStore] = MemoryStore,
         tree: MemoryTree | None = None,
     ) -> None:
         self.settings = settings or ControllerSettings(auto_leader_rebalance_enable=False)
@@ -115,7 +135,7 @@ class ScriptedCluster:
         self.tree = tree or MemoryTree(self.clock.now_ms())
         self.lines: list[str] = []
         self.brokers: dict[int, ScriptedBroker] = {}
-        self.stores: dict[int, MemoryStore] = {}
+        self.stores: dict[int, ScriptedStore] = {}
         self.controllers: dict[int, Controller] = {}
         self.pending: list[asyncio.Task[None]] = []
         self._make_store = make_store
@@ -129,6 +149,16 @@ class ScriptedCluster:
 
     async def send(self, broker_id: int, request: ControlRequest) -> ControlResponse:
         return await self.brokers[broker_id].receive(request)
+
+    # -- the store, as an observer reads it ------------------------------------------------------------------------
+
+    async def node(self, path: str) -> Node:
+        entry = self.tree.entries[path]
+        return Node(entry.data, entry.stat())
+
+    async def dump(self) -> dict[str, bytes | None]:
+        """Return the data of every node."""
+        return self.tree.dump()
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -208,8 +238,8 @@ class ScriptedCluster:
             self.controllers[broker_id] = controller
             store.on_session_expired(partial(self._session_expired, controller))
             await controller.start()
-            self.say(f"broker {broker_id} sees controller {controller.controller_id}")
             await self.settle(QUIET_TURNS // 2)
+            self.say(f"broker {broker_id} sees controller {controller.controller_id}")
 
     def _session_expired(self, controller: Controller) -> None:
         self.pending.append(asyncio.ensure_future(controller.session_expired()))
@@ -218,7 +248,7 @@ class ScriptedCluster:
         """End the process; the store expires its session at once."""
         for broker_id in map(int, ids):
             self.brokers[broker_id].is_up = False
-            self.stores[broker_id].lose_session_silently()
+            await self.stores[broker_id].lose_session()
             await self.controllers.pop(broker_id).stop()
 
     async def do_bounce(self, broker_id: str) -> None:
@@ -257,10 +287,10 @@ class ScriptedCluster:
 
     # -- controllers -----------------------------------------------------------------------------------------------
 
-    def controller_store(self) -> MemoryStore:
+    def controller_store(self) -> ScriptedStore:
         return self.stores[self.controller.broker_id]
 
-    def any_store(self) -> MemoryStore:
+    def any_store(self) -> ScriptedStore:
         """A session of another client."""
         return next(store for store in self.stores.values() if store.is_usable)
 
@@ -273,10 +303,13 @@ class ScriptedCluster:
 
     async def do_lose_session(self, broker_id: str) -> None:
         """The store gives the session up, and the process does not know."""
-        self.stores[int(broker_id)].lose_session_silently()
+        await self.stores[int(broker_id)].lose_session()
 
     async def do_expire(self, broker_id: str) -> None:
-        self.stores[int(broker_id)].expire()
+        store = self.stores[int(broker_id)]
+        await store.lose_session()
+        with suppress(SessionExpired):
+            await store.exists("/")
 
     async def do_rejoin(self, broker_id: str) -> None:
         """What a broker does once it knows that its session has expired."""
@@ -332,7 +365,7 @@ class ScriptedCluster:
         leadership = await self._leadership(partition)
         request = AlterPartitionRequest(
             broker_id=int(leader),
-            broker_epoch=self.tree.entries[paths.broker_path(int(leader))].czxid,
+            broker_epoch=(await self.node(paths.broker_path(int(leader)))).stat.czxid,
             topics=[
                 TopicData(
                     topic_id=self.controller._active_term.context.topic_ids[partition.topic],  # type: ignore[union-attr]
@@ -395,13 +428,13 @@ class ScriptedCluster:
         await self.any_store().delete(path)
 
     async def do_tree(self, prefix: str) -> None:
-        for path, data in self.tree.dump().items():
+        for path, data in (await self.dump()).items():
             if path.startswith(prefix):
                 self.say(f"{path} {'-' if data is None else data.decode()}")
 
     async def do_states(self, topic: str = "") -> None:
         """Every partition as the store has it."""
-        for path in self.tree.dump():
+        for path in await self.dump():
             words = path.split("/")
             if path.startswith(f"{paths.TOPICS}/{topic}") and words[-1] == "state":
                 partition = TopicPartition(words[3], int(words[5]))
@@ -419,8 +452,8 @@ class ScriptedCluster:
                 self.say(f"{name}={value}")
 
     async def _leadership(self, partition: TopicPartition) -> Leadership:
-        entry = self.tree.entries[paths.partition_state_path(partition)]
-        return paths.decode_partition_state(partition, entry.data, entry.version)
+        node = await self.node(paths.partition_state_path(partition))
+        return paths.decode_partition_state(partition, node.data, node.stat.version)
 
 
 def parse_partition(text: str) -> TopicPartition:

@@ -1,22 +1,29 @@
 """Golden scripts: the requests to brokers and the content of the store, command by command.
 
+They are the same over the store in memory, with watches at once or late, and over a real ZooKeeper. The embedded store
+has one session, and so only one broker.
+
 A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is
 seen now into the files, and commit only differences that you understand.
 """
 
 import asyncio
+import itertools
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.controller.scripted_cluster import ScriptedCluster
+from tests.controller.scripted_zookeeper import ZooKeeperCluster
+from tests.support.memory_store import MemoryStore
+from tests.support.zookeeper import ZooKeeperProcess
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-async def _play(script: str) -> str:
-    cluster = ScriptedCluster()
+async def _play(script: str, cluster: ScriptedCluster) -> str:
     blocks: list[str] = []
     for block in script.strip().split("\n\n"):
         comments = [line for line in block.splitlines() if line.startswith("#")]
@@ -33,7 +40,22 @@ async def _play(script: str) -> str:
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
 def test_scripted_events_lead_to_the_expected_state_and_requests(path: Path) -> None:
     script = path.read_text()
-    seen = asyncio.run(_play(script))
+    seen = asyncio.run(_play(script, ScriptedCluster()))
     if os.environ.get("REWRITE"):
         path.write_text(seen)
     assert seen == script
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_late_watches_lead_to_the_same(path: Path, seed: int) -> None:
+    seeds = itertools.count(seed * 100)
+    script = path.read_text()
+    cluster = ScriptedCluster(make_store=lambda tree: MemoryStore(tree, late=Random(next(seeds))))
+    assert asyncio.run(_play(script, cluster)) == script
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
+def test_zookeeper_leads_to_the_same(path: Path, zookeeper_server: ZooKeeperProcess) -> None:
+    script = path.read_text()
+    assert asyncio.run(_play(script, ZooKeeperCluster(zookeeper_server))) == script
