@@ -31,7 +31,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
-from broker.network.outgoing import plaintext
+from broker.network.outgoing import LinkSecurity, OpenTransport, encrypted, plaintext
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.enforcement import EnforcedQuotas
@@ -89,6 +89,7 @@ class Foundation:
     blocking: Executor
     cpu_pool: CpuPool
     unsent_responses: UnsentResponses
+    link_security: LinkSecurity
 
     def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run `work`, which may wait for a disk, in a thread."""
@@ -141,10 +142,11 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         on.broker_id,
         metadata,
         inter_broker,
-        plaintext(on.environment.network, receive_buffer_bytes=config[properties.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES]),
+        _open_transport(on),
         clock,
         random,
         on.cpu_pool.run,
+        on.link_security.log_in,
     )
     channels = ControlChannels(
         on.broker_id,
@@ -296,6 +298,15 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         unsent_responses=on.unsent_responses,
         served_apis=[APIS[key] for key in sorted(TABLE)],
     )
+
+
+def _open_transport(on: Foundation) -> OpenTransport:
+    """Return how connections to other brokers are opened."""
+    network, tls = on.environment.network, on.link_security.tls
+    receive_buffer_bytes = on.config[properties.REPLICA_SOCKET_RECEIVE_BUFFER_BYTES]
+    if tls is None:
+        return plaintext(network, receive_buffer_bytes=receive_buffer_bytes)
+    return encrypted(network, tls, receive_buffer_bytes=receive_buffer_bytes)
 
 
 def _call_soon(callback: Callable[[], None]) -> None:

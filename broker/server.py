@@ -38,6 +38,7 @@ from broker.loop.periodic_jobs import PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
+from broker.network.outgoing import LinkSecurity
 from broker.network.sasl.scram import ScramCredential
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
@@ -52,12 +53,17 @@ from broker.settings.component_settings import (
     listener_settings,
     zookeeper_settings,
 )
-from broker.settings.listener_security import TLS_PROTOCOLS, InvalidSecurityError, sasl_listeners
+from broker.settings.listener_security import (
+    TLS_PROTOCOLS,
+    InvalidSecurityError,
+    broker_login,
+    open_listeners,
+    sasl_listeners,
+)
 from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
-from config.listeners import SecurityProtocol
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
 from controller.entity_configs import ConfigChangeListener
@@ -257,6 +263,8 @@ class Server:
         self._undo.callback(self._close_doors)
         self._undo.push_async_callback(services.fetchers.stop)  # before its doors close, as leaders count it in sync
         self._state = BrokerState.RUNNING
+        for line in open_listeners(self._config):
+            logger.info("%s", line)
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
     async def _build_foundation(self) -> Foundation:
@@ -303,6 +311,18 @@ class Server:
             self._blocking,
             self._cpu_pool,
             self._sockets.unsent,
+            self._link_security(),
+        )
+
+    def _link_security(self) -> LinkSecurity:
+        """Return how this broker connects to others. A broker that runs alone does not, and needs no login."""
+        if not self._is_clustered:
+            return LinkSecurity()
+        tls, listener = self._tls, self._config.inter_broker_listener
+        is_encrypted = tls is not None and listener.security_protocol in TLS_PROTOCOLS
+        return LinkSecurity(
+            partial(tls.broker_context, listener.name) if tls is not None and is_encrypted else None,
+            broker_login(self._config, self._environment.random),
         )
 
     async def _open_store(self, log_manager: LogManager) -> tuple[StateStore, list[LogDirectory]]:
@@ -682,12 +702,12 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
     Raises:
         StartupError: A setting is not supported.
     """
-    for used in filter(None, (config.inter_broker_listener, config.control_plane_listener)):
-        if zookeeper_settings(config) is not None and used.security_protocol is not SecurityProtocol.PLAINTEXT:
-            raise StartupError(
-                f"Invalid value {used} for configuration listeners: brokers do not log in to each other by "
-                f"{used.security_protocol.name} yet, expected PLAINTEXT between brokers; see docs/not-yet.md"
-            )
+    inter_broker, control_plane = config.inter_broker_listener, config.control_plane_listener
+    if control_plane is not None and control_plane.security_protocol is not inter_broker.security_protocol:
+        raise StartupError(
+            f"Invalid value {control_plane} for configuration {properties.CONTROL_PLANE_LISTENER_NAME.name}: brokers "
+            f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
+        )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
         raise StartupError(

@@ -555,7 +555,7 @@ SSL_ENABLED_PROTOCOLS = string_list("ssl.enabled.protocols", ("TLSv1.2", "TLSv1.
 SSL_CIPHER_SUITES = string_list("ssl.cipher.suites", (), PER_BROKER, MEDIUM,
     doc="Cipher suites that are accepted; empty means the default of the TLS library.")
 SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string("ssl.endpoint.identification.algorithm", "https", PER_BROKER, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="https checks the peer's host name; an empty value does not.")
+    doc="https checks the peer's host name; an empty value does not.")
 SSL_PRINCIPAL_MAPPING_RULES = string("ssl.principal.mapping.rules", "DEFAULT", READ_ONLY, LOW,
     doc="Rules that turn a certificate's name into a principal.")
 SSL_PROVIDER = string("ssl.provider", None, PER_BROKER, MEDIUM,
@@ -579,7 +579,7 @@ SECURITY_PROVIDERS = string("security.providers", None, READ_ONLY, LOW,
 SASL_ENABLED_MECHANISMS = string_list("sasl.enabled.mechanisms", ("GSSAPI",), PER_BROKER, MEDIUM,
     doc="SASL mechanisms offered to clients.")
 SASL_MECHANISM_INTER_BROKER_PROTOCOL = string("sasl.mechanism.inter.broker.protocol", "GSSAPI", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="SASL mechanism between brokers.")
+    doc="SASL mechanism between brokers.")
 SASL_MECHANISM_CONTROLLER_PROTOCOL = string("sasl.mechanism.controller.protocol", "GSSAPI", READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="SASL mechanism towards Raft controllers.")
 SASL_JAAS_CONFIG = password("sasl.jaas.config", None, PER_BROKER, MEDIUM,

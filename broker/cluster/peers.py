@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
-from broker.network.outgoing import GROWING_PAUSES, OpenTransport, OutgoingConnection, Pauses, RunComputing
+from broker.network.outgoing import GROWING_PAUSES, LogIn, OpenTransport, OutgoingConnection, Pauses, RunComputing
 from config.addresses import HostAndPort
 
 
@@ -27,8 +27,13 @@ class BrokerPeers:
         clock: Clock,
         random: Random,
         compute: RunComputing,
+        log_in: LogIn | None = None,
     ) -> None:
-        """`listener` is the one for traffic between brokers. `compute` encodes and decodes large messages."""
+        """`listener` is the one for traffic between brokers. `compute` encodes and decodes large messages.
+
+        `log_in` is how this broker logs in; None: it need not.
+        """
+        self._log_in = log_in
         self.broker_id = broker_id
         self._metadata = metadata
         self._listener = listener
@@ -68,6 +73,7 @@ class BrokerPeers:
             asks_versions=asks_versions,
             pauses=pauses,
             compute=self._compute,
+            log_in=self._log_in,
         )
         self._connections.add(connection)
         return connection

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.network.tls import ServerContext
+from broker.network.tls import ClientContext, ServerContext
 
 
 class ListenError(Exception):
@@ -77,9 +77,14 @@ class Network(Protocol):
         """
 
     async def connect(
-        self, protocol: asyncio.BufferedProtocol, host: str, port: int, options: SocketOptions
+        self,
+        protocol: asyncio.BufferedProtocol,
+        host: str,
+        port: int,
+        options: SocketOptions,
+        tls: ClientContext | None = None,
     ) -> asyncio.Transport:
-        """Open a connection, connect `protocol` to it and return its transport.
+        """Open a connection, connect `protocol` to it, after a handshake with `tls`, and return its transport.
 
         May be cancelled before it returns; nothing is connected then.
 

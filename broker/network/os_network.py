@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from broker.network.network import Arrival, ListenError, ListeningPort, SocketOptions
-from broker.network.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ServerContext
+from broker.network.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ClientContext, ServerContext
 
 # A machine without IPv6 fails with these; a listener on all addresses then uses those of IPv4.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -37,7 +37,12 @@ class OsNetwork:
         return ports
 
     async def connect(
-        self, protocol: asyncio.BufferedProtocol, host: str, port: int, options: SocketOptions
+        self,
+        protocol: asyncio.BufferedProtocol,
+        host: str,
+        port: int,
+        options: SocketOptions,
+        tls: ClientContext | None = None,
     ) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
         refused: OSError = ConnectionRefusedError(f"{host} has no address")
@@ -53,7 +58,17 @@ class OsNetwork:
             except BaseException:
                 connecting.close()
                 raise
-            transport, _ = await loop.create_connection(lambda: protocol, sock=connecting)
+            if tls is None:
+                transport, _ = await loop.create_connection(lambda: protocol, sock=connecting)
+            else:
+                transport, _ = await loop.create_connection(
+                    lambda: protocol,
+                    sock=connecting,
+                    ssl=tls,
+                    server_hostname=host,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+                )
             return transport
         raise refused
 

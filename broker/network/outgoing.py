@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from broker.loop.clock import Clock
 from broker.network.network import Network, SocketOptions
+from broker.network.tls import ClientContext
 from config.addresses import HostAndPort
 from milena_broker import __version__
 from protocol.api import APIS, Api
@@ -46,6 +47,9 @@ logger = logging.getLogger("kafka.clients.NetworkClient")
 PAUSE_GROWTH: Final = 2
 PAUSE_JITTER: Final = 0.2
 """Pauses are up to this fraction longer or shorter, so that brokers that lost the same peer do not return together."""
+
+LOGIN_SHARE: Final = 0.85
+"""The share of a login's lifetime after which the broker logs in again."""
 
 RESPONSE_SIZE_MAX: Final = 100 << 20
 """In bytes; as large as the requests that a broker accepts."""
@@ -123,6 +127,31 @@ def plaintext(network: Network, *, send_buffer_bytes: int = -1, receive_buffer_b
     return open_transport
 
 
+def encrypted(
+    network: Network, context: Callable[[], ClientContext], *, receive_buffer_bytes: int = -1
+) -> OpenTransport:
+    """Return a way to open connections with TLS; `context()` is called for each of them."""
+    options = SocketOptions(send_buffer_bytes=-1, receive_buffer_bytes=receive_buffer_bytes)
+
+    def open_transport(protocol: asyncio.BufferedProtocol, address: HostAndPort) -> Awaitable[asyncio.Transport]:
+        return network.connect(protocol, address.host, address.port, options, context())
+
+    return open_transport
+
+
+LogIn = Callable[[Callable[[Any, int], Awaitable[Any]]], Awaitable[int]]
+"""Logs in by requests, and returns for how many ms the login is valid; 0: without limit. Raises PermissionError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSecurity:
+    """How connections to other brokers are secured."""
+
+    tls: Callable[[], ClientContext] | None = None
+    """Returns the present context; None: connections are not encrypted."""
+    log_in: LogIn | None = None
+
+
 class OutgoingConnection:
     """A `Peer` over a connection that is opened when it is needed."""
 
@@ -139,6 +168,7 @@ class OutgoingConnection:
         asks_versions: bool = False,
         pauses: Pauses = GROWING_PAUSES,
         response_size_max: int = RESPONSE_SIZE_MAX,
+        log_in: LogIn | None = None,
     ) -> None:
         """`name` is the peer's name in messages, and `client_id` the name of this broker at the peer.
 
@@ -156,6 +186,8 @@ class OutgoingConnection:
         self._asks_versions = asks_versions
         self._pauses = pauses
         self._response_size_max = response_size_max
+        self._log_in = log_in
+        self._log_in_again_ms: int | None = None  # monotonic; None: the login has no limit
         self._in_order = asyncio.Lock()  # it is fair
         self._link: _Link | None = None
         self._versions: dict[int, range] = {}
@@ -182,6 +214,8 @@ class OutgoingConnection:
                         address = self._address()
                         link = await self._connect(address)
                     address = link.address
+                    if self._log_in_again_ms is not None and self._clock.monotonic_ms() >= self._log_in_again_ms:
+                        await self._authenticate(link)
                     response = await self._exchange(link, request, self._agreed(request, version))
             except TimeoutError as error:
                 raise self._failed(address, f"no response within {timeout_ms} ms") from error
@@ -214,7 +248,17 @@ class OutgoingConnection:
             self.disconnect()
         if self._asks_versions:
             await self._ask_versions(link)
+        await self._authenticate(link)
         return link
+
+    async def _authenticate(self, link: _Link) -> None:
+        """Log in if that is required, and note when to do it again (KIP-368)."""
+        if self._log_in is None:
+            return
+        lifetime_ms = await self._log_in(lambda request, version: self._exchange(link, request, version))
+        self._log_in_again_ms = None
+        if lifetime_ms:
+            self._log_in_again_ms = self._clock.monotonic_ms() + round(lifetime_ms * LOGIN_SHARE)
 
     async def _ask_versions(self, link: _Link) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)

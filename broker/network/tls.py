@@ -29,7 +29,8 @@ _BLOCK_SUITE = re.compile(r"AES_([0-9]+)_CBC")
 
 
 ServerContext = ssl.SSLContext
-"""A context of a listener, for modules that only hand it on."""
+ClientContext = ssl.SSLContext
+"""Contexts of listeners and of clients, for modules that only hand them on."""
 
 
 class ClientAuth(Enum):

@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 
 from broker.network.sasl import plain
+from broker.network.sasl.broker_login import BrokerLogin
+from broker.network.sasl.clients import PlainClient, ScramClient
 from broker.network.sasl.exchange import Exchange, Login
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
@@ -55,6 +57,31 @@ def new_authorizer(config: BrokerConfig) -> Authorizer:
         super_users=[user for user in users if user],
         allow_everyone_if_no_acl_found=config[rows.ALLOW_EVERYONE_IF_NO_ACL_FOUND],
     )
+
+
+def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
+    """Return how this broker logs in to others; None if it need not. Raises InvalidSecurityError."""
+    listener = config.inter_broker_listener
+    if listener.security_protocol not in SASL_PROTOCOLS:
+        return None
+    row = rows.SASL_MECHANISM_INTER_BROKER_PROTOCOL
+    mechanism = config.for_listener(listener.name, row)
+    if mechanism not in config.for_listener(listener.name, rows.SASL_ENABLED_MECHANISMS) or mechanism not in MECHANISMS:
+        raise InvalidSecurityError(
+            f"Invalid value {mechanism} for configuration {row.name}: expected one of the mechanisms that "
+            f"{rows.SASL_ENABLED_MECHANISMS.name} enables for listener {listener}"
+        )
+    module = _login_module(config, listener, mechanism, _jaas_file(config))
+    user, password = ("", "") if module is None else (module.options.get(each, "") for each in ("username", "password"))
+    if not user or not password:
+        raise InvalidSecurityError(
+            f"brokers log in to each other on listener {listener}, expected username and password in "
+            f"{_jaas_key(listener, mechanism)}"
+        )
+    if mechanism == plain.NAME:
+        return BrokerLogin(mechanism, lambda: PlainClient(user, password))
+    digest = SCRAM[mechanism]
+    return BrokerLogin(mechanism, lambda: ScramClient(digest, user, password, f"{random.getrandbits(160):040x}"))
 
 
 def open_listeners(config: BrokerConfig) -> list[str]:

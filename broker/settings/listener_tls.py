@@ -20,6 +20,7 @@ from broker.network.channel import ANONYMOUS
 from broker.network.tls import (
     VERSIONS,
     ClientAuth,
+    ClientContext,
     NotAuthenticated,
     ServerContext,
     TlsError,
@@ -72,6 +73,8 @@ class _Made:
 
     context: ServerContext
     identity: Identity
+    client: ClientContext | None
+    """The context of connections to this listener of other brokers; None if brokers do not use it."""
     origin: object
     """Equal as long as neither settings nor files have changed."""
 
@@ -86,6 +89,12 @@ class ListenerTls:
         for listener in _encrypted(config):
             made = self._made[listener.name] = _make(config, listener)
             self.listeners[listener.name] = TlsListener(made.context, _principals(config, listener))
+
+    def broker_context(self, listener: str) -> ClientContext:
+        """Return the present context of connections to other brokers; `listener` is the one that brokers use."""
+        context = self._made[listener].client
+        assert context is not None, "only the inter-broker listener has one"
+        return context
 
     def check(self, config: BrokerConfig) -> None:
         """Check that `reload` with `config` would succeed. Raises InvalidSecurityError."""
@@ -148,11 +157,15 @@ def _make(config: BrokerConfig, listener: Listener) -> _Made:
         identity = read_identity(key_store)
         trusted = _pem(read_trusted(trust_store)) if trust_store.is_given else None
         context = server_context(identity.pem, trusted, _client_auth(config, listener), parameters)
-        if trusted is not None and listener.name == config.inter_broker_listener.name:
-            check_handshake(context, client_context(identity.pem, trusted, parameters, checks_host=False))
+        client = None
+        if listener.name == config.inter_broker_listener.name:
+            checks_host = config.for_listener(listener.name, rows.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM) == "https"
+            client = client_context(identity.pem, trusted, parameters, checks_host=checks_host)
+            if trusted is not None:
+                check_handshake(context, client_context(identity.pem, trusted, parameters, checks_host=False))
     except (InvalidStoreError, TlsError) as error:
         raise InvalidSecurityError(f"listener {listener}: {error}") from error
-    return _Made(context, identity, origin)
+    return _Made(context, identity, client, origin)
 
 
 def _versions(config: BrokerConfig, listener: Listener) -> list[str]:

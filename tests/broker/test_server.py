@@ -56,16 +56,14 @@ async def test_listener_without_the_settings_of_its_protection_stops_the_start(
     assert key in reason
 
 
-@pytest.mark.parametrize("key", ["security_inter_broker_protocol", "control_plane_listener_name"])
-async def test_cluster_whose_brokers_would_log_in_to_each_other_does_not_start(tmp_path: Path, key: str) -> None:
+async def test_control_plane_with_another_protocol_stops_the_start(tmp_path: Path) -> None:
     config = settings(
         tmp_path,
         listeners="PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         sasl_enabled_mechanisms="SCRAM-SHA-256",
-        zookeeper_connect="127.0.0.1:1",
-        **{key: "SASL_PLAINTEXT"},
+        control_plane_listener_name="SASL_PLAINTEXT",
     )
-    assert "brokers do not log in to each other" in await reason_not_to_start(config)
+    assert "control.plane.listener.name" in await reason_not_to_start(config)
 
 
 @pytest.mark.parametrize("protocols", ["consumer", "classic,consumer", "classic,share"])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.component_settings import connection_limits
-from broker.settings.listener_security import sasl_listeners
+from broker.settings.listener_security import InvalidSecurityError, broker_login, sasl_listeners
 from broker.settings.listener_tls import ListenerTls
 from config import broker_properties as broker
 from config import topic_properties as topic
@@ -171,6 +171,8 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
     config = Recorder(settings, {}, {})
     connection_limits(config)
     sasl_listeners(config, lambda user, mechanism: None, random.Random(1))
+    with pytest.raises(InvalidSecurityError):
+        broker_login(config, random.Random(1))
     stores = Stores(tmp_path)
     settings = {
         "listeners": "SSL://:0",

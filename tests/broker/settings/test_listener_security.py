@@ -7,7 +7,13 @@ import pytest
 
 from broker.network.sasl.exchange import AuthenticationFailed, Login
 from broker.network.sasl.session import SaslListener
-from broker.settings.listener_security import LOGIN_MODULES, InvalidSecurityError, open_listeners, sasl_listeners
+from broker.settings.listener_security import (
+    LOGIN_MODULES,
+    InvalidSecurityError,
+    broker_login,
+    open_listeners,
+    sasl_listeners,
+)
 from config.broker import BrokerConfig
 from config.broker_properties import AUTHORIZERS
 
@@ -112,3 +118,24 @@ def test_open_listeners_are_named(settings: dict[str, str], count: int) -> None:
     lines = open_listeners(config)
     assert len(lines) == count
     assert all("PLAINTEXT://:0 is open" in line and "bin/milena-certs" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({}, "sasl.mechanism.inter.broker.protocol"),
+        ({"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "expected one of the mechanisms"),
+        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "username and password"),
+    ],
+)
+def test_login_of_the_broker_itself_needs_a_mechanism_and_a_user(settings: dict[str, str], word: str) -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "SASL_PLAINTEXT://:0",
+            "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            **settings,
+        }
+    )
+    with pytest.raises(InvalidSecurityError, match=word):
+        broker_login(config, Random(1))
