@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from random import Random
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +39,6 @@ from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition, ReplicaRules
 from broker.requests.dispatch import request_decoder
-from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.api import APIS
@@ -100,7 +99,7 @@ class Node:
         self.metadata_cache = MetadataCache("cluster")
         self.unsent_responses = UnsentResponses(lambda delay_ms, call: loop.call_later(delay_ms / 1000, call))
         self.cpu_pool: Any = None  # nothing is converted
-        self.authorizer = Authorizer(is_active=False)
+        self.authorizer = self.enforced_quotas = SimpleNamespace(is_active=False)
         self.executor = ThreadPoolExecutor(2)
         news = FetchNews(loop.call_soon)
         ids = count(1)
@@ -233,6 +232,9 @@ class Link:
             response = await receiver.sliced_work.settled(module.handle(receiver, request, context))
         except KafkaError as error:
             response = module.failed(request, context, error.code)
+        except Exception as error:
+            receiver.cluster.failures.append(error)
+            raise
         pieces = response.write() if isinstance(response, RowResponse) else encode(response, version)
         return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in pieces)
 
@@ -250,6 +252,8 @@ class Cluster:
         self._epochs = count(1)
         self.nodes = {broker_id: Node(self, broker_id, folder / str(broker_id)) for broker_id in broker_ids}
         self.state: dict[int, LeaderAndIsrPartitionState] = {}
+        self.failures: list[Exception] = []
+        """What handlers have raised that is no error of Kafka's."""
         self.cut: set[frozenset[int]] = set()
         self.dead: set[int] = set()
         self.alterations: list[AlterPartitionRequest] = []

@@ -39,6 +39,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Cluster]]:
     yield started
     for cluster in clusters:
         await cluster.stop()
+        assert not cluster.failures
 
 
 async def restart(cluster: Cluster, node: Node) -> None:
