@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Protocol, Self
 from urllib.error import HTTPError
 
+from kazoo.client import KazooClient
+
 from tests.support.broker import BrokerProcess
 from tests.support.metadata_probe import ask_metadata
-from tests.support.processes import ServerProcess, listening_ports
+from tests.support.processes import listening_ports
 from tests.support.zookeeper import ZooKeeperProcess
 from tools.admin_client import AdminClient, CallTimedOut
 from tools.bootstrap import Endpoint
@@ -102,6 +104,7 @@ class Cluster:
         self._new_broker = new_broker
         self._broker_ids = range(1, broker_count + 1)
         self.brokers: dict[int, Broker] = {}
+        self._halted: set[int] = set()
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -140,8 +143,8 @@ class Cluster:
 
     @property
     def running(self) -> list[int]:
-        """The ids of the brokers whose processes exist."""
-        return [broker_id for broker_id, broker in self.brokers.items() if broker.is_running]
+        """The ids of the brokers whose processes exist and are not halted."""
+        return [it for it, broker in self.brokers.items() if broker.is_running and it not in self._halted]
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
@@ -150,8 +153,29 @@ class Cluster:
         for broker_id in broker_ids:
             self.brokers[broker_id].kill()
 
+    @contextmanager
+    def halted(self, broker_id: int) -> Iterator[None]:
+        """Halt a broker with SIGSTOP during the block."""
+        self.brokers[broker_id].halt()
+        self._halted.add(broker_id)
+        try:
+            yield
+        finally:
+            self._halted.discard(broker_id)
+            self.brokers[broker_id].resume()
+
     def start(self, *broker_ids: int) -> None:
-        """Start brokers that do not run, at the same time, and wait until they respond."""
+        """Start brokers that do not run, at the same time, and wait until they respond.
+
+        As in Kafka, a broker does not start before the session of its killed predecessor is over.
+        """
+        client = KazooClient(self.zookeeper.connect)
+        client.start()
+        self.wait_until(
+            lambda: not any(client.exists(f"/brokers/ids/{it}") for it in broker_ids), "the sessions are over"
+        )
+        client.stop()
+        client.close()
         for broker_id in broker_ids:
             self.brokers[broker_id].spawn()
         for broker_id in broker_ids:
@@ -224,8 +248,6 @@ class Cluster:
         self.zookeeper.resume()
         if not self.zookeeper.is_running:
             self.zookeeper.start()
-        for broker in self.brokers.values():
-            broker.resume()
         self.start(*(broker_id for broker_id in self.brokers if broker_id not in self.running))
         self.wait_until(self._is_known_everywhere, "every broker knows all brokers")
         self.wait_until_in_sync(*topics)
@@ -264,13 +286,3 @@ def log_bytes(brokers: Iterable[Broker], topic: str, partition: int) -> Iterator
     for broker in brokers:
         folder = broker.log_dir / f"{topic}-{partition}"
         yield b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
-
-
-@contextmanager
-def halted(server: ServerProcess | Broker) -> Iterator[None]:
-    """Halt a server with SIGSTOP during the block."""
-    server.halt()
-    try:
-        yield
-    finally:
-        server.resume()

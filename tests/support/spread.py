@@ -11,10 +11,11 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-# Beginnings of paths: of the tests that share one Spark, and of those that share the Java programs' JVMs, a real Kafka
-# and the files of one broker.
+# Beginnings of paths: of the tests that share one Spark, of those that share one cluster, and of those that share the
+# Java programs' JVMs, a real Kafka and the files of one broker.
 TOGETHER = (
     ("tests/spark_jobs/",),
+    ("tests/cluster/",),
     (
         "tests/interop/test_admin_",
         "tests/interop/test_dump_log",
@@ -26,6 +27,7 @@ TOGETHER = (
 # libraries from the network come later, so that there is time to fetch them.
 LONGEST_FIRST = (
     "tests/spark_jobs/",
+    "tests/cluster/",
     "tests/bench/test_cases.py",
     "tests/storage/test_log_crash.py",
     "tests/clients/test_kafka_python.py",
@@ -49,6 +51,7 @@ TIMEOUTS_S = {
     "tests/interop/": 600,
     "tests/spark_jobs/": 600,
     "tests/bench/": 300,
+    "tests/cluster/": 240,
     "tests/protocol/test_declarations.py": 600,
     "tests/protocol/test_stored_declarations.py": 600,
 }

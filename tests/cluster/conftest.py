@@ -1,0 +1,60 @@
+"""One cluster of real processes for all tests of this folder; each test uses its own topics and groups.
+
+A test leaves brokers killed or halted; the next one begins with a healed cluster. `MILENA_TEST_CLUSTER=kafka` runs the
+tests with Apache Kafka's brokers: a test that fails there is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.cluster import Cluster, kafka_broker, milena_broker
+from tests.support.parts import skip_when_unavailable
+
+IS_KAFKA = os.environ.get("MILENA_TEST_CLUSTER") == "kafka"
+PARTITIONS = 3
+CREATE_TIMEOUT_S = 30
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    new_broker = kafka_broker if IS_KAFKA else milena_broker
+    with skip_when_unavailable(), Cluster(tmp_path_factory.mktemp("cluster"), new_broker=new_broker) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    """The cluster with all its brokers."""
+    shared_cluster.heal()
+    return shared_cluster
+
+
+def create_topic(cluster: Cluster, partitions: int = PARTITIONS, replicas: int = 3, **configs: str) -> str:
+    """Create a topic and return its name, when it is in sync; `configs` have underscores for dots."""
+    name = f"numbers-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
+    new = NewTopic(name, partitions, replicas, config=settings)
+    admin.create_topics([new], operation_timeout=CREATE_TIMEOUT_S)[name].result(CREATE_TIMEOUT_S)
+    cluster.wait_until_in_sync(name)
+    return name
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A new topic with three partitions of three replicas each, all in sync."""
+    return create_topic(cluster)
+
+
+@pytest.fixture
+def group() -> str:
+    """A new group id."""
+    return f"group-{next(_numbers)}"

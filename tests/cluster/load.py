@@ -1,0 +1,196 @@
+"""Numbered records, and what must hold of those that were acknowledged.
+
+Owns: a producer in a thread, reading a topic from its beginning, and the comparison of both. Must not know which
+failures happen meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+FLUSH_TIMEOUT_S = 60.0
+UNKNOWN = -1
+READ_TIMEOUT_S = 60.0
+# A request to a halted broker must not outlast the test.
+PRODUCER_SETTINGS: Mapping[str, Any] = {
+    "log_level": 2,  # that brokers are gone is no news
+    "acks": "all",
+    "linger.ms": 2,
+    "batch.num.messages": 100,
+    "message.timeout.ms": 60_000,
+    "request.timeout.ms": 3_000,
+    "socket.timeout.ms": 4_000,
+    "retry.backoff.ms": 50,
+    "retry.backoff.max.ms": 200,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 1_000,
+}
+CONSUMER_SETTINGS: Mapping[str, Any] = {
+    "log_level": 2,
+    "reconnect.backoff.max.ms": 200,
+    "socket.timeout.ms": 4_000,
+    "topic.metadata.refresh.interval.ms": 1_000,
+    "fetch.error.backoff.ms": 50,
+    "retry.backoff.ms": 50,
+}
+
+
+class NumberedLoad:
+    """Produces 0, 1, 2, ... as values, number `n` into partition `n % partitions`, until the end of the block."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, idempotent: bool = True, rate: float = 400.0
+    ) -> None:
+        """`rate` is the approximate number of records per second."""
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        """The partition and offset of each acknowledged number."""
+        self.errors: list[str] = []
+        self.longest_gap_s = 0.0
+        """The longest time between two acknowledgements."""
+        self._topic = topic
+        self._partitions = partitions
+        self._interval_s = 1 / rate
+        self._producer = Producer(
+            {**PRODUCER_SETTINGS, "bootstrap.servers": bootstrap, "enable.idempotence": idempotent}
+        )
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._last_s = time.monotonic()
+        self.sent = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.wait_for(50)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._is_stopped.set()
+        self._thread.join()
+        left = self._producer.flush(FLUSH_TIMEOUT_S if kind is None else 1.0)
+        if kind is None:
+            assert left == 0, f"{left} records got no result"
+            assert self.errors == []
+
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
+        """Wait until so many more records have been acknowledged."""
+        wanted = len(self.acknowledged) + count
+        deadline = time.monotonic() + timeout_s
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < deadline, f"only {len(self.acknowledged)} of {wanted} records are acknowledged"
+            assert self._thread.is_alive()
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        started_s = time.monotonic()
+        while not self._is_stopped.is_set():
+            number = self.sent
+            due_s = started_s + number * self._interval_s
+            try:
+                self._producer.produce(
+                    self._topic,
+                    str(number),
+                    partition=number % self._partitions,
+                    on_delivery=lambda error, message, number=number: self._report(number, error, message),
+                )
+                self.sent += 1
+            except BufferError:
+                pass
+            while not self._is_stopped.is_set():
+                self._producer.poll(min(max(due_s - time.monotonic(), 0.0), 0.1))
+                if time.monotonic() >= due_s:
+                    break
+
+    def _report(self, number: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(f"{number}: {error}")
+            return
+        # The broker had the record already when it was sent again: then its offset is not known here.
+        offset = message.offset()
+        self.acknowledged[number] = (number % self._partitions, UNKNOWN if offset is None or offset < 0 else offset)
+        now_s = time.monotonic()
+        self.longest_gap_s = max(self.longest_gap_s, now_s - self._last_s)
+        self._last_s = now_s
+
+
+Records = dict[int, list[tuple[int, int]]]
+"""The (offset, number) pairs of each partition, in order."""
+
+
+def read_topic(bootstrap: str, topic: str, partitions: int, *, isolation: str = "read_uncommitted") -> Records:
+    """Return all records of a topic up to its present end."""
+    consumer = Consumer(
+        {
+            **CONSUMER_SETTINGS,
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        # Positions and ends, because an end may move back while a new leader is elected.
+        consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+        records: Records = {index: [] for index in range(partitions)}
+        at_end: set[int] = set()
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while len(at_end) < partitions:
+            assert time.monotonic() < deadline, f"partitions {sorted(set(range(partitions)) - at_end)} have no end"
+            for message in consumer.consume(500, 0.2):
+                error = message.error()
+                if error is None:
+                    records[message.partition()].append((message.offset(), int(message.value())))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition())
+        return records
+    finally:
+        consumer.close()
+
+
+def assert_nothing_is_lost(acknowledged: Mapping[int, tuple[int, int]], records: Records) -> None:
+    """Each acknowledged record is where its acknowledgement said."""
+    assert acknowledged, "nothing was acknowledged"
+    found = {(partition, offset): number for partition, pairs in records.items() for offset, number in pairs}
+    numbers = {(partition, number) for partition, pairs in records.items() for _, number in pairs}
+    lost = {
+        number: (partition, offset)
+        for number, (partition, offset) in acknowledged.items()
+        if (partition, number) not in numbers or (offset != UNKNOWN and found.get((partition, offset)) != number)
+    }
+    assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged records are lost, as {list(lost.items())[:5]}"
+
+
+def assert_no_duplicates(records: Records) -> None:
+    counts = Counter(number for pairs in records.values() for _, number in pairs)
+    repeated = [number for number, count in counts.items() if count > 1]
+    assert not repeated, f"{len(repeated)} records exist twice, as {repeated[:5]}"
+
+
+def assert_in_order(records: Records) -> None:
+    for partition, pairs in records.items():
+        numbers = [number for _, number in pairs]
+        assert numbers == sorted(numbers), f"partition {partition} is out of order"
+
+
+def assert_exactly_once(load: NumberedLoad, records: Records) -> None:
+    """What an idempotent producer is promised."""
+    assert_nothing_is_lost(load.acknowledged, records)
+    assert_no_duplicates(records)
+    assert_in_order(records)
+
+
+def assert_gap_at_most(load: NumberedLoad, seconds: float) -> None:
+    assert load.longest_gap_s <= seconds, f"no record was acknowledged for {load.longest_gap_s:.1f} s"
+
+
+def numbers_of(records: Records) -> Sequence[int]:
+    """Return all numbers, sorted."""
+    return sorted(number for pairs in records.values() for _, number in pairs)

@@ -1,0 +1,239 @@
+"""Administration of a running cluster: reassignment, elections, deletion, and whether a broker may be stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from tests.cluster.conftest import IS_KAFKA, PARTITIONS, create_topic
+from tests.cluster.load import PRODUCER_SETTINGS, NumberedLoad, assert_exactly_once, assert_nothing_is_lost, read_topic
+from tests.cluster.znodes import ROOT, run_tool
+from tests.support.cluster import Cluster
+
+TIMEOUT_S = 30
+IN_PROGRESS = "is still in progress"
+
+
+def plan(tmp_path: Path, topic: str, *replicas: list[int]) -> str:
+    """Return the path of a plan with the replicas of each partition."""
+    path = tmp_path / "plan.json"
+    partitions = [{"topic": topic, "partition": index, "replicas": it} for index, it in enumerate(replicas)]
+    path.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    return str(path)
+
+
+def reassign(cluster: Cluster, topic: str, path: str) -> str:
+    """Execute a plan and wait until it is complete; return what --execute prints."""
+    printed = run_tool(cluster, "reassign_partitions", "--execute", "--reassignment-json-file", path)
+    verify = ("--verify", "--reassignment-json-file", path)
+    cluster.wait_until(
+        lambda: IN_PROGRESS not in run_tool(cluster, "reassign_partitions", *verify), f"{topic} is reassigned"
+    )
+    return printed
+
+
+def replicas_of(cluster: Cluster, topic: str) -> list[list[int]]:
+    return [replicas for _, (_, replicas, _) in sorted(cluster.partitions(topic).items())]
+
+
+def test_replication_factor_is_lowered_and_raised_under_load(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    before = replicas_of(cluster, topic)
+    with NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load:
+        path = plan(tmp_path, topic, *([it[0], it[1]] for it in before))
+        printed = reassign(cluster, topic, path)
+        assert f"Successfully started partition reassignments for {topic}-0,{topic}-1,{topic}-2" in printed
+        assert replicas_of(cluster, topic) == [it[:2] for it in before]
+        dropped = before[0][2]
+        folder = cluster.brokers[dropped].log_dir / f"{topic}-0"
+        cluster.wait_until(lambda: not folder.exists(), "the dropped replica is deleted")
+        load.wait_for(50)
+        # The printed plan is the way back: it is what --generate and --execute show before they change anything.
+        reassign(cluster, topic, plan(tmp_path, topic, *before))
+        assert replicas_of(cluster, topic) == before
+        cluster.wait_until_in_sync(topic)
+        load.wait_for(50)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, PARTITIONS))
+
+
+def test_leader_moves_to_other_brokers(cluster: Cluster, tmp_path: Path) -> None:
+    topic = create_topic(cluster, 1)
+    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
+        (before,) = replicas_of(cluster, topic)
+        reassign(cluster, topic, plan(tmp_path, topic, [before[2], before[1]]))
+        assert cluster.leader(topic) in before[1:]
+        load.wait_for(50)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+    listed = run_tool(cluster, "reassign_partitions", "--list")
+    assert listed == "No partition reassignments found.\n"
+
+
+def test_move_that_cannot_finish_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
+    topic = create_topic(cluster, 1)
+    (before,) = replicas_of(cluster, topic)
+    reassign(cluster, topic, plan(tmp_path, topic, before[:2]))
+    absent = before[2]
+    path = plan(tmp_path, topic, [before[0], absent])
+    run_tool(cluster, "reassign_partitions", "--execute", "--reassignment-json-file", path)
+    cluster.kill(absent)
+    # Throttles could not be removed from the broker that is gone.
+    cancel = ("--cancel", "--preserve-throttles", "--reassignment-json-file", path)
+    printed = run_tool(cluster, "reassign_partitions", *cancel)
+    if "Successfully cancelled" in printed:  # the copy may have been complete before
+        assert f"Successfully cancelled partition reassignment for: {topic}-0\n" in printed
+        cluster.wait_until(
+            lambda: set(replicas_of(cluster, topic)[0]) == set(before[:2]), "the replicas are the old ones"
+        )
+
+
+def test_preferred_leaders_are_elected(cluster: Cluster, topic: str) -> None:
+    first = cluster.leader(topic)
+    cluster.restart(first)
+    cluster.wait_until_in_sync(topic)
+    assert cluster.leader(topic) != first
+    printed = run_tool(cluster, "leader_election", "--election-type", "preferred", "--all-topic-partitions")
+    assert re.search(rf"^Successfully completed leader election \(PREFERRED\) for partitions .*{topic}-0", printed)
+    cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == first, "the preferred replica leads")
+
+
+def test_replicas_have_the_same_records(cluster: Cluster, topic: str) -> None:
+    with NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load:
+        load.wait_for(100)
+    arguments = ["--broker-list", cluster.bootstrap, "--topics-include", topic, "--time", "-2"]
+    arguments += ["--report-interval-ms", "50", "--max-wait-ms", "50"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "tools.replica_verification", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as verification:
+        assert verification.stdout is not None
+        while "max lag is 0" not in (line := verification.stdout.readline()):
+            assert verification.poll() is None
+            assert "match" not in line, line
+        verification.terminate()
+
+
+def test_records_are_refused_below_min_isr_and_accepted_again(cluster: Cluster) -> None:
+    topic = create_topic(cluster, 1)
+    leader = cluster.leader(topic)
+    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
+    producer = Producer({**PRODUCER_SETTINGS, "bootstrap.servers": cluster.brokers[leader].bootstrap, "retries": 0})
+    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
+        cluster.kill(*others)
+        cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
+        errors: list[str] = []
+        producer.produce(topic, b"-1", on_delivery=lambda error, _: errors.append(error.name()))
+        producer.flush(TIMEOUT_S)
+        assert errors == ["NOT_ENOUGH_REPLICAS"]
+        cluster.start(*others)
+        load.wait_for(50)
+        cluster.heal(topic)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+
+
+def test_partition_waits_for_its_last_in_sync_replica(cluster: Cluster) -> None:
+    topic = create_topic(cluster, 1, min_insync_replicas="1")
+    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
+        load.wait_for(50)
+    leader = cluster.leader(topic)
+    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
+    cluster.kill(*others)
+    cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
+    cluster.kill(leader)
+    cluster.start(*others)
+    cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == -1, "the partition has no leader")
+    assert cluster.partitions(topic)[0][2] == [leader], "the last in-sync replica is kept"
+    cluster.heal(topic)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+
+
+def test_unclean_election_by_tool_loses_only_what_the_old_leader_had(cluster: Cluster) -> None:
+    topic = create_topic(cluster, 1, min_insync_replicas="1")
+    with NumberedLoad(cluster.bootstrap, topic, 1) as replicated:
+        replicated.wait_for(50)
+    leader = cluster.leader(topic)
+    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
+    cluster.kill(*others)
+    cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
+    with NumberedLoad(cluster.brokers[leader].bootstrap, topic, 1) as lost:
+        lost.wait_for(50)
+    cluster.kill(leader)
+    cluster.start(*others)
+    cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == -1, "the partition has no leader")
+    arguments = ("--election-type", "unclean", "--topic", topic, "--partition", "0")
+    cluster.wait_until(lambda: "Successfully" in run_tool(cluster, "leader_election", *arguments), "a replica leads")
+    assert cluster.leader(topic) in others
+    cluster.heal(topic)
+    records = read_topic(cluster.bootstrap, topic, 1)
+    assert_nothing_is_lost(replicated.acknowledged, records)
+    assert len(records[0]) == replicated.sent
+
+
+def test_topic_is_deleted_when_its_last_broker_returns(cluster: Cluster, topic: str) -> None:
+    absent = cluster.follower(topic)
+    cluster.kill(absent)
+    cluster.wait_until(
+        lambda: all(absent not in isr for _, _, isr in cluster.partitions(topic).values()), "the broker is gone"
+    )
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    try:
+        admin.delete_topics([topic], operation_timeout=1)[topic].result(TIMEOUT_S)
+    except KafkaException as error:
+        assert error.args[0].name() == "REQUEST_TIMED_OUT"  # noqa: PT017 - either is right
+    cluster.start(absent)
+    folders = [broker.log_dir / f"{topic}-0" for broker in cluster.brokers.values()]
+    cluster.wait_until(lambda: not any(folder.exists() for folder in folders), "all replicas are deleted")
+    cluster.wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
+
+
+def test_second_broker_of_an_id_does_not_start(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    second = cluster._new_broker(1, tmp_path / "second", cluster.zookeeper.connect, cluster._settings)
+    with pytest.raises(RuntimeError, match=r"already registered|NodeExists"):
+        second.start()
+    cluster.wait_until_in_sync(topic)
+
+
+def test_deleted_controller_node_is_replaced(cluster: Cluster) -> None:
+    client = KazooClient(cluster.zookeeper.connect)
+    client.start()
+    epoch = int(client.get("/controller_epoch")[0])
+    client.delete("/controller")
+    cluster.wait_until(lambda: int(client.get("/controller_epoch")[0]) > epoch, "a controller was elected")
+    client.stop()
+    client.close()
+    assert create_topic(cluster, 1)
+
+
+def reasons_against(cluster: Cluster, broker_id: int, topic: str) -> list[str]:
+    """Return the reasons of a broker against its stop that name partitions of the topic; others are other tests'."""
+    _, content = cluster.health(broker_id, "safe")
+    reasons: Any = content["reasons"]
+    named = (it for it in reasons if any(name.startswith(f"{topic}-") for name in it.get("partitions", [])))
+    return [reason["reason"] for reason in named]
+
+
+@pytest.mark.skipif(IS_KAFKA, reason="Kafka has no such check")
+def test_health_says_whether_a_broker_may_be_stopped(cluster: Cluster, topic: str) -> None:
+    def are_all_safe() -> bool:
+        return not any(reasons_against(cluster, it, topic) for it in cluster.brokers)
+
+    cluster.wait_until(are_all_safe, "any broker may be stopped")
+    follower = cluster.follower(topic)
+    cluster.kill(follower)
+    others = [broker_id for broker_id in cluster.brokers if broker_id != follower]
+    reason = "without this broker fewer than min.insync.replicas are in sync"
+    cluster.wait_until(
+        lambda: all(reasons_against(cluster, it, topic) == [reason] for it in others), "no other broker may be stopped"
+    )
+    assert all(cluster.health(it, "ready") == (True, {"status": "UP", "reasons": []}) for it in others)
+    cluster.heal(topic)
+    cluster.wait_until(are_all_safe, "any broker may be stopped")

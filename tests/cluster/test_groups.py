@@ -1,0 +1,163 @@
+"""Consumer groups while brokers fail: positions are kept, and every record is consumed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.cluster.conftest import PARTITIONS
+from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, numbers_of, read_topic
+from tests.support.cluster import Cluster
+from tools.admin_client import AdminClient
+from tools.bootstrap import Endpoint
+
+DEADLINE_S = 60.0
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class GroupReader:
+    """A member of a group in a thread: consumes and commits synchronously until the end of the block."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.numbers: list[int] = []
+        self.committed: dict[int, int] = {}
+        """The highest offset by partition whose commit succeeded."""
+        self.went_back: list[str] = []
+        """Assignments that begin below an offset that this member has committed."""
+        self._topic = topic
+        self._consumer = Consumer(
+            {
+                **CONSUMER_SETTINGS,
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+            }
+        )
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_stopped.set()
+        self._thread.join()
+
+    def wait_for(self, count: int) -> None:
+        """Wait for so many more records."""
+        wanted, deadline = len(self.numbers) + count, time.monotonic() + DEADLINE_S
+        while len(self.numbers) < wanted:
+            assert time.monotonic() < deadline, f"only {len(self.numbers)} of {wanted} records were consumed"
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        self._consumer.subscribe([self._topic])
+        try:
+            while not self._is_stopped.is_set():
+                messages = [it for it in self._consumer.consume(100, 0.1) if it.error() is None]
+                for message in messages:
+                    self._check_position(message.partition(), message.offset())
+                    self.numbers.append(int(message.value()))
+                if messages:
+                    self._commit({it.partition(): it.offset() + 1 for it in messages})
+        finally:
+            self._consumer.close()
+
+    def _check_position(self, partition: int, offset: int) -> None:
+        if offset < self.committed.get(partition, 0):
+            self.went_back.append(f"offset {offset} of partition {partition} after {self.committed[partition]}")
+
+    def _commit(self, positions: dict[int, int]) -> None:
+        offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in positions.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return  # it is not known whether the coordinator has stored it; the next commit is higher
+        self.committed.update(positions)
+
+
+def coordinator(cluster: Cluster, group: str) -> int:
+    """Return the id of the group's coordinator: the leader of its partition of the offsets topic."""
+    endpoints = [Endpoint("127.0.0.1", cluster.brokers[broker_id].port) for broker_id in cluster.running]
+    with AdminClient(endpoints) as client:
+        return client.coordinator(group)
+
+
+def kill_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> None:
+    broker_id = coordinator(cluster, group)
+    cluster.kill(broker_id)
+    reader.wait_for(100)
+    assert coordinator(cluster, group) != broker_id
+    cluster.start(broker_id)
+
+
+def halt_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> None:
+    broker_id = coordinator(cluster, group)
+    with cluster.halted(broker_id):
+        reader.wait_for(100)
+        assert coordinator(cluster, group) != broker_id
+
+
+def stop_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> None:
+    cluster.restart(coordinator(cluster, group))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(kill_the_coordinator, id="coordinator-killed"),
+        pytest.param(halt_the_coordinator, id="coordinator-halted"),
+        pytest.param(stop_the_coordinator, id="coordinator-stopped"),
+    ],
+)
+def test_positions_are_kept_and_everything_is_consumed(
+    cluster: Cluster, topic: str, group: str, failure: Callable[[Cluster, str, GroupReader], None]
+) -> None:
+    with GroupReader(cluster.bootstrap, group, topic) as reader:
+        with NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load:
+            reader.wait_for(50)
+            failure(cluster, group, reader)
+            cluster.heal(topic, OFFSETS_TOPIC)
+            reader.wait_for(50)
+        deadline = time.monotonic() + DEADLINE_S
+        while not set(reader.numbers) >= load.acknowledged.keys():
+            assert time.monotonic() < deadline, "acknowledged records were not consumed"
+            time.sleep(0.05)
+    assert reader.went_back == []
+    assert committed_offsets(cluster, group, topic) == {
+        partition: len(pairs) for partition, pairs in read_topic(cluster.bootstrap, topic, PARTITIONS).items()
+    }
+
+
+def committed_offsets(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
+    consumer = Consumer({**CONSUMER_SETTINGS, "bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        wanted = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        # A partition without a commit has a negative offset.
+        return {found.partition: max(found.offset, 0) for found in consumer.committed(wanted, timeout=DEADLINE_S)}
+    finally:
+        consumer.close()
+
+
+def test_commits_survive_the_death_of_all_brokers(cluster: Cluster, topic: str, group: str) -> None:
+    with NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=2000) as load:
+        load.wait_for(300)
+    with GroupReader(cluster.bootstrap, group, topic) as reader:
+        reader.wait_for(300)
+    cluster.kill(*cluster.brokers)
+    cluster.heal(topic, OFFSETS_TOPIC)
+    found = committed_offsets(cluster, group, topic)
+    assert all(found[partition] >= offset for partition, offset in reader.committed.items())
+    everything = numbers_of(read_topic(cluster.bootstrap, topic, PARTITIONS))
+    with GroupReader(cluster.bootstrap, group, topic) as successor:
+        successor.wait_for(len(everything) - sum(found.values()))
+    assert sorted({*reader.numbers, *successor.numbers}) == everything
