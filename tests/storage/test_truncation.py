@@ -101,3 +101,13 @@ def test_follower_keeps_exactly_what_it_has_in_common_with_its_leader() -> None:
 )
 def test_truncation_point(answer: EpochEnd, own: Records, expected: TruncationPoint) -> None:
     assert truncation_point(answer, epochs_of(own), log_end_offset=len(own), high_watermark=1 if own else 0) == expected
+
+
+def test_truncation_that_docs_replication_draws() -> None:
+    leader, follower = epochs_of((0, 0, 0, 2, 2, 4)), (0, 0, 1, 1, 1, 3)
+    for expected, is_final in ((5, False), (2, True)):
+        own = epochs_of(follower)
+        answer = leader.end_offset_for(own.latest, 6)
+        point = truncation_point(answer, own, log_end_offset=len(follower), high_watermark=0)
+        assert point == (expected, is_final)
+        follower = follower[: point.offset]
