@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import EXCEPTIONS, ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
-from kazoo.protocol.states import Callback, KazooState, WatchedEvent
+from kazoo.protocol.states import Callback, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -139,6 +139,16 @@ class ZooKeeperSession:
     def get(self, path: str, watched: bool, done: Outcome) -> bool:
         """Read a node: its data and kazoo's stat. Returns whether the request was accepted, as all below do."""
         return self._send(lambda: self._client.get_async(path, self._watch(watched)), done)
+
+    def get_all(self, paths: Sequence[str], done: Outcome) -> bool:
+        """Read nodes in one request; the result has one entry each, as of `get` or an exception."""
+
+        def call() -> _Outcome:
+            outcome = _Outcome(self._request_lost)
+            self._client._call(_MultiRead([serialization.GetData(path, None) for path in paths]), outcome)
+            return outcome
+
+        return self._send(call, done)
 
     def exists(self, path: str, watched: bool, done: Outcome) -> bool:
         """Read a node's stat, None if it does not exist."""
@@ -256,6 +266,29 @@ class _Outcome:
                 self._callback = callback
                 return
         callback(self._result)
+
+
+class _MultiRead(serialization.Transaction):  # type: ignore[misc]
+    """ZooKeeper's request to read many nodes, which kazoo lacks; since ZooKeeper 3.6."""
+
+    type = 22
+
+    @classmethod
+    def deserialize(cls, response: bytes, offset: int) -> list[object]:
+        results: list[object] = []
+        header, offset = serialization.MultiHeader.deserialize(response, offset)
+        while not header.done:
+            if header.type == serialization.GetData.type:
+                data, offset = serialization.read_buffer(response, offset)
+                stat = ZnodeStat._make(serialization.stat_struct.unpack_from(response, offset))
+                offset += serialization.stat_struct.size
+                results.append((data, stat))
+            else:
+                (code,) = serialization.int_struct.unpack_from(response, offset)
+                offset += serialization.int_struct.size
+                results.append(EXCEPTIONS[code]())
+            header, offset = serialization.MultiHeader.deserialize(response, offset)
+        return results
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]

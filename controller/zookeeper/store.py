@@ -10,6 +10,8 @@ follow; so a watch fires before its session reads the change. A write that is re
 its first sending was applied (`second_execution`).
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque
@@ -70,6 +72,8 @@ CONNECTION_ATTEMPTS = 3
 """A server that accepts a connection while it starts may never answer on it, so one attempt has a part of the time."""
 ATTEMPT_SECONDS_MIN = 2.0
 
+READS_PER_REQUEST = 100
+"""How many nodes one request reads. Only watches need a request for each node."""
 READS_PER_TURN = 500
 """How many reads are queued before other work on the event loop gets its turn."""
 
@@ -109,6 +113,33 @@ class _Request:
         self.is_repeated = False
 
 
+class _Reads:
+    """The nodes that one call reads, in whatever requests."""
+
+    def __init__(self, paths: Sequence[str], watches: ArmedWatches, watch: Watch | None) -> None:
+        self.paths = paths
+        self.is_watched = watch is not None
+        self.complete: asyncio.Future[list[Node | None]] = asyncio.get_running_loop().create_future()
+        self._nodes: list[Node | None] = [None] * len(paths)
+        self._missing = len(paths)
+        self._watches = watches
+        self._watch = watch
+
+    def finish(self, index: int, result: Any) -> None:
+        self._missing -= 1
+        path = self.paths[index]
+        if isinstance(result, Exception):
+            if not isinstance(result, NoNodeError):
+                _fail(self.complete, _translated(result, path))
+        else:
+            data, stat = result
+            self._nodes[index] = Node(data, _stat(stat))
+            if self._watch is not None:
+                self._watches.arm_data(path, self._watch, stat.mzxid)
+        if not self._missing:
+            _complete(self.complete, self._nodes)
+
+
 class ZooKeeperStore:
     """`StateStore` over ZooKeeper."""
 
@@ -121,6 +152,8 @@ class ZooKeeperStore:
         self._in_flight: dict[_Request, None] = {}
         self._lost: list[_Request] = []
         self._watches = ArmedWatches()
+        self._reads_together = True
+        """Whether the server reads many nodes in one request, as ZooKeeper does since 3.6."""
         self._on_expired: list[Callable[[], None]] = []
 
     # -- the session -----------------------------------------------------------------------------------------------
@@ -315,30 +348,33 @@ class ZooKeeperStore:
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         if not paths:
             return []
-        nodes: list[Node | None] = [None] * len(paths)
-        missing = len(paths)
-        complete: asyncio.Future[list[Node | None]] = asyncio.get_running_loop().create_future()
+        reads = _Reads(paths, self._watches, watch)
+        if watch is None and len(paths) > 1 and self._reads_together:
+            for first in range(0, len(paths), READS_PER_REQUEST):
+                some = [self._with_chroot(path) for path in paths[first : first + READS_PER_REQUEST]]
+                self._submit(_Request(partial(_get_all, some), partial(self._finish_reads, reads, first, len(some))))
+        else:
+            for index in range(len(paths)):
+                self._submit(self._read(reads, index))
+                if not (index + 1) % READS_PER_TURN:
+                    await asyncio.sleep(0)
+        return await reads.complete
 
-        def finish(index: int, path: str, result: Any) -> None:
-            nonlocal missing
-            missing -= 1
-            if isinstance(result, Exception):
-                if not isinstance(result, NoNodeError):
-                    _fail(complete, _translated(result, path))
-            else:
-                data, stat = result
-                nodes[index] = Node(data, _stat(stat))
-                if watch is not None:
-                    self._watches.arm_data(path, watch, stat.mzxid)
-            if not missing and not complete.done():
-                complete.set_result(nodes)
+    def _read(self, reads: _Reads, index: int) -> _Request:
+        send = partial(_get, self._with_chroot(reads.paths[index]), reads.is_watched)
+        return _Request(send, partial(reads.finish, index))
 
-        for index, path in enumerate(paths):
-            send = partial(_get, self._with_chroot(path), watch is not None)
-            self._submit(_Request(send, partial(finish, index, path)))
-            if not (index + 1) % READS_PER_TURN:
-                await asyncio.sleep(0)
-        return await complete
+    def _finish_reads(self, reads: _Reads, first: int, count: int, results: Any) -> None:
+        """Process the response to a request that reads many nodes."""
+        if isinstance(results, StoreUnavailable):
+            _fail(reads.complete, results)
+        elif isinstance(results, Exception):
+            logger.info("ZooKeeper cannot read many nodes in one request (%r): they are read one by one", results)
+            self._reads_together = False
+            self._waiting.extendleft(self._read(reads, index) for index in reversed(range(first, first + count)))
+        else:
+            for index, result in enumerate(results, first):
+                reads.finish(index, result)
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def then(result: Any) -> Stat | None:
@@ -464,6 +500,10 @@ class ZooKeeperStore:
 
 def _get(path: str, watched: bool, session: ZooKeeperSession, done: Callable[[Any], None]) -> bool:
     return session.get(path, watched, done)
+
+
+def _get_all(paths: Sequence[str], session: ZooKeeperSession, done: Callable[[Any], None]) -> bool:
+    return session.get_all(paths, done)
 
 
 def _exists(path: str, watched: bool, session: ZooKeeperSession, done: Callable[[Any], None]) -> bool:

@@ -30,7 +30,7 @@ from tests.support.zookeeper import ZooKeeperProcess
 from tests.support.zookeeper_proxy import Cut, ZooKeeperProxy, zookeeper_proxy
 
 SESSION_TIMEOUT_MS = 4_000
-REQUESTS_OF_PROGRAM = 23
+REQUESTS_OF_PROGRAM = 20
 
 
 @asynccontextmanager
@@ -290,6 +290,29 @@ async def test_session_survives_a_server_that_restarts(zookeeper_server: ZooKeep
         waiting = asyncio.ensure_future(store.get("/e"))
         await asyncio.to_thread(zookeeper_server.start)
         assert (await waiting).stat.ephemeral_owner == session == store.session_id
+
+
+@pytest.mark.parametrize("reads_together", [True, False])
+async def test_many_nodes_are_read_in_order(reads_together: bool, zookeeper_server: ZooKeeperProcess) -> None:
+    async with _opened(zookeeper_server) as (store, proxy):
+        store._reads_together = reads_together
+        await store.multi([Create(f"/n{number}", b"%d" % number) for number in range(0, 250, 2)])
+        before = proxy.requests
+        nodes = await store.get_many([f"/n{number}" for number in range(250)])
+        assert [node and node.data for node in nodes] == [None if n % 2 else b"%d" % n for n in range(250)]
+        assert proxy.requests - before == (3 if reads_together else 250)
+
+
+async def test_server_that_cannot_read_together_is_read_one_by_one(
+    zookeeper_server: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown_request = 99
+    monkeypatch.setattr("controller.zookeeper.session._MultiRead.type", unknown_request)
+    async with _opened(zookeeper_server) as (store, _):
+        await store.multi([Create("/a", b"a"), Create("/b", b"b")])
+        async with asyncio.timeout(20):
+            nodes = await store.get_many(["/a", "/missing", "/b"])
+        assert [node and node.data for node in nodes] == [b"a", None, b"b"]
 
 
 async def test_missing_zookeeper_is_reported_with_its_addresses() -> None:
