@@ -6,6 +6,7 @@ which server's nodes they are. `python -m tests.fixtures.record znodes` records 
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -34,7 +35,11 @@ _MASKED = (
     (re.compile(r'"id":"[^"]{22}"'), '"id":"*"'),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:*"),
     (re.compile(r'"(jmx_port|port)":-?\d+'), r'"\1":*'),
+    # The client chooses the broker that it asks.
+    (re.compile(r'"broker":\d+(?=,"block_start")'), '"broker":*'),
 )
+_CONFIG = re.compile(r'(?<="config":){.*(?=}$)')
+"""Its keys have the order of a hash map."""
 
 
 def dump(connect: str) -> list[str]:
@@ -53,6 +58,7 @@ def _lines(client: KazooClient, path: str) -> Iterator[str]:
     text = "-" if data is None else data.decode()
     for pattern, replacement in _MASKED:
         text = pattern.sub(replacement, text)
+    text = _CONFIG.sub(lambda match: json.dumps(json.loads(match[0]), sort_keys=True, separators=(",", ":")), text)
     yield f"{path} {'E' if stat.ephemeralOwner else 'P'} v{stat.version} {text}".rstrip()
     for name in sorted(client.get_children(path)):
         if (path, name) != ("/", "zookeeper"):
