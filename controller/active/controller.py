@@ -108,12 +108,14 @@ class ActiveController:
     async def initialize(self) -> None:
         """Load the state of the cluster, send it to the brokers, and resume unfinished work.
 
-        The live brokers are sent before the leaders, so that a new leader knows the addresses of its followers.
+        The live brokers are sent before the leaders, so that a new leader knows the addresses of its followers. All
+        partitions are sent with them: what follows names first those with a replica on a live broker, and a coordinator
+        that began to lead in between would take the others for deleted, and send them no markers.
         """
         await self._ensure_feature_node()
         await self._drop_old_notifications()
         await self._load()
-        await self._term.transitions.send_metadata(self.context.live_brokers)
+        await self._term.transitions.send_metadata(self.context.live_brokers, self.context.leaderships)
         await self._start_replicas()
         await self._start_partitions()
         await self._reassignments.resume(list(self.context.reassigning))
