@@ -6,7 +6,7 @@ Owns the intervals, and whether a job runs on the event loop or in a thread. Mus
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import Job, take_steps
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
+from broker.security.remote_keys import RemoteKeys
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -111,6 +112,17 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
 def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:
     """Return the jobs of listeners with TLS."""
     return [Job("key stores and trust stores", STORE_CHECK_INTERVAL_MS, reload_stores)]
+
+
+def key_set_jobs(config: BrokerConfig, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
+    """Return the jobs that read the keys of identity providers."""
+
+    async def refresh() -> None:
+        for keys in remote:
+            await asyncio.get_running_loop().run_in_executor(background, keys.refresh)
+
+    interval_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
+    return [Job("keys of identity providers", interval_ms, refresh, initial_delay_ms=0)] if remote else []
 
 
 def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:

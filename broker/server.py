@@ -16,7 +16,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
-from broker.jobs import replication_jobs, security_jobs, storage_jobs, transaction_jobs
+from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, transaction_jobs
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
@@ -46,6 +46,7 @@ from broker.replica.log_cleaner import LogCleaner
 from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.services import Services
+from broker.security.remote_keys import RemoteKeys
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
@@ -56,6 +57,7 @@ from broker.settings.component_settings import (
 from broker.settings.listener_security import (
     TLS_PROTOCOLS,
     InvalidSecurityError,
+    Sources,
     broker_login,
     open_listeners,
     sasl_listeners,
@@ -177,6 +179,7 @@ class Server:
         self._cleaner: LogCleaner | None = None
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._tls: ListenerTls | None = None
+        self._remote_keys: Sequence[RemoteKeys] = ()
         self._state = BrokerState.NOT_RUNNING
         self.dispatcher: RequestDispatcher
         self.has_failed = False
@@ -417,6 +420,7 @@ class Server:
                 *replication_jobs(self._config, services.replica_manager, services.sliced_work),
                 *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
                 *([] if self._tls is None else security_jobs(self._reload_stores)),
+                *key_set_jobs(self._config, self._remote_keys, self._background),
             ]
         )
         housekeeping.start()
@@ -500,7 +504,9 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
-        sasl = sasl_listeners(self._config, self._scram_credential, self._environment.random)
+        sources = Sources(self._scram_credential, self._environment.random, self._clock.now_ms)
+        sasl = sasl_listeners(self._config, sources)
+        self._remote_keys = list(sources.remote_keys.values())
         if any(listener.security_protocol in TLS_PROTOCOLS for listener in self._config.listeners):
             from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
 

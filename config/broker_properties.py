@@ -43,6 +43,10 @@ HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
 SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+TOKEN_VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
 AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
@@ -590,7 +594,7 @@ JAVA_SECURITY_AUTH_LOGIN_CONFIG = string("java.security.auth.login.config", None
 SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, READ_ONLY, MEDIUM,
     doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
-    SASL_PLUG_IN,
+    KnownClass("Other callback handlers are", TOKEN_VALIDATORS),
     no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that checks SASL credentials of clients.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
     SASL_PLUG_IN,
@@ -632,9 +636,9 @@ SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = string_list(
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = string("sasl.oauthbearer.token.endpoint.url", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.TLS_AND_SASL, doc="Where tokens are fetched from.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = string("sasl.oauthbearer.jwks.endpoint.url", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Where the keys that sign tokens are published.")
+    doc="Where the keys that sign tokens are published.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="How often the keys of sasl.oauthbearer.jwks.endpoint.url are read.")
+    doc="How often the keys of sasl.oauthbearer.jwks.endpoint.url are read.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="First pause between attempts to read these keys.")
@@ -642,15 +646,15 @@ SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
     no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read these keys.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Tolerated clock difference when a token's times are checked.")
+    doc="Tolerated clock difference when a token's times are checked.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Audiences that a token may have.")
+    doc="Audiences that a token may have.")
 SASL_OAUTHBEARER_EXPECTED_ISSUER = string("sasl.oauthbearer.expected.issuer", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Issuer that a token must have.")
+    doc="Issuer that a token must have.")
 SASL_OAUTHBEARER_SCOPE_CLAIM_NAME = string("sasl.oauthbearer.scope.claim.name", "scope", READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Claim that carries a token's scope.")
+    doc="Claim that carries a token's scope.")
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = string("sasl.oauthbearer.sub.claim.name", "sub", READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Claim that carries a token's subject.")
+    doc="Claim that carries a token's subject.")
 
 # Metrics
 METRIC_REPORTERS = string_list("metric.reporters", (), CLUSTER_WIDE, LOW,

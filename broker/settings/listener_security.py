@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from broker.network.sasl import plain
+from broker.network.sasl import oauthbearer, plain
 from broker.network.sasl.broker_login import BrokerLogin
 from broker.network.sasl.clients import PlainClient, ScramClient
 from broker.network.sasl.exchange import Exchange, Login
+from broker.network.sasl.oauthbearer import OauthBearerExchange
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
 from broker.network.sasl.session import SaslListener, SaslMechanism
 from broker.security.authorizer import Authorizer
+from broker.security.remote_keys import SCHEMES, RemoteKeys
+from broker.security.web_tokens import TokenRules, unsecured_login, verified_login
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.jaas import JaasError, LoginModule, parse_entries, parse_file
@@ -29,12 +33,13 @@ logger = logging.getLogger("kafka.security.JaasContext")
 TLS_PROTOCOLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
-MECHANISMS = (plain.NAME, *SCRAM)
+MECHANISMS = (plain.NAME, *SCRAM, oauthbearer.NAME)
 """The mechanisms that the broker has."""
 
 LOGIN_MODULES: Mapping[str, str] = {
     plain.NAME: "org.apache.kafka.common.security.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    oauthbearer.NAME: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 """The login module of each mechanism. No other class has a meaning here (CVE-2025-27818)."""
 
@@ -43,6 +48,10 @@ _SECTION = "KafkaServer"
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Returns the SCRAM credential of a user for a mechanism."""
+
+
+_UNSECURED_OPTION = "allowUnsecuredTokens"
+"""Option of the login module that lets tokens without signature be sent unencrypted."""
 
 
 class InvalidSecurityError(Exception):
@@ -78,6 +87,8 @@ def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
             f"brokers log in to each other on listener {listener}, expected username and password in "
             f"{_jaas_key(listener, mechanism)}"
         )
+    if mechanism == oauthbearer.NAME:
+        raise InvalidSecurityError(f"brokers do not log in to each other by {mechanism} yet; see docs/not-yet.md")
     if mechanism == plain.NAME:
         return BrokerLogin(mechanism, lambda: PlainClient(user, password))
     digest = SCRAM[mechanism]
@@ -96,7 +107,19 @@ def open_listeners(config: BrokerConfig) -> list[str]:
     ]
 
 
-def sasl_listeners(config: BrokerConfig, credential_of: CredentialOf, random: Random) -> dict[str, SaslListener]:
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where mechanisms get what they need."""
+
+    credential_of: CredentialOf
+    random: Random
+    now_ms: Callable[[], int]
+    """Milliseconds since the epoch."""
+    remote_keys: dict[str, RemoteKeys] = field(default_factory=dict)
+    """The key sets in use, by their URLs. The caller refreshes them."""
+
+
+def sasl_listeners(config: BrokerConfig, sources: Sources) -> dict[str, SaslListener]:
     """Return how the clients of each listener with SASL authenticate themselves. Raises InvalidSecurityError."""
     jaas_file = _jaas_file(config)
     if config[rows.SASL_JAAS_CONFIG] is not None:
@@ -105,10 +128,10 @@ def sasl_listeners(config: BrokerConfig, credential_of: CredentialOf, random: Ra
             rows.SASL_JAAS_CONFIG.name,
             LISTENER_PREFIX,
         )
-    secret = random.randbytes(32)
+    secret = sources.random.randbytes(32)
     return {
         listener.name: SaslListener(
-            _mechanisms(config, listener, jaas_file, credential_of, random, secret),
+            _mechanisms(config, listener, jaas_file, sources, secret),
             receive_size_max=config.for_listener(listener.name, rows.SASL_SERVER_MAX_RECEIVE_SIZE),
             failure_delay_ms=config[rows.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS],
         )
@@ -121,8 +144,7 @@ def _mechanisms(
     config: BrokerConfig,
     listener: Listener,
     jaas_file: Mapping[str, list[LoginModule]],
-    credential_of: CredentialOf,
-    random: Random,
+    sources: Sources,
     secret: bytes,
 ) -> dict[str, SaslMechanism]:
     names = config.for_listener(listener.name, rows.SASL_ENABLED_MECHANISMS)
@@ -139,7 +161,12 @@ def _mechanisms(
                 f"this mechanism is not served yet, expected some of {', '.join(MECHANISMS)}; see docs/not-yet.md"
             )
         module = _login_module(config, listener, name, jaas_file)
-        new_exchange = _scram(SCRAM[name], credential_of, random, secret) if name in SCRAM else _plain(listener, module)
+        if name in SCRAM:
+            new_exchange = _scram(SCRAM[name], sources, secret)
+        elif name == oauthbearer.NAME:
+            new_exchange = _oauthbearer(config, listener, module, sources)
+        else:
+            new_exchange = _plain(listener, module)
         session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
         mechanisms[name] = SaslMechanism(new_exchange, session_ms_max)
     return mechanisms
@@ -159,14 +186,48 @@ def _plain(listener: Listener, module: LoginModule | None) -> Callable[[], Excha
     return lambda: PlainExchange(passwords.get)
 
 
-def _scram(digest: Digest, credential_of: CredentialOf, random: Random, secret: bytes) -> Callable[[], Exchange]:
+def _oauthbearer(
+    config: BrokerConfig, listener: Listener, module: LoginModule | None, sources: Sources
+) -> Callable[[], Exchange]:
+    name = listener.name
+    audiences = config.for_listener(name, rows.SASL_OAUTHBEARER_EXPECTED_AUDIENCE, oauthbearer.NAME)
+    rules = TokenRules(
+        issuer=config.for_listener(name, rows.SASL_OAUTHBEARER_EXPECTED_ISSUER, oauthbearer.NAME),
+        audiences=audiences or (),
+        clock_skew_s=config.for_listener(name, rows.SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS, oauthbearer.NAME),
+        scope_claim=config.for_listener(name, rows.SASL_OAUTHBEARER_SCOPE_CLAIM_NAME, oauthbearer.NAME),
+        subject_claim=config.for_listener(name, rows.SASL_OAUTHBEARER_SUB_CLAIM_NAME, oauthbearer.NAME),
+    )
+    row = rows.SASL_OAUTHBEARER_JWKS_ENDPOINT_URL
+    url = config.for_listener(name, row, oauthbearer.NAME)
+    if url is not None:
+        if not url.startswith(SCHEMES):
+            raise InvalidSecurityError(
+                f"Invalid value {url} for configuration {row.name}: expected an address with {', '.join(SCHEMES)}"
+            )
+        remote = sources.remote_keys.setdefault(url, RemoteKeys(url))
+        return lambda: OauthBearerExchange(
+            lambda token: verified_login(token, remote.keys, rules, sources.now_ms() / 1000)
+        )
+    is_allowed = module is not None and module.options.get(_UNSECURED_OPTION, "").lower() == "true"
+    if module is None or (listener.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not is_allowed):
+        raise InvalidSecurityError(
+            f"listener {listener} offers {oauthbearer.NAME} without keys, expected {row.name}. For development, "
+            f"{_jaas_key(listener, oauthbearer.NAME)}={LOGIN_MODULES[oauthbearer.NAME]} required "
+            f'{_UNSECURED_OPTION}="true"; accepts tokens that nobody has signed'
+        )
+    logger.warning("listener %s: tokens are not verified, everyone may be anyone; set %s", listener, row.name)
+    return lambda: OauthBearerExchange(lambda token: unsecured_login(token, rules, sources.now_ms() / 1000))
+
+
+def _scram(digest: Digest, sources: Sources, secret: bytes) -> Callable[[], Exchange]:
     def lookup(name: str, is_by_token: bool) -> ScramUser | None:
         if is_by_token:
             return None
-        credential = credential_of(name, digest.mechanism)
+        credential = sources.credential_of(name, digest.mechanism)
         return None if credential is None else ScramUser(credential, Login(name))
 
-    return lambda: ScramExchange(digest, lookup, f"{random.getrandbits(160):040x}", secret)
+    return lambda: ScramExchange(digest, lookup, f"{sources.random.getrandbits(160):040x}", secret)
 
 
 def _jaas_key(listener: Listener, mechanism: str) -> str:

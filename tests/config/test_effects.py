@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from broker.settings.component_settings import connection_limits
-from broker.settings.listener_security import InvalidSecurityError, broker_login, sasl_listeners
+from broker.settings.listener_security import InvalidSecurityError, Sources, broker_login, sasl_listeners
 from broker.settings.listener_tls import ListenerTls
 from config import broker_properties as broker
 from config import topic_properties as topic
@@ -166,11 +166,12 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
     settings = {
         "listeners": "SASL_PLAINTEXT://:0",
         "security.inter.broker.protocol": "SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": "file:///none",
     }
     config = Recorder(settings, {}, {})
     connection_limits(config)
-    sasl_listeners(config, lambda user, mechanism: None, random.Random(1))
+    sasl_listeners(config, Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
     with pytest.raises(InvalidSecurityError):
         broker_login(config, random.Random(1))
     stores = Stores(tmp_path)

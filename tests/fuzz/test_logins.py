@@ -13,7 +13,7 @@ from broker.network.connection import Outcome
 from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.scram import Digest
 from broker.network.sasl.session import SaslListener, SaslSession
-from broker.settings.listener_security import LOGIN_MODULES, sasl_listeners
+from broker.settings.listener_security import LOGIN_MODULES, Sources, sasl_listeners
 from config.broker import BrokerConfig
 from protocol.api import APIS
 from protocol.codec import encode
@@ -31,6 +31,7 @@ ROUNDS = 5_000
 """Each sends up to four frames, one of which is mutated."""
 TOKENS = {
     "PLAIN": [b"\0alice\0secret"],
+    "OAUTHBEARER": [b"n,,\x01auth=Bearer e30.e30.e30\x01\x01", b"\x01"],
     "SCRAM-SHA-256": [b"n,,n=alice,r=abc", b"c=biws,r=abc,p=AAAA"],
     "SCRAM-SHA-512": [b"n,,n=alice,r=abc,tokenauth=true", b"c=biws,r=abc,p=AAAA"],
 }
@@ -43,11 +44,12 @@ def listener() -> SaslListener:
             "security.inter.broker.protocol": "SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": ",".join(TOKENS),
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{LOGIN_MODULES["PLAIN"]} required user_alice="x";',
+            "sasl.oauthbearer.jwks.endpoint.url": "file:///none",
             "connection.failed.authentication.delay.ms": "0",
         }
     )
     known = credential("secret", Digest.SCRAM_SHA_256)
-    return sasl_listeners(config, lambda user, mechanism: known, random.Random(1))["SASL_PLAINTEXT"]
+    return sasl_listeners(config, Sources(lambda user, mechanism: known, random.Random(1), lambda: 0))["SASL_PLAINTEXT"]
 
 
 def frame(request: object, version: int) -> bytes:

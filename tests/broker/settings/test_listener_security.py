@@ -10,6 +10,7 @@ from broker.network.sasl.session import SaslListener
 from broker.settings.listener_security import (
     LOGIN_MODULES,
     InvalidSecurityError,
+    Sources,
     broker_login,
     open_listeners,
     sasl_listeners,
@@ -31,7 +32,7 @@ def of(settings: dict[str, str]) -> dict[str, SaslListener]:
             **settings,
         }
     )
-    return sasl_listeners(config, lambda user, mechanism: None, Random(1))
+    return sasl_listeners(config, Sources(lambda user, mechanism: None, Random(1), lambda: 1_000_000))
 
 
 def log_in(listener: SaslListener, token: bytes) -> Login | None:
@@ -139,3 +140,33 @@ def test_login_of_the_broker_itself_needs_a_mechanism_and_a_user(settings: dict[
     )
     with pytest.raises(InvalidSecurityError, match=word):
         broker_login(config, Random(1))
+
+
+OAUTH_MODULE = LOGIN_MODULES["OAUTHBEARER"]
+OAUTH_JAAS_KEY = "listener.name.secure.oauthbearer.sasl.jaas.config"
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({}, "jwks.endpoint.url"),
+        ({OAUTH_JAAS_KEY: f"{OAUTH_MODULE} required;"}, "allowUnsecuredTokens"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x"}, "expected an address"),
+    ],
+)
+def test_tokens_are_not_accepted_unverified_by_accident(settings: dict[str, str], word: str) -> None:
+    with pytest.raises(InvalidSecurityError, match=word):
+        of({"sasl.enabled.mechanisms": "OAUTHBEARER", **settings})
+
+
+def test_unsecured_tokens_for_development() -> None:
+    found = of(
+        {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            OAUTH_JAAS_KEY: f'{OAUTH_MODULE} required allowUnsecuredTokens="true";',
+        }
+    )
+    token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImV4cCI6MjAwMH0."
+    exchange = found["SECURE"].mechanisms["OAUTHBEARER"].new_exchange()
+    step = exchange.evaluate(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+    assert step.login == Login("alice", expires_ms=2_000_000)

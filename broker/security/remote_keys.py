@@ -1,0 +1,38 @@
+"""The key set of an identity provider, read from its URL from time to time.
+
+Owns when it is read, and the last set that could be read. Must not know tokens. Reading blocks: it runs in a thread.
+The URL is one of the broker's settings; nothing that a client sends is ever fetched (CVE-2025-27817).
+"""
+
+from __future__ import annotations
+
+import logging
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from broker.security.web_tokens import KeySet, parse_key_set
+
+logger = logging.getLogger("kafka.security.oauthbearer.RefreshingHttpsJwks")
+
+SIZE_MAX = 1 << 20
+TIMEOUT_S = 10
+SCHEMES = ("https://", "http://", "file://")
+
+
+class RemoteKeys:
+    """The keys behind one URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.keys: KeySet = {}
+
+    def refresh(self) -> None:
+        """Read the keys; keep the present ones if that fails. Blocks."""
+        try:
+            with urlopen(self.url, timeout=TIMEOUT_S) as response:
+                data = response.read(SIZE_MAX + 1)
+            if len(data) > SIZE_MAX:
+                raise ValueError(f"more than {SIZE_MAX} bytes")
+            self.keys = parse_key_set(data)
+        except (URLError, OSError, ValueError) as error:
+            logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)
