@@ -28,7 +28,13 @@ from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controlled_shutdown import move_leadership
-from broker.cluster.metadata_store import NoMetadataError, open_store, record_directories
+from broker.cluster.metadata_store import (
+    FILES_BESIDE_LOGS,
+    NoMetadataError,
+    open_store,
+    record_directories,
+    retire_copies,
+)
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
 from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, transaction_jobs
@@ -81,7 +87,7 @@ from controller.registration import (
     choose_broker_id,
     ensure_cluster_id,
 )
-from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
+from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -280,7 +286,7 @@ class Server:
             random=self._environment.random,
             new_threads=self._environment.new_threads,
             on_directory_failed=self._directory_failed,
-            files_beside=STORE_FILES,
+            files_beside=FILES_BESIDE_LOGS,
         )
         meta = await self._in_thread(log_manager.startup.open)
         self._undo.callback(log_manager.directories.unlock)
@@ -301,6 +307,8 @@ class Server:
         if not self._is_clustered:
             await record_directories(store, log_manager, accepted)
         await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
+        if self._is_clustered:
+            await self._in_thread(lambda: retire_copies(log_manager, environment.files))
         loop_timer = LoopTimer(self._loop, environment.clock)
         self._undo.callback(loop_timer.close)
         return Foundation(

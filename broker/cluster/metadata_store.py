@@ -1,29 +1,40 @@
 """Opens the embedded metadata store over the log directories of this broker, and decides which of them are used.
 
-Owns: where the copies of the store are, the effect of a failed disk on store and log directory, and the rejection of a
-log directory that has changed. Must not know: how copies are kept, or what happens to partitions.
+Owns: where the copies of the store are, the effect of a failed disk on store and log directory, the rejection of a log
+directory that has changed, and what becomes of the copies of a broker that joins a cluster. Must not know: how copies
+are kept, or what happens to partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os.path
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
 from controller import log_dir_record, paths
 from controller.clock import Clock
 from controller.log_dir_record import FoundDirectory
-from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import NoNode, StateStore
 from controller.store_copies import FoundCopy
 from storage.checkpoints import TopicPartition
+from storage.files import Files
 from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager
+
+logger = logging.getLogger("kafka.server.KafkaServer")
+
+STORE_FILE_ENDINGS: Final = ("", "-wal", "-shm", "-journal")
+RETIRED_FILE: Final = METADATA_FILE + ".retired"
+FILES_BESIDE_LOGS: Final = STORE_FILES | {RETIRED_FILE + ending for ending in STORE_FILE_ENDINGS}
+"""The files that this module may leave in a log directory."""
 
 
 class NoMetadataError(Exception):
@@ -84,6 +95,26 @@ async def record_directories(store: StateStore, log_manager: LogManager, accepte
         configured=[_absolute(one) for one in log_manager.directories],
         replaced=[_absolute(one) for one in accepted],
     )
+
+
+def retire_copies(log_manager: LogManager, files: Files) -> None:
+    """Set aside copies of the embedded store in the log directories of a broker whose metadata is in ZooKeeper now.
+
+    They are out of date from now on. A broker that ran alone on them again would not know newer topics, and would lead
+    with epochs that were used before. Called in a thread.
+    """
+    for directory in log_manager.directories.live:
+        for ending in STORE_FILE_ENDINGS:
+            path = os.path.join(directory.path, METADATA_FILE + ending)
+            if files.exists(path):
+                files.rename(path, os.path.join(directory.path, RETIRED_FILE + ending))
+                if not ending:
+                    logger.info(
+                        "%s was renamed to %s: the metadata is in ZooKeeper now; before this broker runs alone again, "
+                        "copy it back (metadata-copy)",
+                        path,
+                        RETIRED_FILE,
+                    )
 
 
 def _named(path: Path, error: Exception) -> Exception:

@@ -202,6 +202,11 @@ def test_embedded_metadata_moves_into_zookeeper_without_the_records(tmp_path: Pa
     assert {path: inode for path, (inode, _) in moved.items()} == {path: inode for path, (inode, _) in files.items()}
     assert all(moved[path][1].startswith(content) for path, (_, content) in files.items())
 
+    assert "copy that of the cluster into it (metadata-copy)" in _refusal_in(_broker(folder, None))
+    assert metadata_copy.main(["--from-zookeeper", connect, "--to-log-dir", str(alone.log_dir)]) == 0
+    with _broker(folder, None) as again:
+        assert _consumed(again, 110) == list(range(110))
+
 
 def _segments(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Return the inode and the records of each log file of the topic."""
