@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.cluster import ClusterSubject
 from bench.measures import Better, Measure, Values
 from bench.scale import Scale
 from bench.servers import Server
@@ -22,8 +23,9 @@ class Case:
     """One row, with the one function that runs the case and returns the value of each measure, by name.
 
     `on_running` gets a warm server that other cases share. `on_new` gets a new server, not started yet, with `settings`
-    in addition to those of all servers. `in_process` calls Milena's code without a server, in an empty folder, without
-    a figure for Kafka. `rounds_max` is for cases that take long and vary little.
+    in addition to those of all servers. `on_cluster` gets a running cluster of three brokers that other cases share.
+    `in_process` calls Milena's code without a server, in an empty folder, without a figure for Kafka. `rounds_max` is
+    for cases that take long and vary little.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Case:
     measures: tuple[Measure, ...]
     on_running: Callable[[Subject, Scale], Values] | None = None
     on_new: Callable[[Server, Scale], Values] | None = None
+    on_cluster: Callable[[ClusterSubject, Scale], Values] | None = None
     in_process: Callable[[Path, Scale], Values] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     rounds_max: int | None = None

@@ -9,6 +9,7 @@ from bench import (
     broker_cases,
     cleaner_cases,
     client_cases,
+    cluster_cases,
     consumer_cases,
     group_cases,
     request_cases,
@@ -26,5 +27,6 @@ FAMILIES = (
     client_cases,
     group_cases,
     transactions,
+    cluster_cases,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

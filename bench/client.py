@@ -157,8 +157,8 @@ class RepeatingStream:
 class ProduceStream(RepeatingStream):
     """Sends the same batch repeatedly, `in_flight` requests at a time."""
 
-    def __init__(self, port: int, topic: str, partition: int, batch: Batch, in_flight: int) -> None:
-        frames = [produce_frame(topic, partition, batch, slot) for slot in range(in_flight)]
+    def __init__(self, port: int, topic: str, partition: int, batch: Batch, in_flight: int, acks: int = 1) -> None:
+        frames = [produce_frame(topic, partition, batch, slot, acks) for slot in range(in_flight)]
         super().__init__(port, "Produce", frames, produce_response_layout(topic))
 
 

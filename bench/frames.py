@@ -64,10 +64,10 @@ def request_frame(message: object, version: int, correlation_id: int = 0) -> byt
     return bytearray(struct.pack(">i", len(body)) + body)
 
 
-def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int) -> bytearray:
+def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int, acks: int = 1) -> bytearray:
     data = PartitionProduceData(index=partition, records=batch.data)
     request = ProduceRequest(
-        acks=1, timeout_ms=REQUEST_TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+        acks=acks, timeout_ms=REQUEST_TIMEOUT_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
     return request_frame(request, PRODUCE_VERSION, correlation_id)
 

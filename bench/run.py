@@ -30,16 +30,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import machine, plot, report
 from bench.case import Case
 from bench.cases import CASES
+from bench.cluster import SETTINGS, ClusterSubject
+from bench.cluster_cases import warm_up as warm_up_cluster
 from bench.consumer_cases import IDLE_CONSUMERS
 from bench.measures import Row, Values
 from bench.request_cases import warm_up
 from bench.scale import FULL, QUICK, Scale
-from bench.servers import KAFKA, MILENA, TITLES, Contender, contenders
+from bench.servers import KAFKA, MILENA, NEW_BROKERS, TITLES, Contender, contenders
 from bench.subject import Subject, running
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.cluster import Cluster
 
 T = TypeVar("T")
 
+CLUSTER_CASES = "cluster"
 DEFAULT_OUTPUT = Path("var/bench")
 
 
@@ -101,6 +105,11 @@ class Run:
             with self._step("mixed load", subject.name, f"warming up for {self._scale.warm_up_s:g} s"):
                 warm_up(subject, self._scale)
 
+    def warm_up_clusters(self, subjects: Sequence[ClusterSubject]) -> None:
+        for subject in subjects:
+            with self._step("replicated load", subject.name, f"warming up for {self._scale.warm_up_s:g} s"):
+                warm_up_cluster(subject, self._scale)
+
     def on_running_servers(self, case: Case, subjects: Sequence[Subject]) -> None:
         assert case.on_running is not None
         for subject in subjects:
@@ -110,6 +119,14 @@ class Run:
             for subject in _alternating(subjects, number):
                 with self._step(case.title, subject.name, f"round {number + 1}"):
                     self._values[case.name, subject.name].append(case.on_running(subject, self._scale))
+
+    def on_cluster(self, case: Case, subjects: Sequence[ClusterSubject]) -> None:
+        assert case.on_cluster is not None
+        for number in range(case.rounds(self._scale)):
+            for subject in _alternating(subjects, number):
+                with self._step(case.title, subject.name, f"round {number + 1}"):
+                    subject.cluster.heal()
+                    self._values[case.name, subject.name].append(case.on_cluster(subject, self._scale))
 
     def rows(self, cases: Sequence[Case]) -> list[Row]:
         return [
@@ -152,18 +169,19 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
     on_new = [case for case in cases if case.on_new is not None]
     on_running = [case for case in cases if case.on_running is not None]
+    on_cluster = [case for case in cases if case.on_cluster is not None]
     steps_on_new = sum(case.rounds(scale) for case in on_new)
     steps_on_running = bool(on_running) + sum(case.rounds(scale) + 1 for case in on_running)
-    steps = Steps(len(names) * (steps_on_new + steps_on_running) + sum(case.rounds(scale) for case in in_process))
+    steps_on_cluster = bool(on_cluster) + sum(case.rounds(scale) for case in on_cluster)
+    steps_by_server = steps_on_new + steps_on_running + steps_on_cluster
+    steps = Steps(len(names) * steps_by_server + sum(case.rounds(scale) for case in in_process))
     run = Run(scale, steps)
     with ExitStack() as started:
         data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
         started.enter_context(steps.bar)
         for case in in_process:
             run.in_process(case, data)
-        if not on_new and not on_running:
-            return run
-        players = started.enter_context(contenders(names, data))
+        players = started.enter_context(contenders(names, data)) if on_new or on_running else []
         for case in on_new:
             run.on_new_servers(case, players)
         if on_running:
@@ -171,7 +189,19 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
             run.warm_up(subjects)
             for case in on_running:
                 run.on_running_servers(case, subjects)
+    if on_cluster:
+        with ExitStack() as started:
+            data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
+            clusters = [_started_cluster(name, data, started) for name in names]
+            run.warm_up_clusters(clusters)
+            for case in on_cluster:
+                run.on_cluster(case, clusters)
     return run
+
+
+def _started_cluster(name: str, data: Path, started: ExitStack) -> ClusterSubject:
+    cluster = Cluster(data / name, settings=SETTINGS, new_broker=NEW_BROKERS[name], one_by_one=True)
+    return ClusterSubject(name, started.enter_context(cluster))
 
 
 def _started(player: Contender, started: ExitStack) -> Subject:
@@ -192,13 +222,18 @@ def _parse() -> argparse.Namespace:
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round per case")
-    names = [case.name for case in CASES]
-    parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help="only these")
+    names = [CLUSTER_CASES, *(case.name for case in CASES)]
+    only = f"only these; {CLUSTER_CASES} stands for all whose names begin so"
+    parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help=only)
     parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
     parser.add_argument("--rounds", type=int, help=f"rounds per case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
     parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
     return parser.parse_args()
+
+
+def _is_chosen(case: Case, names: Sequence[str]) -> bool:
+    return case.name in names or (CLUSTER_CASES in names and case.on_cluster is not None)
 
 
 def main() -> int:
@@ -207,7 +242,7 @@ def main() -> int:
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
     names = [options.only] if options.only else [MILENA, KAFKA]
-    cases = [case for case in CASES if not options.case or case.name in options.case]
+    cases = [case for case in CASES if not options.case or _is_chosen(case, options.case)]
     machine.allow_open_files(IDLE_CONSUMERS)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the servers are stopped
     when = datetime.now(UTC).isoformat(timespec="seconds")

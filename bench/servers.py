@@ -17,6 +17,7 @@ from typing import Protocol
 
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.broker import BrokerProcess
+from tests.support.cluster import Broker, NewBroker
 from tests.support.zookeeper import ZooKeeperProcess
 
 # The options of kafka-server-start.sh; the explicit collector, G1, is the default there too.
@@ -62,6 +63,17 @@ def contenders(names: Sequence[str], folder: Path) -> Iterator[list[Contender]]:
     with ExitStack() as running:
         factories = {MILENA: lambda: _milena_servers(folder), KAFKA: lambda: _kafka_servers(folder, running)}
         yield [Contender(name, factories[name]()) for name in names]
+
+
+def _kafka_broker(broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
+    return ApacheKafkaProcess(folder, connect, broker_id=broker_id, overrides=settings, jvm_options=KAFKA_JVM_OPTIONS)
+
+
+def _milena_broker(broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
+    return BrokerProcess(folder, {"zookeeper.connect": connect, **settings}, broker_id=broker_id)
+
+
+NEW_BROKERS: Mapping[str, NewBroker] = {MILENA: _milena_broker, KAFKA: _kafka_broker}
 
 
 def _milena_servers(folder: Path) -> Callable[[Mapping[str, str]], Server]:

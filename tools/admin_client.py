@@ -184,7 +184,7 @@ class AdminClient:
         def attempt() -> dict[TopicPartition, R | KafkaError]:
             open_ones = [partition for partition in partitions if not _is_settled(found.get(partition))]
             leaders: dict[int, list[TopicPartition]] = {}
-            for partition, leader in self._leaders(open_ones).items():
+            for partition, leader in self.leaders(open_ones).items():
                 if isinstance(leader, KafkaError):
                     found[partition] = leader
                 else:
@@ -204,8 +204,8 @@ class AdminClient:
             _listed_offsets,
         )
 
-    def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
-        """Return the leader of each partition, or the error why it has none."""
+    def leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
+        """Ask once. Return the leader of each partition, or the error why it has none."""
         topics = {topic.name: topic for topic in self._read_metadata(sorted({name for name, _ in partitions})).topics}
         leaders: dict[TopicPartition, int | KafkaError] = {}
         for name, index in partitions:

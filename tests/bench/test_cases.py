@@ -8,11 +8,15 @@ import pytest
 from bench import machine
 from bench.case import Case
 from bench.cases import CASES
+from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Measure
 from bench.processes import MIB
 from bench.scale import Scale
+from bench.servers import MILENA, NEW_BROKERS
 from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess
+from tests.support.cluster import Cluster
+from tests.support.parts import skip_when_unavailable
 
 TINY = Scale(
     rounds=1,
@@ -60,6 +64,23 @@ def test_cases_on_a_new_server_report_their_measures(tmp_path_factory: pytest.Te
     assert all(value >= 0 for value in values.values())
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSubject]:
+    folder = tmp_path_factory.mktemp("cluster")
+    settings = {**SETTINGS, "zookeeper.session.timeout.ms": "2000"}
+    with skip_when_unavailable(), Cluster(folder, settings=settings, new_broker=NEW_BROKERS[MILENA]) as running:
+        yield ClusterSubject(MILENA, running)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.on_cluster], ids=lambda case: case.name)
+def test_cases_on_a_cluster_report_their_measures(cluster: ClusterSubject, case: Case) -> None:
+    assert case.on_cluster is not None
+    cluster.cluster.heal()
+    values = case.on_cluster(cluster, TINY)
+    assert names(case.measures) <= values.keys()
+    assert all(value >= 0 for value in values.values())
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.in_process], ids=lambda case: case.name)
 def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> None:
     assert case.in_process is not None
@@ -70,4 +91,5 @@ def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> N
 
 def test_case_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    assert all([case.on_new, case.on_running, case.in_process].count(None) == 2 for case in CASES)
+    kinds = [[case.on_new, case.on_running, case.on_cluster, case.in_process] for case in CASES]
+    assert all(functions.count(None) == 3 for functions in kinds)

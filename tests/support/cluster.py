@@ -97,8 +97,12 @@ class Cluster:
         broker_count: int = REPLICAS,
         settings: Mapping[str, str] | None = None,
         new_broker: NewBroker = milena_broker,
+        *,
+        one_by_one: bool = False,
     ) -> None:
+        """`one_by_one` starts each broker when the one before serves: several JVMs that start at a time are slow."""
         self.folder = folder
+        self._one_by_one = one_by_one
         self.zookeeper = ZooKeeperProcess(folder / "zookeeper")
         self._settings = {**SETTINGS, **(settings or {})}
         self._new_broker = new_broker
@@ -111,7 +115,10 @@ class Cluster:
             undo.callback(self.stop)
             self.zookeeper.start()
             for broker_id in self._broker_ids:
-                self.add_broker(broker_id).spawn()
+                broker = self.add_broker(broker_id)
+                broker.spawn()
+                if self._one_by_one:
+                    broker.wait_until_ready()
             for broker in self.brokers.values():
                 broker.wait_until_ready()
             self.wait_until(self._is_known_everywhere, "every broker knows all brokers")
