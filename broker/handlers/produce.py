@@ -19,7 +19,8 @@ from typing import Protocol, cast
 from broker.handlers import leader_hints
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.slices import SlicedWork, Slices, each, whole
+from broker.loop.promise import Promise
+from broker.loop.slices import SlicedWork, Slices, each, is_sliced, whole
 from broker.replica.appends import (
     ACKS_ALL,
     PARTITIONS_IN_ONE_STEP_MAX,
@@ -94,7 +95,10 @@ def handle(services: Needs, request: ScannedProduce, context: RequestContext) ->
         appended = services.appends.serve(rows, terms)
         if type(appended) is list:
             return _response(services, rows, appended, terms, context)
-        responding = _respond_later(services, whole(_without_records(rows)), appended, terms, context)
+        names = whole(_without_records(rows))
+        if isinstance(appended, Promise):
+            return _respond_when_committed(services, names, appended, terms, context)
+        responding = _respond_later(services, names, appended, terms, context)
     if acks == ACKS_NONE:
         # A producer that expects no response may close its connection as soon as it has sent the request. That cancels
         # the awaited future; `shield` lets the append finish.
@@ -155,6 +159,32 @@ def _serve_in_slices(
 def _without_records(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
     """Return the rows without their records, which point into the frame: the frame is not kept until the response."""
     return (yield from each(rows, lambda row: row._replace(records=None)))
+
+
+def _respond_when_committed(
+    services: Needs,
+    rows: Sequence[ProduceRow],
+    appended: Promise[Outcomes],
+    terms: AppendTerms,
+    context: RequestContext,
+) -> Promise[object]:
+    promise: Promise[object] = Promise()
+
+    def respond(done: Promise[Outcomes]) -> None:
+        try:
+            response: object = _response(services, rows, done.result(), terms, context)
+            if is_sliced(response):
+                response = services.sliced_work.run(cast(Slices[object], response))
+            if isinstance(response, asyncio.Future):
+                promise.follow(response)
+            else:
+                promise.set_result(response)
+        except Exception as error:
+            promise.set_exception(error)
+
+    promise.on_cancel(appended.cancel)
+    appended.add_done_callback(respond)
+    return promise
 
 
 async def _respond_later(

@@ -25,6 +25,7 @@ from typing import NamedTuple, cast
 
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
+from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS, Slices, each, whole
 from broker.loop.waits import Waits
 from broker.replica.bound_partition import Bound, BoundPartition, bind
@@ -324,10 +325,26 @@ class Appends:
                 for position, outcome in enumerate(outcomes)
                 if type(outcome) is _Costly
             }
+            if not costly and all(map(_waits_for_replicas_alone, outcomes)):
+                return self._when_committed(outcomes, terms)
             return self._when_decided(costly, outcomes, terms, admission)
         return cast(Outcomes, outcomes)
 
     # -- after the append --------------------------------------------------------------------------------------------
+
+    def _when_committed(self, outcomes: list[_Undecided], terms: AppendTerms) -> Promise[Outcomes]:
+        """Return the outcomes once all appends are committed. Waiting costs no task."""
+        promise: Promise[Outcomes] = Promise()
+        waiting = _waiting_in(outcomes)
+
+        def decided() -> None:
+            terms.waits.end_wait(self._clock.monotonic_s())
+            promise.set_result(_with_errors(outcomes, waiting))
+
+        terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
+        deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
+        self._manager.await_commit(list(waiting.values()), deadline_ms, decided)
+        return promise
 
     async def _when_decided(
         self,
@@ -341,9 +358,7 @@ class Appends:
         for position, outcome in enumerate(outcomes):
             if isinstance(outcome, _Costly):
                 outcomes[position] = await self._append_prepared(costly[position], outcome, terms, admission)
-        waiting = {
-            position: outcome.append for position, outcome in enumerate(outcomes) if isinstance(outcome, _Waiting)
-        }
+        waiting = _waiting_in(outcomes)
         deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
         await self._until_decided(
             [
@@ -362,12 +377,7 @@ class Appends:
         terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
         await self._until_decided(list(waiting.values()), deadline_ms)
         terms.waits.end_wait(self._clock.monotonic_s())
-        return [
-            Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
-            if position in waiting and waiting[position].error
-            else (outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
-            for position, outcome in enumerate(outcomes)
-        ]
+        return _with_errors(outcomes, waiting)
 
     async def _flush(self, partition: Partition) -> None:
         """Sync a partition's log. Raises KafkaError(KAFKA_STORAGE_ERROR).
@@ -410,6 +420,29 @@ class Appends:
                 appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
             )
             await decided
+
+
+def _waits_for_replicas_alone(outcome: _Undecided) -> bool:
+    """Return whether an outcome is known, or will be once the replicas have the records: nothing waits for the disk."""
+    if not isinstance(outcome, _Waiting):
+        return True
+    log = outcome.append.partition.log
+    return not log.planned.count and not log.durability.needs_flush
+
+
+def _waiting_in(outcomes: Sequence[_Undecided]) -> dict[int, AwaitedAppend]:
+    """Return the appends that wait, by the positions of their rows."""
+    return {position: outcome.append for position, outcome in enumerate(outcomes) if isinstance(outcome, _Waiting)}
+
+
+def _with_errors(outcomes: Sequence[_Undecided], waiting: Mapping[int, AwaitedAppend]) -> Outcomes:
+    """Return the final outcomes; each append of `waiting` is decided."""
+    return [
+        Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
+        if position in waiting and waiting[position].error
+        else (outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
+        for position, outcome in enumerate(outcomes)
+    ]
 
 
 def _awaited(partition: Partition, result: AppendResult, needs_isr: bool) -> AwaitedAppend:

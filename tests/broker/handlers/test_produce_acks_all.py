@@ -1,0 +1,85 @@
+"""acks=all through the whole broker: a request waits without a task, and gets its outcome within the deciding event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.replica.partition import Partition
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.headers import request_header
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.support.in_process import InProcessBroker, running_broker
+
+FOLLOWER = 1
+VERSION = 9
+
+
+class Leader:
+    def __init__(self, broker: InProcessBroker, partition: Partition) -> None:
+        self.broker = broker
+        self.partition = partition
+
+    def request(self, timeout_ms: int = 60_000) -> bytes:
+        batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[data])
+        return request_header(0, VERSION, 7, "test") + b"".join(encode(request, VERSION))
+
+    async def produce(self, timeout_ms: int = 60_000) -> ErrorCode:
+        batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+        response = await self.broker.ask(ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[data]), VERSION)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+
+@pytest.fixture
+async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t")
+        partition = broker.services.replica_manager.find("t", 0)
+        assert partition is not None
+        both = (0, FOLLOWER)
+        partition.lead(replace(partition.leadership, leader_epoch=1, isr=both, replicas=both), 0)
+        yield Leader(broker, partition)
+
+
+async def parked(leader: Leader, timeout_ms: int = 60_000) -> asyncio.Task[ErrorCode]:
+    producing = asyncio.ensure_future(leader.produce(timeout_ms))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not producing.done()
+    return producing
+
+
+async def test_waiting_requests_cost_no_task(leader: Leader) -> None:
+    before = len(asyncio.all_tasks())
+    frame = leader.request()
+    for _ in range(50):
+        leader.broker.dispatcher.dispatch(memoryview(bytearray(frame)), leader.broker.channel)
+    assert leader.broker.services.replica_manager.produce_purgatory.delayed_count == 50
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_commit_ends_the_wait(leader: Leader) -> None:
+    producing = await parked(leader)
+    leader.broker.services.replica_manager.follower_fetched(leader.partition, FOLLOWER, 1, 0)
+    assert await producing is ErrorCode.NONE
+
+
+async def test_lost_leadership_ends_the_wait_with_an_error(leader: Leader) -> None:
+    producing = await parked(leader)
+    leader.partition.follow(replace(leader.partition.leadership, leader_id=FOLLOWER, leader_epoch=2))
+    leader.broker.services.replica_manager.produce_purgatory.check_and_complete(("t", 0))
+    assert await producing is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_wait_ends_at_the_deadline_of_the_request(leader: Leader) -> None:
+    assert await leader.produce(timeout_ms=1) is ErrorCode.REQUEST_TIMED_OUT
+    assert leader.partition.log.log_end_offset == 1, "the record stays"
