@@ -722,6 +722,12 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
             f"Invalid value {control_plane} for configuration {properties.CONTROL_PLANE_LISTENER_NAME.name}: brokers "
             f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
         )
+    for row in (properties.ZOOKEEPER_SSL_CLIENT_ENABLE, properties.ZOOKEEPER_SET_ACL):
+        if zookeeper_settings(config) is not None and config[row]:
+            raise StartupError(
+                f"Invalid value true for configuration {row.name}: the connection to ZooKeeper is not encrypted or "
+                "authenticated yet, expected false; see docs/not-yet.md"
+            )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
         raise StartupError(

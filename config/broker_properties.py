@@ -82,11 +82,11 @@ ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", Non
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,
     doc="Requests sent to ZooKeeper before a response must arrive.")
 ZOOKEEPER_SET_ACL = boolean("zookeeper.set.acl", False, READ_ONLY, HIGH,
-    no_effect=NoEffect.ZOOKEEPER, doc="Whether znodes are created so that only brokers may change them.")
+    doc="Whether znodes are created so that only brokers may change them.")
 ZOOKEEPER_CLIENT_CNXN_SOCKET = string("zookeeper.clientCnxnSocket", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.ZOOKEEPER, doc="Java socket class of the ZooKeeper client.")
 ZOOKEEPER_SSL_CLIENT_ENABLE = boolean("zookeeper.ssl.client.enable", False, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Whether the connection to ZooKeeper uses TLS.")
+    doc="Whether the connection to ZooKeeper uses TLS.")
 ZOOKEEPER_SSL_KEYSTORE_LOCATION = string("zookeeper.ssl.keystore.location", None, READ_ONLY, MEDIUM,
     no_effect=NoEffect.ZOOKEEPER, doc="Keystore that identifies this broker to ZooKeeper.")
 ZOOKEEPER_SSL_KEYSTORE_PASSWORD = password("zookeeper.ssl.keystore.password", None, READ_ONLY, MEDIUM,

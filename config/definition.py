@@ -110,7 +110,7 @@ class Visibility(Enum):
 class NoEffect(Enum):
     """Why the broker accepts a setting but ignores it. The value is the reason as shown to operators."""
 
-    ZOOKEEPER = "the connection to ZooKeeper uses no TLS and sets no ACLs yet, see docs/not-yet.md"
+    ZOOKEEPER = "the connection to ZooKeeper uses no TLS yet, see docs/not-yet.md"
     ONE_BROKER = "one broker replicates nothing and calls no other; clusters are not supported yet, see docs/not-yet.md"
     TLS_AND_SASL = "GSSAPI and plug-ins for SASL are not supported yet, see docs/not-yet.md"
     DELEGATION_TOKENS = "delegation tokens are not supported yet, see docs/not-yet.md"
