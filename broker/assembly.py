@@ -47,6 +47,7 @@ from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.acl_store import AclStore
+from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.component_settings import (
     controller_settings,
@@ -55,7 +56,7 @@ from broker.settings.component_settings import (
     quota_windows,
 )
 from broker.settings.config_changes import ConfigChanges
-from broker.settings.listener_security import new_authorizer
+from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.links import CoordinatorLinks
@@ -285,6 +286,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         scram_credentials=ScramCredentials(on.store, sliced_work),
         authorizer=authorizer,
         acls=AclStore(on.store, clock, authorizer),
+        delegation_tokens=DelegationTokens(
+            on.store, clock, random, delegation_token_secret(config), delegation_token_times(config)
+        ),
         producer_ids=producer_ids,
         groups=groups,
         legacy_offsets=LegacyOffsets(on.store),

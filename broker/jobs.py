@@ -14,6 +14,7 @@ from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import Job, take_steps
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
+from broker.security.delegation_tokens import DelegationTokens
 from broker.security.remote_keys import RemoteKeys
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
@@ -112,6 +113,17 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
 def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:
     """Return the jobs of listeners with TLS."""
     return [Job("key stores and trust stores", STORE_CHECK_INTERVAL_MS, reload_stores)]
+
+
+def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Callable[[], bool]) -> list[Job]:
+    """Return the job that removes expired delegation tokens. One broker of the cluster does it."""
+
+    async def remove_expired() -> None:
+        if is_controller():
+            await tokens.remove_expired()
+
+    interval_ms = config[properties.DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS]
+    return [Job("expired delegation tokens", interval_ms, remove_expired)] if tokens.is_enabled else []
 
 
 def key_set_jobs(config: BrokerConfig, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:

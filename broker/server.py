@@ -37,7 +37,7 @@ from broker.cluster.metadata_store import (
 )
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
-from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, transaction_jobs
+from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, token_jobs, transaction_jobs
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import PeriodicJobs
@@ -45,7 +45,7 @@ from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
 from broker.network.outgoing import LinkSecurity
-from broker.network.sasl.scram import ScramCredential
+from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
@@ -391,6 +391,8 @@ class Server:
         self._undo.callback(change_listener.stop)
         await services.acls.start()
         self._undo.callback(services.acls.stop)
+        await services.delegation_tokens.start()
+        self._undo.callback(services.delegation_tokens.stop)
         self._undo.push_async_callback(services.directory_moves.stop)
         self._undo.push_async_callback(services.controller.stop)
         try:
@@ -408,6 +410,7 @@ class Server:
             await services.scram_credentials.load()
             await services.enforced_quotas.load()
             await services.acls.start()
+            await services.delegation_tokens.start()
 
         self._membership.keep(services.controller, read_again)
         self._undo.push_async_callback(self._membership.stop)
@@ -428,6 +431,7 @@ class Server:
                 *replication_jobs(self._config, services.replica_manager, services.sliced_work),
                 *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
                 *([] if self._tls is None else security_jobs(self._reload_stores)),
+                *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
                 *key_set_jobs(self._config, self._remote_keys, self._background),
             ]
         )
@@ -512,7 +516,12 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
-        sources = Sources(self._scram_credential, self._environment.random, self._clock.now_ms)
+        sources = Sources(
+            self._scram_credential,
+            self._environment.random,
+            self._clock.now_ms,
+            self._token_user,
+        )
         sasl = sasl_listeners(self._config, sources)
         self._remote_keys = list(sources.remote_keys.values())
         if any(listener.security_protocol in TLS_PROTOCOLS for listener in self._config.listeners):
@@ -534,6 +543,9 @@ class Server:
 
     def _scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._services.scram_credentials.credential(user, mechanism)
+
+    def _token_user(self, token_id: str, digest: Digest) -> ScramUser | None:
+        return self._services.delegation_tokens.user(token_id, digest)
 
     async def _serve_metrics(self, services: Services) -> None:
         """Serve metrics from before the logs are loaded, so that they show the progress of loading, until the end."""

@@ -518,16 +518,16 @@ PASSWORD_ENCODER_CIPHER_ALGORITHM = string("password.encoder.cipher.algorithm", 
 PASSWORD_ENCODER_KEYFACTORY_ALGORITHM = string("password.encoder.keyfactory.algorithm", None, READ_ONLY, LOW,
     doc="Key derivation for that encryption; unset means the strongest available.")
 DELEGATION_TOKEN_SECRET_KEY = password("delegation.token.secret.key", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.DELEGATION_TOKENS, doc="Secret that signs delegation tokens; the same on every broker.")
+    doc="Secret that signs delegation tokens; the same on every broker.")
 DELEGATION_TOKEN_MASTER_KEY = password("delegation.token.master.key", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.DELEGATION_TOKENS, doc="Old name of delegation.token.secret.key.")
+    doc="Old name of delegation.token.secret.key.")
 DELEGATION_TOKEN_MAX_LIFETIME_MS = long("delegation.token.max.lifetime.ms", 604_800_000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.DELEGATION_TOKENS, doc="Time after which a delegation token cannot be renewed any more.")
+    doc="Time after which a delegation token cannot be renewed any more.")
 DELEGATION_TOKEN_EXPIRY_TIME_MS = long("delegation.token.expiry.time.ms", 86_400_000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.DELEGATION_TOKENS, doc="Time a delegation token lives without renewal.")
+    doc="Time a delegation token lives without renewal.")
 DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS = long("delegation.token.expiry.check.interval.ms", 3_600_000, READ_ONLY, LOW,
     POSITIVE,
-    no_effect=NoEffect.DELEGATION_TOKENS, doc="How often expired delegation tokens are removed.")
+    doc="How often expired delegation tokens are removed.")
 
 # TLS
 SSL_CLIENT_AUTH = string("ssl.client.auth", "none", PER_BROKER, MEDIUM, OneOf(("required", "requested", "none")),

@@ -113,7 +113,6 @@ class NoEffect(Enum):
     ZOOKEEPER = "the connection to ZooKeeper uses no TLS yet, see docs/not-yet.md"
     ONE_BROKER = "one broker replicates nothing and calls no other; clusters are not supported yet, see docs/not-yet.md"
     TLS_AND_SASL = "GSSAPI and plug-ins for SASL are not supported yet, see docs/not-yet.md"
-    DELEGATION_TOKENS = "delegation tokens are not supported yet, see docs/not-yet.md"
     WINDOWS = "the broker keeps no windows of samples for it, see docs/not-yet.md"
     REPORTERS = "metrics reporters are not supported yet, see docs/not-yet.md; metrics.http.listener serves metrics"
     PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"

@@ -1,16 +1,29 @@
-"""ExpireDelegationToken: rejected, as no delegation tokens exist (`handlers/security_disabled.py`)."""
+"""ExpireDelegationToken: shorten the life of a token; a negative period ends it now (KIP-48).
+
+Its owner, its requester and its renewers may do so.
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.security_disabled import why_no_tokens
-from protocol.messages.expire_delegation_token import (
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-)
+from broker.handlers.token_requests import require_own_login
+from broker.security.delegation_tokens import DelegationTokens
+from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
 
-def handle(
-    services: object, request: ExpireDelegationTokenRequest, context: RequestContext
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    delegation_tokens: DelegationTokens
+
+
+async def handle(
+    services: Needs, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=why_no_tokens(context))
+    require_own_login(context)
+    expires_ms = await services.delegation_tokens.expire(
+        context.principal, bytes(request.hmac), request.expiry_time_period_ms
+    )
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

@@ -1,16 +1,27 @@
-"""RenewDelegationToken: rejected, as no delegation tokens exist (`handlers/security_disabled.py`)."""
+"""RenewDelegationToken: extend the life of a token (KIP-48).
+
+Its owner, its requester and its renewers may do so.
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.handlers.request_context import RequestContext
-from broker.handlers.security_disabled import why_no_tokens
-from protocol.messages.renew_delegation_token import (
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
-)
+from broker.handlers.token_requests import require_own_login
+from broker.security.delegation_tokens import DelegationTokens
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 
-def handle(
-    services: object, request: RenewDelegationTokenRequest, context: RequestContext
+class Needs(Protocol):
+    """The parts of the broker that this handler uses."""
+
+    delegation_tokens: DelegationTokens
+
+
+async def handle(
+    services: Needs, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=why_no_tokens(context))
+    require_own_login(context)
+    expires_ms = await services.delegation_tokens.renew(context.principal, bytes(request.hmac), request.renew_period_ms)
+    return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)

@@ -39,6 +39,7 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import TransactionVerifier
 from broker.security.acl_store import AclStore
 from broker.security.authorizer import Authorizer
+from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.config_changes import ConfigChanges
 from broker.transactions.coordinator import TransactionCoordinator
@@ -81,6 +82,7 @@ class Services:
     scram_credentials: ScramCredentials
     authorizer: Authorizer
     acls: AclStore
+    delegation_tokens: DelegationTokens
     producer_ids: ProducerIds
     groups: GroupCoordinator
     legacy_offsets: LegacyOffsets

@@ -21,6 +21,7 @@ from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
 from broker.network.sasl.session import SaslListener, SaslMechanism
 from broker.security.authorizer import Authorizer
+from broker.security.delegation_tokens import TokenTimes
 from broker.security.remote_keys import SCHEMES, RemoteKeys
 from broker.security.web_tokens import TokenRules, unsecured_login, verified_login
 from config import broker_properties as rows
@@ -107,6 +108,16 @@ def open_listeners(config: BrokerConfig) -> list[str]:
     ]
 
 
+def delegation_token_secret(config: BrokerConfig) -> str | None:
+    """Return the secret of delegation tokens; None if there are none."""
+    secret = config[rows.DELEGATION_TOKEN_SECRET_KEY] or config[rows.DELEGATION_TOKEN_MASTER_KEY]
+    return None if secret is None else secret.value
+
+
+def delegation_token_times(config: BrokerConfig) -> TokenTimes:
+    return TokenTimes(config[rows.DELEGATION_TOKEN_MAX_LIFETIME_MS], config[rows.DELEGATION_TOKEN_EXPIRY_TIME_MS])
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where mechanisms get what they need."""
@@ -115,6 +126,8 @@ class Sources:
     random: Random
     now_ms: Callable[[], int]
     """Milliseconds since the epoch."""
+    token_user: Callable[[str, Digest], ScramUser | None] = lambda token_id, digest: None
+    """Returns the owner of a delegation token by its id."""
     remote_keys: dict[str, RemoteKeys] = field(default_factory=dict)
     """The key sets in use, by their URLs. The caller refreshes them."""
 
@@ -223,7 +236,7 @@ def _oauthbearer(
 def _scram(digest: Digest, sources: Sources, secret: bytes) -> Callable[[], Exchange]:
     def lookup(name: str, is_by_token: bool) -> ScramUser | None:
         if is_by_token:
-            return None
+            return sources.token_user(name, digest)
         credential = sources.credential_of(name, digest.mechanism)
         return None if credential is None else ScramUser(credential, Login(name))
 
