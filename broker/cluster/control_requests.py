@@ -109,7 +109,9 @@ class ControlDoor:
 
         It is applied as a whole also if the caller is cancelled, for example because its connection is lost.
         """
-        return await asyncio.shield(asyncio.ensure_future(self._apply(request)))
+        applying = asyncio.ensure_future(self._apply(request))
+        applying.add_done_callback(_log_failure)
+        return await asyncio.shield(applying)
 
     async def _apply(self, request: ControlRequest) -> ControlResponse:
         # asyncio.Lock is fair: requests are applied in the order of the calls, even if one has to read the store.
@@ -200,6 +202,13 @@ def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:
         request = copy(request)
         request.topic_states = usable
     return request, unusable
+
+
+def _log_failure(applying: asyncio.Future[ControlResponse]) -> None:
+    """Log why a request was not applied: its caller may have been cancelled, and then learns nothing."""
+    error = None if applying.cancelled() else applying.exception()
+    if error is not None:
+        logger.warning("a request of the controller was not applied as a whole: %r", error)
 
 
 def refused(request: ControlRequest, error: ErrorCode) -> ControlResponse:

@@ -11,9 +11,12 @@ of the controller is applied in slices, between which no truncation may begin.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
+
+logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
 T = TypeVar("T")
 
@@ -61,11 +64,14 @@ class Truncations:
             await begin
         task: asyncio.Task[T] = loop.create_task(_as_coroutine(truncate), name=f"truncation of {key[0]}-{key[1]}")
         self._running[key] = task
-        task.add_done_callback(lambda _: self._end(key))
+        task.add_done_callback(lambda _: self._end(key, task))
         return await asyncio.shield(task)
 
-    def _end(self, key: TopicPartition) -> None:
+    def _end(self, key: TopicPartition, task: asyncio.Task[T]) -> None:
         del self._running[key]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # the caller may have been cancelled, and then learns nothing
+            logger.warning("%s failed: %s", task.get_name(), error)
         if not self._held_count:
             self._let_begin()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -176,3 +178,25 @@ async def test_a_request_for_an_earlier_start_fences_no_controller(door: Door) -
 async def test_broker_epochs_are_not_checked_before_registration(door: Door) -> None:
     door.own_epoch = -1
     assert await door.send(UpdateMetadataRequest, 5, 0) == ErrorCode.NONE
+
+
+async def test_failure_is_logged_although_the_caller_was_cancelled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhandled: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    door = Door(tmp_path)
+
+    async def fail(request: ControlRequest) -> None:
+        await asyncio.sleep(0)
+        raise OSError("no store")
+
+    monkeypatch.setattr(door.door, "_load_configs", fail)
+    submitting = asyncio.ensure_future(door.door.submit(door._request(LeaderAndIsrRequest)))
+    await asyncio.sleep(0)
+    submitting.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not unhandled
+    assert "no store" in caplog.text

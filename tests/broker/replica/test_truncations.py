@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -96,3 +97,22 @@ async def test_failed_request_lets_truncations_begin_again() -> None:
             raise ValueError("bad request")
     work.may_end.set()
     assert await truncations.run(A, work) == 7
+
+
+async def test_failure_after_the_caller_was_cancelled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    unhandled: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    truncations, may_fail = Truncations(), asyncio.Event()
+
+    async def fail() -> int:
+        await may_fail.wait()
+        raise OSError("disk full")
+
+    running = asyncio.ensure_future(truncations.run(A, fail))
+    await turns()
+    running.cancel()
+    may_fail.set()
+    await turns()
+    gc.collect()
+    assert not unhandled
+    assert "truncation of t-0 failed: disk full" in caplog.text
