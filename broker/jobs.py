@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 WRITEBACK_INTERVAL_MS = 200
 REMOVAL_INTERVAL_MS = 1_000
-ISR_EXPANSION_INTERVAL_MS = 500
-"""As often as a follower of Kafka fetches without news, and has the leader check whether it may join the ISR."""
 IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
@@ -106,7 +104,6 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
             max(1, config[properties.REPLICA_LAG_TIME_MAX_MS] // 2),
             lambda: sliced_work.finished(replicas.check_in_sync()),
         ),
-        Job("isr-expansion", ISR_EXPANSION_INTERVAL_MS, lambda: sliced_work.finished(replicas.expand_in_sync())),
     ]
 
 

@@ -462,7 +462,11 @@ class _Fetch:
             yield
 
     def _is_settled(self, read: PartitionRead) -> bool:
-        """Return whether the client is up to date with the present state, which may be newer than `read`."""
+        """Return whether the client is up to date with the present state, which may be newer than `read`.
+
+        A follower outside of the ISR is never settled: only a fetch lets it join the ISR, and this one may have come
+        while another change of the ISR was in flight.
+        """
         wanted, partition = read.wanted, read.partition
         return (
             partition is not None
@@ -473,6 +477,7 @@ class _Fetch:
             and partition.readable_end_offset(self._limits.isolation) <= wanted.fetch_offset
             and partition.log.high_watermark == wanted.sent_high_watermark
             and partition.log.log_start_offset == wanted.sent_log_start_offset
+            and (not self._is_follower or self._replica_id in partition.leadership.isr)
         )
 
     def _response(self, session_id: int, sent: Sequence[PartitionRead], read: FetchRead) -> Slices[Response]:

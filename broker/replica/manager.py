@@ -289,13 +289,6 @@ class ReplicaManager:
             self._put_into_effect(partition, partition.time_passed(self.monotonic_ms()))
             yield
 
-    def expand_in_sync(self) -> Slices[None]:
-        """Have followers join the ISR that could not when they fetched. To be called about twice a second."""
-        for partition in self.hosted():
-            if partition.is_leader and not partition.is_alone:
-                self._put_into_effect(partition, partition.expand_isr())
-            yield
-
     def isr_answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
         """Apply the controller's answer to a change of the ISR; return the effects, which are in effect already."""
         effects = partition.isr_answered(change, answer, self.monotonic_ms())
