@@ -78,7 +78,9 @@ class FencedStore:
         return await self._decoded(
             partitions,
             await self.store.get_many(wanted),
-            lambda partition, node: paths.decode_partition_state(partition, node.data, node.stat.version),
+            lambda partition, node: paths.decode_partition_state(
+                partition, node.data, node.stat.version, node.stat.mzxid
+            ),
         )
 
     async def read_brokers(self, broker_ids: Sequence[int], watch: Watch | None = None) -> dict[int, Broker]:

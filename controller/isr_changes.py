@@ -10,7 +10,6 @@ from controller.model import NO_BROKER_EPOCH, LeaderAndIsr, LeaderRecoveryState,
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import PartitionData
 
-UNKNOWN_BROKER_EPOCH = -1
 # Older leaders do not know INELIGIBLE_REPLICA (KIP-841).
 FIRST_VERSION_WITH_INELIGIBLE_REPLICA = 2
 
@@ -73,17 +72,3 @@ def _check(context: ControllerContext, current: LeaderAndIsr, wanted: LeaderAndI
         if version < FIRST_VERSION_WITH_INELIGIBLE_REPLICA:
             raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED)
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
-
-
-def _check_registrations(context: ControllerContext, reported: PartitionData) -> None:
-    """Check that each member still has the registration with which it fetched (KIP-903).
-
-    A broker that was registered again may have lost records that the leader has seen it fetch. Kafka's brokers do not
-    send epochs to a controller on ZooKeeper.
-
-    Raises:
-        KafkaError: INELIGIBLE_REPLICA.
-    """
-    for member in reported.new_isr_with_epochs:
-        if member.broker_epoch not in (UNKNOWN_BROKER_EPOCH, context.live_brokers[member.broker_id].epoch):
-            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)

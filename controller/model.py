@@ -99,6 +99,8 @@ class Leadership:
     state: LeaderAndIsr
     controller_epoch: int
     partition_epoch: int
+    written_zxid: int = field(default=0, compare=False)
+    """The transaction that wrote the state, if it was read from the store; 0 if this controller wrote it."""
 
 
 class Endpoint(NamedTuple):

@@ -311,7 +311,9 @@ def encode_partition_state(state: LeaderAndIsr, controller_epoch: int) -> bytes:
     return _encode(members)
 
 
-def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> Leadership:
+def decode_partition_state(
+    partition: TopicPartition, data: bytes | None, version: int, written_zxid: int = 0
+) -> Leadership:
     """Decode a partition state. `version` is the version of the node, which is the partition epoch."""
     with _decoding(partition_state_path(partition)):
         members = _parse(data)
@@ -321,7 +323,7 @@ def decode_partition_state(partition: TopicPartition, data: bytes | None, versio
             isr=members.integers("isr"),
             recovery_state=LeaderRecoveryState(members.integer("leader_recovery_state", 0)),
         )
-        return Leadership(state, members.integer("controller_epoch"), version)
+        return Leadership(state, members.integer("controller_epoch"), version, written_zxid)
 
 
 # -- /controller, /controller_epoch --------------------------------------------------------------------------------

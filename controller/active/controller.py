@@ -116,8 +116,16 @@ class ActiveController:
         await self._drop_old_notifications()
         await self._load()
         await self._term.transitions.send_metadata(self.context.live_brokers, self.context.leaderships)
+        restarted = self._restarted_replicas()
+        for replica in restarted:
+            self.context.offline_directory_replicas.setdefault(replica.broker_id, set()).add(replica.partition)
         await self._start_replicas()
         await self._start_partitions()
+        self.context.offline_directory_replicas.clear()
+        if restarted:
+            await self._term.transitions.move_replicas(restarted, ReplicaState.ONLINE)
+            # The replicas have been stopped in the present epoch, and start only in a newer one.
+            await self._term.transitions.renew_epochs(dict.fromkeys(it.partition for it in restarted))
         await self._reassignments.resume(list(self.context.reassigning))
         await self._reassignments.node_changed(events.ReassignmentNodeChanged())
         await self.deletions.resume()
@@ -151,6 +159,24 @@ class ActiveController:
         self.context.leaderships = await self._term.store.read_leaderships(partitions)
         self._reassignments.load()
         await self.deletions.load()
+
+    def _restarted_replicas(self) -> list[PartitionReplica]:
+        """Return the in-sync replicas whose broker has restarted while no controller saw it.
+
+        Their broker has registered after the state of the partition was written. It may have lost records: what its
+        machine had not synced, or its whole disk. As after a restart that a controller sees, such a replica leaves the
+        ISR and follows, if there is an in-sync replica whose broker has not restarted. Otherwise nothing is gained.
+        """
+        live = self.context.live_brokers
+        found: list[PartitionReplica] = []
+        for partition, leadership in self.context.leaderships.items():
+            if self.context.is_to_be_deleted(partition.topic):
+                continue
+            in_sync = [it for it in leadership.state.isr if it in live]
+            restarted = [it for it in in_sync if live[it].epoch > leadership.written_zxid]
+            if len(restarted) < len(in_sync):
+                found += [PartitionReplica(partition, it) for it in restarted]
+        return found
 
     async def _start_replicas(self) -> None:
         """Send its state to each replica; brokers ignore what they know already."""
