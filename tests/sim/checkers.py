@@ -299,7 +299,9 @@ def acked_means_stored(history: History) -> Iterator[str]:
     for send in history.sends:
         if send.acks != -1 or send.stored_by is None or send.partition in excused:
             continue
-        if send.stored_by < history.min_isr:
+        # A replica that has lost its data since may have had it.
+        lost = {loss.broker for loss in history.losses if send.sent_us <= loss.at_us <= (send.acked_us or 0)}
+        if send.stored_by + len(lost) < history.min_isr:
             yield (
                 f"{send.partition}: {send.values} was acknowledged at {_time(send.acked_us)} by broker "
                 f"{send.broker} with {send.stored_by} replicas, of {history.min_isr} required"
@@ -372,8 +374,8 @@ def _fallen(history: History, name: str, bound: Callable[[Poll], int]) -> Iterat
     terms = defaultdict(list)
     for poll in history.polls:
         if poll.partition not in excused:  # a single replica leads on in the same epoch after it lost its data
-            terms[poll.partition, poll.broker, poll.epoch].append(poll)
-    for (partition, broker, epoch), polls in terms.items():
+            terms[poll.partition, poll.broker, poll.epoch, poll.incarnation].append(poll)
+    for (partition, broker, epoch, _), polls in terms.items():
         polls.sort(key=lambda poll: poll.received_us)
         received = [poll.received_us for poll in polls]
         highest: list[int] = []

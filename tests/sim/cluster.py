@@ -6,6 +6,7 @@ clients do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -185,7 +186,9 @@ class Cluster:
     def _note_failures(self, machine: Machine) -> None:
         if machine.process is not None:
             for context in machine.process.loop.failures:
-                self.failures.append(f"{machine.host}: {context.get('message')}: {context.get('exception')!r}")
+                task = context.get("task") or context.get("future")
+                name = task.get_name() if isinstance(task, asyncio.Task) else ""
+                self.failures.append(f"{machine.host}: {context.get('message')}: {name} {context.get('exception')!r}")
             machine.process.loop.failures.clear()
 
     # Observation

@@ -86,6 +86,8 @@ class Poll:
     log_start: int
     records: tuple[PolledRecord, ...]
     next_position: int
+    incarnation: int = 0
+    """Which process of the broker responded. A restarted one may lead on in its epoch, with a lower high watermark."""
 
 
 @dataclass(slots=True)

@@ -115,6 +115,9 @@ class Run:
     def brokers(self) -> dict[int, str]:
         return {broker_id: machine.host for broker_id, machine in self.cluster.machines.items()}
 
+    def incarnation_of(self, broker_id: int) -> int:
+        return self.cluster.machines[broker_id].starts
+
     def copies_of(self, partition: Partition, offset: int) -> int:
         return sum(has_offset(machine.disk, partition, offset) for machine in self.cluster.machines.values())
 
@@ -128,6 +131,9 @@ class Run:
                 break
         else:
             self._collect_logs()
+        return self._judge()
+
+    def _judge(self) -> list[Violation]:
         self.history.counts["log truncations"] = sum(
             machine.disk.log_truncations for machine in self.cluster.machines.values()
         )

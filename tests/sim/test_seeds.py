@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.sim.conftest import SIMULATED
-from tests.sim.run import Outcome, run_alone
+from tests.sim.run import BROKERS, Outcome, run_alone
 
-FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-20").partition("-")
-PORTION = 10
+FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-60").partition("-")
+PORTION = 5
 """How many seeds one test runs, so that workers share them."""
 
 Record = Callable[[str, object], None]
@@ -37,17 +37,21 @@ def judge(outcomes: list[Outcome], brokers: int, record: Record) -> None:
 
 
 @pytest.mark.parametrize("first", range(int(FIRST), int(LAST or FIRST) + 1, PORTION))
-def test_single_broker_keeps_its_promises(first: int, record_property: Record) -> None:
-    judge([run_alone(1, seed) for seed in range(first, first + PORTION)], 1, record_property)
+def test_cluster_keeps_its_promises(first: int, record_property: Record) -> None:
+    judge([run_alone(BROKERS, seed) for seed in range(first, first + PORTION)], BROKERS, record_property)
+
+
+def test_single_broker_keeps_its_promises(record_property: Record) -> None:
+    judge([run_alone(1, seed) for seed in range(1, 11)], 1, record_property)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_new_seeds_of_a_single_broker(record_property: Record) -> None:
+def test_new_seeds(record_property: Record) -> None:
     end_s = time.monotonic() + 60 * float(os.environ.get("SIM_MINUTES", "5"))
     seed = time.time_ns() // 1_000_000
     outcomes: list[Outcome] = []
     while time.monotonic() < end_s and not (outcomes and outcomes[-1].violations):
-        outcomes.append(run_alone(1, seed))
+        outcomes.append(run_alone(BROKERS, seed))
         seed += 1
-    judge(outcomes, 1, record_property)
+    judge(outcomes, BROKERS, record_property)

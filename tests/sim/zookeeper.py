@@ -78,6 +78,8 @@ class SimulatedZooKeeper:
         self.is_available = False
 
     def become_available(self) -> None:
+        if self.is_available:
+            return
         self.is_available = True
         for session in self._sessions.values():
             session.heard_us = self.world.now_us  # a new leader of the ensemble gives each session its whole timeout

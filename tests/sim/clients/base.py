@@ -76,6 +76,10 @@ class Surroundings(Protocol):
         """Return the hosts of all brokers by id."""
         ...
 
+    def incarnation_of(self, broker_id: int) -> int:
+        """Return which process of a broker runs at present."""
+        ...
+
     def copies_of(self, partition: Partition, offset: int) -> int:
         """Return how many replicas have a record at `offset`."""
         ...

@@ -145,6 +145,7 @@ class Consumer(SimulatedClient):
                 found.log_start_offset,
                 records,
                 following,
+                self.around.incarnation_of(broker),
             )
         )
         self.history.counts["polled records"] += len(records)

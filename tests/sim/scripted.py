@@ -1,0 +1,178 @@
+"""A cluster that follows a script instead of a schedule: steps in order, in virtual time, then the usual judgement.
+
+Owns the vocabulary of scripted cases. Must not know what they show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from protocol.errors import ErrorCode
+from tests.sim.checkers import Violation
+from tests.sim.clients.base import Retry, SimulatedClient
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.producer import VERSION, batch_of, produce_request
+from tests.sim.faults import SECOND_US
+from tests.sim.history import LeaderState, Partition, Send
+from tests.sim.run import PLAIN, Run
+from tests.sim.zookeeper import HOST as ZOOKEEPER
+
+T = TypeVar("T")
+
+
+class Script(Run):
+    """Three brokers with the usual topics, no clients and no faults but those of the script."""
+
+    def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None) -> None:
+        super().__init__(seed, clients=[], faults=[])
+        self.cluster.properties.update(properties or {})
+        self._numbers = 0
+        self.actor = Actor("actor", self)
+
+    def begin(self) -> None:
+        assert self._start(), self.history.anomalies
+        self.wait_until(lambda: self.states.are_isrs_complete(set()))
+
+    def end(self) -> list[Violation]:
+        """Heal, read everything, compare the logs; return the violations."""
+        self._heal()
+        self._read_everything()
+        self._collect_logs()
+        return self._judge()
+
+    # Time
+
+    def wait(self, seconds: float) -> None:
+        self.world.run_for(round(seconds * SECOND_US))
+
+    def wait_until(self, is_true: Callable[[], bool], limit_s: float = 30.0) -> None:
+        """Run until the condition holds. Fails if it does not within the limit."""
+        end_us = self.world.now_us + round(limit_s * SECOND_US)
+        while not is_true():
+            assert self.world.now_us < end_us, "the script waits in vain"
+            self.world.run_for(5_000)
+
+    def do(self, work: Coroutine[Any, Any, T], limit_s: float = 30.0) -> T:
+        """Let the actor do something, to its end."""
+        task = self.actor.loop.start(work)
+        self.wait_until(task.done, limit_s)
+        return task.result()
+
+    # State
+
+    def state(self, partition: Partition) -> LeaderState:
+        return self.states.latest[partition]
+
+    def leader(self, partition: Partition) -> int:
+        return self.state(partition).leader
+
+    def others(self, *brokers: int) -> list[int]:
+        return [broker for broker in self.cluster.machines if broker not in brokers]
+
+    def controller(self) -> int:
+        """Return the id of the controller, according to ZooKeeper."""
+        return int(json.loads(self.cluster.zookeeper.tree.entries["/controller"].data or b"")["brokerid"])
+
+    def lead_with(self, partition: Partition, broker: int) -> None:
+        """Wait until `broker` leads."""
+        self.wait_until(lambda: self.leader(partition) == broker)
+
+    # Hurt and heal
+
+    def isolate(self, broker: int, *, store: bool = True) -> None:
+        """Cut a broker from all others, and from ZooKeeper; clients still reach it."""
+        host = self.cluster.machines[broker].host
+        for other in self.cluster.hosts:
+            if other != host:
+                self.cluster.network.cut(host, other)
+        if store:
+            self.cluster.network.cut(host, ZOOKEEPER)
+
+    def cut(self, one: int, other: int, *, one_way: bool = False) -> None:
+        self.cluster.network.cut(self.cluster.machines[one].host, self.cluster.machines[other].host, one_way=one_way)
+
+    def mend(self, one: int, other: int) -> None:
+        self.cluster.network.mend(self.cluster.machines[one].host, self.cluster.machines[other].host)
+
+    def rejoin(self, broker: int) -> None:
+        """Mend all links of a broker."""
+        host = self.cluster.machines[broker].host
+        for other in [*self.cluster.hosts, ZOOKEEPER]:
+            if other != host:
+                self.cluster.network.mend(host, other)
+
+    # Requests
+
+    def produce(
+        self, value: str, *, partition: Partition = PLAIN[0], broker: int | None = None, acks: int = -1
+    ) -> ScriptedSend:
+        """Send one record once; return what came of it: `acked_us` is None if it was not acknowledged."""
+        send = self.begin_produce(value, partition=partition, broker=broker, acks=acks)
+        self.wait_until(send.task.done)
+        return send
+
+    def begin_produce(
+        self, value: str, *, partition: Partition = PLAIN[0], broker: int | None = None, acks: int = -1
+    ) -> ScriptedSend:
+        """Send one record; do not wait for the response."""
+        self._numbers += 1
+        send = ScriptedSend(
+            "actor", partition, (value,), self._numbers, acks, False, self.world.now_us, last_sent_us=self.world.now_us
+        )
+        self.history.sends.append(send)
+        target = self.leader(partition) if broker is None else broker
+        send.task = self.actor.loop.start(self.actor.send(send, target))
+        return send
+
+    def consume(self, partition: Partition, broker: int, epoch: int, *, is_committed: bool = False) -> ErrorCode:
+        """Poll once from the start, as a consumer that knows `epoch`; return the error."""
+        reader = Consumer(f"reader-{self.world.now_us}", self, [partition], is_committed=is_committed)
+        reader._leaders[partition] = broker, epoch
+
+        async def poll() -> ErrorCode:
+            try:
+                await reader.poll(broker, [partition], max_wait_ms=0)
+            except Retry as reason:
+                return ErrorCode[str(reason)] if str(reason) in ErrorCode.__members__ else ErrorCode.NETWORK_EXCEPTION
+            return ErrorCode.NONE
+
+        task = reader.loop.start(poll())
+        self.wait_until(task.done)
+        return task.result()
+
+    def ask(self, broker: int, request: object, version: int) -> Any:
+        """Send any request to a broker from the actor's host."""
+        return self.do(self.actor.ask(broker, request, version, fresh=True))
+
+
+@dataclass(slots=True)
+class ScriptedSend(Send):
+    """A `Send` with the task that waits for the response."""
+
+    task: Any = None
+
+
+class Actor(SimulatedClient):
+    """The client that performs the requests of a script."""
+
+    async def run(self) -> None: ...
+
+    async def send(self, send: Send, broker: int) -> None:
+        records = batch_of(send.values, self.now_us())
+        send.last_sent_us = self.now_us()
+        try:
+            response = await self.ask(
+                broker, produce_request(send.partition, records, acks=send.acks), VERSION, fresh=True
+            )
+        except Retry:
+            return
+        (found,) = response.responses[0].partition_responses
+        self.history.counts[f"produce: {ErrorCode(found.error_code).name}"] += 1
+        if found.error_code == ErrorCode.NONE:
+            send.offset, send.acked_us, send.broker = found.base_offset, self.now_us(), broker
+            self.history.counts["acknowledged records"] += 1
+            if send.acks == -1:
+                send.stored_by = self.around.copies_of(send.partition, send.offset)
