@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.database import BATCHES, Database, is_name
+from spark_jobs.skeleton.database import BATCHES, Database, columns_of, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -102,13 +102,8 @@ class Target:
     def _last_changes(self, changes: DataFrame) -> DataFrame:
         """Return the columns of the table, operation and position: the change of each row with the highest position."""
         row = f.when(f.col("op") == "d", f.col("before")).otherwise(f.col("after"))
-        fields = f.transform_keys(f.from_json(row, "map<string, string>"), lambda name, _: f.lower(name))
-        columns = [
-            f.element_at("fields", field.name.lower()).cast(field.dataType).alias(field.name) for field in self._schema
-        ]
-        rows = changes.withColumn("fields", fields).select(
-            *columns, f.col("op").alias(_OP), f.col("position").alias(_POSITION)
-        )
+        columns = columns_of(row, self._schema)
+        rows = changes.select(*columns, f.col("op").alias(_OP), f.col("position").alias(_POSITION))
         newest_first = Window.partitionBy(*self._keys).orderBy(f.desc(_POSITION))
         return rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1").drop("place")
 

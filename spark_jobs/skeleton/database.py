@@ -13,7 +13,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.errors import JobError, cause_of
@@ -137,6 +138,12 @@ class Database:
             return self._spark._jvm.java.sql.DriverManager.getConnection(self._url)
         except Py4JJavaError as error:
             raise JobError(f"{self._url}: {cause_of(error)}") from error
+
+
+def columns_of(text: Column, schema: StructType) -> list[Column]:
+    """Return the fields of a JSON object as the columns of a table; names are compared without regard to case."""
+    fields = f.transform_keys(f.from_json(text, "map<string, string>"), lambda name, _: f.lower(name))
+    return [f.element_at(fields, field.name.lower()).cast(field.dataType).alias(field.name) for field in schema]
 
 
 def literal(text: str) -> str:

@@ -1,0 +1,92 @@
+"""Writes objects to a table of a database, by key: JdbcSink of Connect.
+
+Input: JSON objects; `--keys` names the fields that are the key of the table. The last object of a key replaces the
+row with that key. The table exists; fields are written to the columns of the same name, without regard to case.
+
+Delivery: O. The rows of a batch and its number are one transaction. I as well: a repeated batch replaces the same rows.
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.skeleton.database import BATCHES, Database, columns_of, is_name
+from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.job import Job
+from spark_jobs.skeleton.parameters import JobParameters, checked
+from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
+from spark_jobs.skeleton.schemas import value_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JdbcSinkParameters(JobParameters):
+    jdbc_url: str
+    table: str
+    keys: list[str]
+
+
+def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[StreamingQuery]:
+    """Start the query. Raises JobError if the table does not exist or lacks a key."""
+    database = Database(spark, parameters.jdbc_url)
+    last_batch = database.last_batch(parameters.app_id)
+    refuse_old_batches(spark, parameters, last_batch, BATCHES)
+    schema = database.schema(parameters.table)
+    column_of = {name.lower(): name for name in schema.names}
+    if missing := [key for key in parameters.keys if key not in column_of]:
+        raise JobError(f"--keys: {parameters.table} has no column {missing[0]}")
+    keys = [column_of[key] for key in parameters.keys]
+    staging = f"{parameters.table}_STAGING"
+
+    def write(rows: DataFrame, batch: int) -> None:
+        if batch <= last_batch:
+            return  # this batch was applied before the restart
+        newest_first = Window.partitionBy(*keys).orderBy(f.desc("kafka_offset"))
+        last = rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1")
+        database.stage(last.drop("place", "kafka_offset"), staging, keys)
+        database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
+
+    rule = object_of_keys(parameters)
+    columns = columns_of(f.col("text"), schema)
+    rows = read_input(spark, parameters, rule).select(*columns, f.col("offset").alias("kafka_offset"))
+    return [start_batch_query(rows, parameters, write), *start_dead_letters(spark, parameters, rule)]
+
+
+def object_of_keys(parameters: JdbcSinkParameters) -> InputRule:
+    """Return the rule that accepts objects with all keys."""
+
+    def read(records: DataFrame) -> DataFrame:
+        fields = f.transform_keys(f.from_json("text", "map<string, string>"), lambda name, _: f.lower(name))
+        return records.withColumn("text", value_text(parameters)).withColumn("fields", fields)
+
+    has_keys = " AND ".join(f"element_at(fields, '{key}') IS NOT NULL" for key in parameters.keys)
+    return InputRule(read, has_keys, f"an object with the keys {', '.join(parameters.keys)}")
+
+
+def _keys(text: str) -> list[str]:
+    return [checked(is_name, "names of columns")(key).lower() for key in text.split(",")]
+
+
+def _add_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("this job").add_argument
+    add("--jdbc-url", required=True, metavar="URL", help="the database, such as jdbc:postgresql://host/name")
+    add("--table", type=checked(is_name, "the name of a table"), required=True, help="table to write")
+    add("--keys", type=_keys, required=True, metavar="FIELD,...", help="fields that are the key of the table")
+
+
+JOB = Job(
+    name="jdbc_sink",
+    doc=__doc__,
+    parameters=JdbcSinkParameters,
+    build=build,
+    input="rows",
+    output="",
+    add_flags=_add_flags,
+)
+
+if __name__ == "__main__":
+    sys.exit(JOB.main())

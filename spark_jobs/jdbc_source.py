@@ -1,0 +1,188 @@
+"""Sends the rows of database tables to topics, and new or changed rows later: JdbcSource of Connect.
+
+`--mode incrementing` reads rows whose `--column` is above the last one, `timestamp` those whose time is, and `bulk`
+reads the whole tables each time. The topic of a table is `--topic-prefix` and its name. Values are JSON objects, or
+with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds the last value
+of each table.
+
+Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN` (none in bulk mode). In timestamp
+mode a row that is committed later with an earlier time is missed, as in Connect: choose a column that never goes
+back.
+"""
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from threading import Event
+from typing import Any
+
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from spark_jobs.skeleton.database import Database, is_name, literal
+from spark_jobs.skeleton.delivery import RECORD_ID, header
+from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.parameters import checked, client_parser, positive
+from spark_jobs.skeleton.schemas import envelope
+from spark_jobs.skeleton.session import spark_session
+from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+
+_LOG = logging.getLogger(__name__)
+_POSITIONS = "positions.json"
+_CONNECT_TYPES = {
+    "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float", "double": "double",
+    "boolean": "boolean", "binary": "bytes", "timestamp": "int64", "timestamp_ntz": "int64",
+}  # fmt: skip
+_CONNECT_TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
+
+
+class TableReader:
+    """Reads the new rows of one table."""
+
+    def __init__(self, database: Database, table: str, mode: str, column: str | None) -> None:
+        self._database = database
+        self._table = table
+        self.schema = database.schema(table)
+        self._column = None
+        if mode != "bulk":
+            by_lower = {name.lower(): name for name in self.schema.names}
+            self._column = by_lower.get((column or "").lower())
+            if self._column is None:
+                raise JobError(f"--column: {table} has no column {column}")
+
+    def new_rows(self, position: str | None) -> DataFrame:
+        """Return the rows above the position, in their order; all without one."""
+        if self._column is None:
+            return self._database.read(self._table)
+        name = self._database.names([self._column])
+        kind = self.schema[self._column].dataType.simpleString()
+        value = position if position is None or kind in {"int", "bigint", "smallint", "tinyint"} else literal(position)
+        condition = f"{name} IS NOT NULL" if value is None else f"{name} > {value}"
+        rows = self._database.read(f"(SELECT * FROM {self._table} WHERE {condition}) new_rows")
+        return rows.orderBy(self._column)
+
+    def position(self, rows: DataFrame) -> str | None:
+        """Return the highest value of the column in `rows`, as a text that SQL reads."""
+        if self._column is None:
+            return None
+        last = rows.agg(f.max(self._column).cast("string").alias("last")).collect()[0].last
+        return None if last is None else str(last)
+
+    def to_records(self, rows: DataFrame, *, with_envelope: bool) -> DataFrame:
+        """Return value and headers of the records of `rows`."""
+        value: Column = f.to_json(f.struct(*map(self._field, self.schema.names)), {"ignoreNullFields": "false"})
+        if with_envelope:
+            value = envelope(value, json.dumps(connect_schema(self._table, self.schema)))
+        ids = f.array().cast("array<struct<key:string,value:binary>>")
+        if self._column is not None:
+            record_id = f.concat_ws("/", f.lit(self._table), f.col(self._column).cast("string"))
+            ids = f.array(header(RECORD_ID, record_id))
+        return rows.select(value.alias("value"), ids.alias("headers"))
+
+    def _field(self, name: str) -> Column:
+        kind = self.schema[name].dataType.simpleString()
+        column = f.unix_millis(f.col(name).cast("timestamp")) if kind.startswith("timestamp") else f.col(name)
+        return column.alias(name)
+
+
+def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
+    """Return the schema of a table as Connect writes it."""
+    fields = []
+    for field in schema:
+        kind = field.dataType.simpleString()
+        of_time = _CONNECT_TIMESTAMP if kind.startswith("timestamp") else {}
+        fields.append(
+            {"type": _CONNECT_TYPES.get(kind, "string"), "optional": field.nullable, **of_time, "field": field.name}
+        )
+    return {"type": "struct", "name": table, "optional": False, "fields": fields}
+
+
+def poll(readers: dict[str, TableReader], folder: Folder, sink: dict[str, str], flags: Any) -> int:
+    """Send the new rows of all tables; return their number. The position is stored after the broker has the rows."""
+    positions = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
+    count = 0
+    for table, reader in readers.items():
+        rows = reader.new_rows(positions.get(table)).persist()
+        try:
+            found = rows.count()
+            if found:
+                records = reader.to_records(rows, with_envelope=flags.envelope).coalesce(1)
+                options = {**sink, "topic": f"{flags.topic_prefix}{table}", "includeHeaders": "true"}
+                records.write.format("kafka").options(**options).save()
+                positions[table] = reader.position(rows)
+                folder.write_text(_POSITIONS, json.dumps(positions))
+                _LOG.info("%d rows of %s are in %s%s", found, table, flags.topic_prefix, table)
+            count += found
+        finally:
+            rows.unpersist()
+    return count
+
+
+def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:
+    """Poll the tables until a stop is requested; once with --once. Raises JobError."""
+    database = Database(spark, flags.jdbc_url)
+    readers = {table: TableReader(database, table, flags.mode, flags.column) for table in flags.tables}
+    folder = Folder(spark, flags.checkpoint)
+    client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
+    sink = {**client, "kafka.bootstrap.servers": flags.bootstrap_servers}
+    while not stop_requested.is_set():
+        poll(readers, folder, sink, flags)
+        if flags.once:
+            return
+        stop_requested.wait(flags.interval_seconds)
+
+
+def _tables(text: str) -> list[str]:
+    return [checked(is_name, "names of tables")(table) for table in text.split(",")]
+
+
+def parse(arguments: Sequence[str] | None) -> Any:
+    parser = client_parser("jdbc_source", __doc__)
+    add = parser.add_argument
+    add("--jdbc-url", required=True, metavar="URL", help="the database, such as jdbc:postgresql://host/name")
+    add("--tables", type=_tables, required=True, metavar="TABLE,...", help="tables to read")
+    add("--mode", choices=("incrementing", "timestamp", "bulk"), required=True, help="how new rows are found")
+    add("--column", type=checked(is_name, "a column"), help="the column that rises, except in bulk mode")
+    add("--topic-prefix", default="", help="put before the names of the tables (default: none)")
+    add("--envelope", action="store_true", help="write values in Connect's envelope")
+    add("--checkpoint", required=True, metavar="DIR", help="where the positions are kept: a folder or a URI")
+    add("--interval-seconds", type=positive, default=5, metavar="N", help="time between polls (default %(default)s)")
+    add("--once", action="store_true", help="end after the first poll")
+    flags = parser.parse_args(arguments)
+    if flags.mode != "bulk" and flags.column is None:
+        parser.error(f"argument --mode: {flags.mode} needs --column")
+    return flags
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    flags = parse(arguments)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    stop_requested = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop_requested.set())
+    topics = [
+        TopicSpec(f"{flags.topic_prefix}{table}", flags.partitions, flags.replication_factor) for table in flags.tables
+    ]
+    try:
+        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, topics)
+        spark = spark_session("jdbc_source", {})
+        try:
+            run(spark, flags, stop_requested)
+        finally:
+            spark.stop()
+    except (JobError, OSError, KafkaException, PySparkException, Py4JError) as error:
+        print(f"spark-job jdbc_source: {cause_of(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

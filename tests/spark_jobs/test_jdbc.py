@@ -1,0 +1,88 @@
+"""Rows of a database reach topics once, and objects of a topic reach a table by key."""
+
+import json
+from pathlib import Path
+from threading import Event
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import jdbc_sink, jdbc_source
+from spark_jobs.skeleton.database import Database
+from spark_jobs.skeleton.errors import JobError
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, record_ids, records
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def database(spark: SparkSession, tmp_path: Path) -> Database:
+    return Database(spark, f"jdbc:derby:{tmp_path}/db;create=true")
+
+
+def flags(topics: Topics, folder: Path, prefix: str, tables: str, *more: str) -> list[str]:
+    return [
+        "--bootstrap-servers", topics.bootstrap, "--jdbc-url", f"jdbc:derby:{folder}/db", "--topic-prefix", prefix,
+        "--tables", tables, "--checkpoint", str(folder / "positions"), "--once", *more,
+    ]  # fmt: skip
+
+
+def test_new_rows_are_sent_once_in_connects_envelope(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    database.execute(
+        [
+            "CREATE TABLE login (username VARCHAR(30), login_time TIMESTAMP)",
+            "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(30))",
+            "INSERT INTO login VALUES ('ann', TIMESTAMP('2013-01-01 00:00:01'))",
+            "INSERT INTO login VALUES ('bob', TIMESTAMP('2013-01-01 00:00:03'))",
+            "INSERT INTO items VALUES (7, 'seven'), (8, NULL)",
+        ]
+    )
+    prefix = topics.new_name("mysql.")
+    for table in ("login", "items"):
+        topics.create_named(f"{prefix}{table}", 1)
+    of_login = flags(topics, tmp_path, prefix, "login", "--mode", "timestamp", "--column", "login_time", "--envelope")
+    of_items = flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id")
+    for arguments in (of_login, of_items, of_login, of_items):
+        jdbc_source.run(spark, jdbc_source.parse(arguments), Event())
+    database.execute(["INSERT INTO login VALUES ('cy', TIMESTAMP('2013-01-01 00:00:09'))"])
+    jdbc_source.run(spark, jdbc_source.parse(of_login), Event())
+    found = topics.read(f"{prefix}login")
+    values = [json.loads(str(value)) for _, value in records(found)]
+    assert [value["payload"] for value in values] == [
+        {"USERNAME": name, "LOGIN_TIME": 1_356_998_400_000 + second * 1000}
+        for name, second in (("ann", 1), ("bob", 3), ("cy", 9))
+    ]
+    assert values[0]["schema"]["fields"][1] == {
+        "type": "int64", "optional": True, "name": "org.apache.kafka.connect.data.Timestamp", "version": 1,
+        "field": "LOGIN_TIME",
+    }  # fmt: skip
+    items = topics.read(f"{prefix}items")
+    assert [value for _, value in records(items)] == ['{"ID":7,"NAME":"seven"}', '{"ID":8,"NAME":null}']
+    assert record_ids(items) == ["items/7", "items/8"]
+
+
+def test_objects_replace_the_rows_with_their_key(
+    spark: SparkSession, database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE prices (symbol VARCHAR(10) PRIMARY KEY, price DOUBLE, note VARCHAR(20))"])
+    source, dead = topics.create("rows", 1), topics.create("dead", 1)
+    arguments = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "prices", "--keys", "symbol"]
+    arguments += ["--dead-letter", dead]
+    topics.send(source, objects({"symbol": "A", "price": 1.5, "note": "o'clock"}, {"symbol": "B", "price": 2}))
+    job_runner.run(jdbc_sink.JOB, *arguments)
+    topics.send(source, [*objects({"symbol": "A", "price": 3}, {"symbol": "A", "price": 4}), Sent(b"{}")])
+    job_runner.run(jdbc_sink.JOB, *arguments)
+    assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, None), ("B", 2.0, None)]
+    assert [message.value() for message in topics.read(dead)] == [b"{}"]
+    with pytest.raises(JobError, match="--keys: prices has no column id"):
+        job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
+
+
+def test_a_mode_without_its_column_is_refused(
+    topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        jdbc_source.parse(flags(topics, tmp_path, "", "t", "--mode", "timestamp"))
+    assert "argument --mode: timestamp needs --column" in capsys.readouterr().err
