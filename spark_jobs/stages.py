@@ -9,7 +9,7 @@
 Each stage has a folder of its own in the checkpoint, and can run as a process of its own (`--stage match`): one stage
 can be stopped and restarted while the others run.
 
-Delivery: U. Each record has one header `record-id` per stage; the last one is the place that it came from.
+Delivery: U. The header `record-id` is the place in `--input` that a record came from, through all stages.
 """
 
 import argparse

@@ -49,12 +49,18 @@ def header(name: str, value: Column) -> Column:
 def headers_with(*added: Column) -> Column:
     """Return the column `headers` of a record of a Kafka source with further headers at its end."""
     own = f.coalesce(f.col("headers"), f.array().cast(_HEADERS))
-    return f.concat(own, f.array(*added).cast(_HEADERS))
+    return f.concat(own, f.array(*added).cast(_HEADERS)) if added else own
 
 
 def record_id_headers() -> Column:
-    """Return the headers of a record of a Kafka source with the header `record-id`, its place (argument U)."""
-    return headers_with(header(RECORD_ID, f.concat_ws("/", "topic", "partition", "offset")))
+    """Return the headers of a record of a Kafka source with the header `record-id`, its place (argument U).
+
+    A record that has the header keeps it: in a chain of topics the id is the place at its beginning. So duplicates that
+    one stage has written have one id after the next stage.
+    """
+    own = headers_with()
+    place = header(RECORD_ID, f.concat_ws("/", "topic", "partition", "offset"))
+    return f.when(f.exists(own, lambda each: each["key"] == RECORD_ID), own).otherwise(headers_with(place))
 
 
 def same_partition(parameters: JobParameters, topic: str) -> Column:
