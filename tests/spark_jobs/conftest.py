@@ -7,6 +7,8 @@ broker is a real Apache Kafka: a test that passes there and fails with Milena sh
 import itertools
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from tests.support.java import java_executable
 from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
+_MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -233,15 +236,20 @@ def topics(bootstrap: str) -> Topics:
 def spark() -> Iterator[SparkSession]:
     with skip_when_unavailable():
         java_executable()
-    session = spark_session("tests", {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM})
+    # One state store per query: each costs a batch a fixed time.
+    settings = {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM, "spark.sql.shuffle.partitions": "1"}
+    session = spark_session("tests", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 
 
 @pytest.fixture
-def job_runner(spark: SparkSession, topics: Topics, tmp_path: Path) -> JobRunner:
-    return JobRunner(spark, topics, tmp_path)
+def job_runner(spark: SparkSession, topics: Topics, tmp_path: Path) -> Iterator[JobRunner]:
+    """Checkpoints are in memory where there is one: Spark syncs dozens of small files for each batch."""
+    folder = Path(tempfile.mkdtemp(dir=_MEMORY)) if _MEMORY.is_dir() else tmp_path / "job"
+    yield JobRunner(spark, topics, folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
