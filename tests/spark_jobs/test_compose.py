@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 BROKERS = {"broker", "broker-1", "broker-2", "broker-3"}
+PIPELINE = {"spark-master", "spark-worker", "pipeline"}
 COMPOSE_COMMANDS = (["docker", "compose"], ["docker-compose"])
 
 Service = dict[str, Any]
@@ -55,7 +56,8 @@ def listeners(value: str) -> dict[str, str]:
 
 
 def test_services_are_those_of_the_guide(services: dict[str, Service]) -> None:
-    assert set(services) == BROKERS | {"spark", "zookeeper"}
+    assert set(services) == BROKERS | {"spark", "zookeeper"} | PIPELINE
+    assert all(services[name]["profiles"] == ["pipeline"] for name in PIPELINE)
     assert all(service["healthcheck"]["test"] and service["restart"] for service in services.values())
 
 
@@ -66,8 +68,8 @@ def test_dependencies_build_targets_and_volumes_exist(
         assert set(service.get("depends_on", {})) <= set(services)
         if "build" in service:
             assert f" AS {service['build']['target']}\n" in dockerfile
-    mounted = [volume.split(":")[0] for service in services.values() for volume in service["volumes"]]
-    assert sorted(mounted) == sorted(compose["volumes"])
+    mounted = {volume.split(":")[0] for service in services.values() for volume in service["volumes"]}
+    assert mounted == set(compose["volumes"])
 
 
 def test_the_file_uses_no_environment_variables() -> None:
@@ -102,12 +104,23 @@ def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dic
     assert {settings["offsets.topic.replication.factor"] for settings in cluster} == {"3"}
 
 
-def test_the_spark_service_runs_a_job_with_flags_that_it_accepts(services: dict[str, Service]) -> None:
-    job, *flags = services["spark"]["command"]
+@pytest.mark.parametrize("name", ["spark", "pipeline"])
+def test_the_spark_services_run_a_job_with_flags_that_it_accepts(name: str, services: dict[str, Service]) -> None:
+    job, *flags = services[name]["command"]
     assert job == "flights_daily"
     parameters = flights_daily.JOB.parse(flags)
     assert parameters.bootstrap_servers == listeners(overrides(services["broker"])["advertised.listeners"])["INTERNAL"]
-    assert f"{parameters.checkpoint}/metadata" in services["spark"]["healthcheck"]["test"]
+    assert f"{parameters.checkpoint}/metadata" in services[name]["healthcheck"]["test"]
+
+
+def test_the_spark_cluster_has_one_master_whose_address_all_use(services: dict[str, Service]) -> None:
+    parameters = flights_daily.JOB.parse(services["pipeline"]["command"][1:])
+    assert parameters.master == "spark://spark-master:7077"
+    assert parameters.master in services["spark-worker"]["entrypoint"]
+    assert services["spark-master"]["entrypoint"][-2:] == ["--host", "spark-master"]
+    assert parameters.spark_conf["spark.driver.host"] == "pipeline"
+    volumes = {tuple(services[name]["volumes"]) for name in PIPELINE}
+    assert volumes == {("spark-data:/var/lib/milena",)}
 
 
 def test_images_run_as_a_user_and_install_only_packages_with_hashes(dockerfile: str) -> None:
@@ -134,6 +147,6 @@ def test_installed_compose_commands_accept_the_file() -> None:
             continue
         if subprocess.run([*command, "version"], check=False, capture_output=True).returncode:
             continue  # a Docker client without the plug-in
-        check = [*command, "-f", str(COMPOSE), "--profile", "cluster", "config", "--quiet"]
+        check = [*command, "-f", str(COMPOSE), "--profile", "cluster", "--profile", "pipeline", "config", "--quiet"]
         done = subprocess.run(check, check=False, capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr
