@@ -9,7 +9,9 @@ Delivery: I. A repeated batch emits the same verdicts with the same keys.
 """
 
 import argparse
+import json
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
+from spark_jobs.skeleton.plots import Picture, Values, time_of
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 _REPORT = "side string, topic string, time bigint, count bigint"
@@ -57,6 +60,13 @@ def compare(records: DataFrame, bucket: str, deadline: str) -> DataFrame:
     )
 
 
+def draw(values: Values) -> Picture:
+    lines = defaultdict(list)
+    for value in map(json.loads, values.values()):
+        lines[value["topic"]].append((time_of(value["bucket"]), value["missing"]))
+    return Picture("Records that were sent and not received", "records", lines=lines)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--bucket", type=interval, default="1 minute", help="length of a bucket (default %(default)s)")
@@ -72,6 +82,7 @@ JOB = Job(
     output="audit-verdicts",
     output_config=COMPACTED,
     add_flags=_add_flags,
+    draw=draw,
 )
 
 if __name__ == "__main__":

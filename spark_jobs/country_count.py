@@ -7,6 +7,7 @@ Delivery: I. The last value of a country is valid.
 """
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.plots import Picture, Values
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 
@@ -40,6 +42,11 @@ def count_customers(records: DataFrame, *, is_indented: bool) -> DataFrame:
     return counted.select(f.col("country").alias("key"), value.alias("value"))
 
 
+def draw(values: Values) -> Picture:
+    counts = {country: json.loads(value)["customers"] for country, value in values.items()}
+    return Picture("Customers by country", "customers", bars=counts)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--indent", action="store_true", help="write the JSON on several lines")
@@ -54,6 +61,7 @@ JOB = Job(
     output="customer-countries",
     output_config=COMPACTED,
     add_flags=_add_flags,
+    draw=draw,
 )
 
 if __name__ == "__main__":

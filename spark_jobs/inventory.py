@@ -9,6 +9,7 @@ emits the entries that it changed. Money is counted in decimals of two places.
 Delivery: I. The last value of an entry is valid.
 """
 
+import json
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.plots import Picture, Values
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 BANK = "bank"
@@ -59,6 +61,12 @@ def balances(events: DataFrame) -> DataFrame:
     return totals.select("key", f.when(f.col("key") == BANK, of_bank).otherwise(of_item).alias("value"))
 
 
+def draw(values: Values) -> Picture:
+    stock = {key.removeprefix("item|"): json.loads(value)["stock"] for key, value in values.items() if key != BANK}
+    balance = json.loads(values[BANK])["balance"] if BANK in values else 0
+    return Picture(f"Stock by item; the bank has {balance:,.2f}", "pieces", bars=stock)
+
+
 JOB = Job(
     name="inventory",
     doc=__doc__,
@@ -67,6 +75,7 @@ JOB = Job(
     input="stock-events",
     output="inventory",
     output_config=COMPACTED,
+    draw=draw,
 )
 
 if __name__ == "__main__":

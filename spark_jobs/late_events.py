@@ -15,6 +15,7 @@ Delivery: I, for both outputs. The last value of a window, and of a place, is va
 import argparse
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.event_time import event_time, iso
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval, interval_ms
+from spark_jobs.skeleton.plots import Picture, Values, time_of
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 
 _OUTPUT = "topic string, key string, value string"
@@ -124,6 +126,13 @@ class _Counter(StatefulProcessor):  # type: ignore[misc]
         return self._output, f"{key}|{start}", json.dumps({"key": key, "window": start, "events": events})
 
 
+def draw(values: Values) -> Picture:
+    lines = defaultdict(list)
+    for value in map(json.loads, values.values()):
+        lines[value["key"]].append((time_of(value["window"]), value["events"]))
+    return Picture("Events per key and window", "events", lines=lines)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--window", type=interval, default="1 hour", help="length of a window (default %(default)s)")
@@ -142,6 +151,7 @@ JOB = Job(
     output_config=COMPACTED,
     add_flags=_add_flags,
     further_topics=lambda parameters: [parameters.topic(parameters.late_topic, COMPACTED)],
+    draw=draw,
 )
 
 if __name__ == "__main__":

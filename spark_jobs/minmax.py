@@ -12,7 +12,7 @@ Delivery: I. The last value of a symbol and period is valid.
 import argparse
 import json
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, St
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
+from spark_jobs.skeleton.plots import Picture, Values, time_of
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 PERIODS = {"day": "yyyy-MM-dd", "month": "yyyy-MM", "year": "yyyy"}
@@ -105,6 +106,13 @@ class _Ranges(StatefulProcessor):  # type: ignore[misc]
         return f"{symbol}|{period}", json.dumps(value)
 
 
+def draw(values: Values) -> Picture:
+    bands = defaultdict(list)
+    for value in map(json.loads, values.values()):
+        bands[value["symbol"]].append((time_of(value["period"]), value["min"], value["max"]))
+    return Picture("Range of prices in each period", "price", bands=bands)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--period", choices=PERIODS, default="day", help="what a range is of (default %(default)s)")
@@ -122,6 +130,7 @@ JOB = Job(
     output="price-ranges",
     output_config=COMPACTED,
     add_flags=_add_flags,
+    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
 SampleObject = Mapping[str, object]
 
 START_MS = 1_700_000_000_000
+_DAY_MS = 86_400_000
 _TICKERS = ("AAPL", "AMZN", "GOOG", "IBM", "MSFT", "NFLX", "ORCL", "SAP", "TSLA", "INTC", "CSCO", "AMD")
 
 
@@ -81,6 +82,35 @@ def trades(count: int, seed: int) -> Iterator[SampleObject]:
         }
 
 
+def quotes(count: int, seed: int) -> Iterator[SampleObject]:
+    """Yield prices of twenty symbols on three days, in the order of their times."""
+    choose = random.Random(seed)
+    prices = {f"S{number:02}": choose.uniform(20, 300) for number in range(20)}
+    for number in range(count):
+        symbol = choose.choice(list(prices))
+        prices[symbol] *= 1 + choose.gauss(0, 0.01)
+        yield {"symbol": symbol, "price": round(prices[symbol], 2), "time": START_MS + number * 3 * _DAY_MS // count}
+
+
+def customers(count: int, seed: int) -> Iterator[SampleObject]:
+    """Yield customers from eight countries."""
+    choose = random.Random(seed)
+    for number in range(count):
+        country = choose.choices(("DE", "FR", "IN", "BR", "US", "JP", "NG", "PL"), (8, 6, 14, 7, 11, 5, 4, 3))[0]
+        yield {"name": f"customer {number}", "country": country}
+
+
+def stock_events(count: int, seed: int) -> Iterator[SampleObject]:
+    """Yield shipments, sales and returns of six items; a sale brings more than the shipment has cost."""
+    choose = random.Random(seed)
+    for _ in range(count):
+        kind = choose.choices(("shipment", "sale", "return"), (3, 6, 1))[0]
+        item = choose.choice(("chair", "desk", "lamp", "shelf", "sofa", "table"))
+        quantity = choose.randrange(20, 60) if kind == "shipment" else choose.randrange(1, 20)
+        cost = 10 + 7 * len(item)
+        yield {"type": kind, "item": item, "quantity": quantity, "price": cost if kind == "shipment" else 1.6 * cost}
+
+
 def _table(name: str) -> Iterator[dict[str, str]]:
     # Importing the package reads its tables into pandas; only the files are needed here.
     path = distribution("vega_datasets").locate_file(f"vega_datasets/_data/{name}")
@@ -108,6 +138,9 @@ DATA_SETS: Mapping[str, Callable[[argparse.Namespace], Iterator[FlightRecord]]] 
     "stocks": lambda _flags: _keyed(stock_prices(), "symbol"),
     "weather": lambda _flags: _keyed(weather(), "weather"),
     "transactions": lambda flags: _keyed(transactions(flags.count, flags.seed), "account"),
+    "quotes": lambda flags: _keyed(quotes(flags.count, flags.seed), "symbol"),
+    "customers": lambda flags: _keyed(customers(flags.count, flags.seed), "country"),
+    "stock-events": lambda flags: _keyed(stock_events(flags.count, flags.seed), "item"),
     "trades": lambda flags: _keyed(trades(flags.count, flags.seed), "ticker"),
 }
 

@@ -9,7 +9,9 @@ Delivery: I. A repeated batch writes the same windows again; the last value of a
 """
 
 import argparse
+import json
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
+from spark_jobs.skeleton.plots import Picture, Values, time_of
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 _TRADE = "type string, ticker string, price double, size bigint"
@@ -58,6 +61,13 @@ def statistics(trades: DataFrame, window: str, slide: str) -> DataFrame:
     )
 
 
+def draw(values: Values) -> Picture:
+    lines = defaultdict(list)
+    for value in map(json.loads, values.values()):
+        lines[value["ticker"]].append((time_of(value["window"]), value["average_price"]))
+    return Picture("Average ask in sliding windows", "price", lines=lines)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--window", type=interval, default="5 seconds", help="length of a window (default %(default)s)")
@@ -74,6 +84,7 @@ JOB = Job(
     output_config=COMPACTED,
     watermark="10 seconds",
     add_flags=_add_flags,
+    draw=draw,
 )
 
 if __name__ == "__main__":

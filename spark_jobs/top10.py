@@ -14,6 +14,7 @@ Delivery: I, in both phases.
 """
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_batch_query, start_topic_query, write_topic
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
+from spark_jobs.skeleton.plots import Picture, Values
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters, timed_rule
 
 PHASES = ("gains", "ranks")
@@ -93,6 +95,12 @@ def rank(gains: DataFrame, n: int) -> DataFrame:
     return ranked.groupBy(f.col("day").alias("key")).agg(f.to_json(entries).alias("value"))
 
 
+def draw(values: Values) -> Picture:
+    day = max(values)
+    gains = {f"{row['rank']}  {row['symbol']}": 100 * row["gain"] for row in json.loads(values[day])}
+    return Picture(f"Highest gains on {day}", "%", bars=gains, is_ranked=False)
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--n", type=positive, default=10, help="length of the ranking (default %(default)s)")
@@ -111,6 +119,7 @@ JOB = Job(
     watermark="1 day",
     add_flags=_add_flags,
     further_topics=lambda parameters: [parameters.topic(parameters.intermediate_topic, COMPACTED, partitions=1)],
+    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.plots import Picture, Values
 from spark_jobs.skeleton.records import read_input, start_dead_letters, text_rule
 
 
@@ -41,6 +42,10 @@ def count_words(records: DataFrame, stop_words: list[str]) -> DataFrame:
     return counted.select(f.col("word").alias("key"), f.col("count").cast("string").alias("value"))
 
 
+def draw(values: Values) -> Picture:
+    return Picture("The most frequent words", "occurrences", bars={word: int(count) for word, count in values.items()})
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--stop-words", default="the", metavar="WORD,...", help="words that are not counted (default %(default)s)")
@@ -55,6 +60,7 @@ JOB = Job(
     output="wordcount-output",
     output_config=COMPACTED,
     add_flags=_add_flags,
+    draw=draw,
 )
 
 if __name__ == "__main__":

@@ -4,15 +4,20 @@ A job's module defines `JOB`. `bin/spark-job NAME` calls `JOB.main`; tests call 
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc
+from pathlib import Path
 from typing import Generic, TypeVar
 
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import JobParameters, check_together, job_parser
+from spark_jobs.skeleton.plots import Draw, plot
 from spark_jobs.skeleton.runner import run_job
 from spark_jobs.skeleton.topics import TopicSpec
 
@@ -46,6 +51,7 @@ class Job(Generic[P]):
     watermark: str | None = None  # the default; None for a job without event time
     add_flags: Callable[[argparse.ArgumentParser], None] = no_flags
     further_topics: Callable[[P], list[TopicSpec]] = no_topics  # beside --input and --output
+    draw: Draw | None = None  # how --plot shows the last values of --output; None for a job without --plot
 
     def parse(self, arguments: Sequence[str] | None = None) -> P:
         """Parse the command line; an invalid one ends the process with exit code 2."""
@@ -57,6 +63,8 @@ class Job(Generic[P]):
             watermark=self.watermark,
         )
         self.add_flags(parser)
+        if self.draw is not None:
+            parser.add_argument("--plot", metavar="FILE.png", help="draw the result when the job ends")
         parameters = self.parameters(**vars(parser.parse_args(arguments)))
         check_together(parser, parameters)
         return parameters
@@ -74,4 +82,18 @@ class Job(Generic[P]):
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the job as a process and return its exit code."""
         parameters = self.parse(arguments)
-        return run_job(parameters, self.build, self.topics(parameters))
+        exit_code = run_job(parameters, self.build, self.topics(parameters))
+        if exit_code or self.draw is None or parameters.plot is None:
+            return exit_code
+        try:
+            plot(
+                parameters.bootstrap_servers,
+                parameters.kafka_option,
+                parameters.output,
+                self.draw,
+                Path(parameters.plot),
+            )
+        except (JobError, KafkaException, OSError) as error:
+            print(f"spark-job {self.name}: {error}", file=sys.stderr)
+            return 1
+        return 0

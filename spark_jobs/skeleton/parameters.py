@@ -54,6 +54,7 @@ class JobParameters:
     kafka_option: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    plot: str | None = None  # a file on this machine
 
     @property
     def error_action(self) -> str:
