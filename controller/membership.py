@@ -117,9 +117,15 @@ class Membership:
                 try:
                     await self._begin_session(candidate)
                     pause_seconds = RETRY_PAUSE_SECONDS_MIN
-                except (IdentityError, StoreError, StoreUnavailable) as error:
+                except Exception as error:
                     self._is_expired = True  # also if the session is new: the next attempt replaces it
-                    logger.error("cannot take part in the cluster, trying again in %.1f s: %s", pause_seconds, error)
+                    is_bug = not isinstance(error, (IdentityError, StoreError, StoreUnavailable))
+                    logger.error(
+                        "cannot take part in the cluster, trying again in %.1f s: %s",
+                        pause_seconds,
+                        error,
+                        exc_info=is_bug,
+                    )
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(pause_seconds * 2, RETRY_PAUSE_SECONDS_MAX)
         finally:
@@ -130,10 +136,22 @@ class Membership:
         self._is_expired = False
         try:
             await self._register()
-            await self._read_again()
+            await self._read_settings_again()
             await candidate.rejoin()
         except SessionExpired:
             logger.warning("the new session has expired as well")
             self._is_expired = True
         except KafkaError as error:
             logger.warning("no election in the new session yet: %s", error)  # the controller tries again by itself
+
+    async def _read_settings_again(self) -> None:
+        """Do step 4. Settings that cannot be used must not keep the broker out of the cluster: they stay as they are.
+
+        Raises StoreError, StoreUnavailable.
+        """
+        try:
+            await self._read_again()
+        except (StoreError, StoreUnavailable):
+            raise
+        except Exception:
+            logger.exception("the configuration cannot be read again in the new session")

@@ -149,6 +149,11 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
 
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        """A peer may be newer and send a code that does not exist here: to clients of Kafka that is this one."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
 
 class ErrorRow(NamedTuple):
     """The properties of a code: how clients react, and its default message."""

@@ -26,6 +26,7 @@ class _Broker:
         self.broker = BROKER
         self.registrations = 0
         self.rejoin_fails: Exception | None = None
+        self.reading_fails: Exception | None = None
         self.membership = Membership(store)
 
     def registration(self) -> BrokerRegistration:
@@ -47,6 +48,9 @@ class _Broker:
 
     async def read_again(self) -> None:
         self._note("read")
+        if self.reading_fails is not None:
+            error, self.reading_fails = self.reading_fails, None
+            raise error
 
     async def settle(self) -> None:
         for _ in range(TURNS):
@@ -164,3 +168,27 @@ async def test_stopped_membership_begins_no_session(broker: _Broker) -> None:
     broker.store.expire()
     await broker.settle()
     assert broker.done == []
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.INVALID_CONFIG), ValueError("defect")], ids=["config", "defect"]
+)
+async def test_settings_that_cannot_be_read_do_not_keep_the_broker_out(broker: _Broker, error: Exception) -> None:
+    broker.reading_fails = error
+    broker.store.expire()
+    await broker.settle()
+    assert broker.done == IN_ORDER
+    broker.store.expire()
+    await broker.settle()
+    assert broker.done == 2 * IN_ORDER
+
+
+async def test_defect_does_not_end_the_attempts_to_begin_a_session(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("controller.membership.RETRY_PAUSE_SECONDS_MIN", 0)
+    broker.rejoin_fails = ValueError("defect")
+    broker.store.expire()
+    await broker.settle()
+    assert broker.done == [*IN_ORDER, "resign, registered", *IN_ORDER[1:]]
+    assert "ValueError: defect" in caplog.text

@@ -25,6 +25,12 @@ def test_every_code_has_one_row_and_a_text() -> None:
     assert [code for code, row in ERRORS.items() if not row.message] == [ErrorCode.NONE]
 
 
+def test_code_of_a_newer_peer_is_an_unknown_error() -> None:
+    assert ErrorCode(max(ErrorCode) + 1) is ErrorCode.UNKNOWN_SERVER_ERROR
+    with pytest.raises(ValueError, match="NONE"):
+        ErrorCode("NONE")
+
+
 def test_a_code_that_refreshes_metadata_is_retriable() -> None:
     assert all(row.retriable for row in ERRORS.values() if row.refresh_metadata)
 

@@ -39,7 +39,7 @@ class Controller:
         return self._answers.pop(0)(request) if self._answers else applied(request)
 
 
-def with_code(code: ErrorCode) -> Answer:
+def with_code(code: int) -> Answer:
     def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = applied(request)
         for topic in response.topics:
@@ -172,10 +172,11 @@ async def test_change_is_requested_until_it_is_answered(tmp_path: Path, refusal:
         (ErrorCode.INELIGIBLE_REPLICA, 1),
         (ErrorCode.FENCED_LEADER_EPOCH, 1),
         (ErrorCode.UNKNOWN_SERVER_ERROR, 2),
+        (max(ErrorCode) + 1, 2),
     ],
 )
 async def test_refused_change_is_counted_and_repeated_only_if_that_may_help(
-    tmp_path: Path, code: ErrorCode, requests: int
+    tmp_path: Path, code: int, requests: int
 ) -> None:
     controller = Controller(with_code(code))
     leader = Leader(controller)
