@@ -102,6 +102,9 @@ def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dic
     assert [settings["broker.id"] for settings in cluster] == ["1", "2", "3"]
     assert {settings["zookeeper.connect"] for settings in cluster} == {"zookeeper:2181"}
     assert {settings["offsets.topic.replication.factor"] for settings in cluster} == {"3"}
+    assert {settings["default.replication.factor"] for settings in cluster} == {"3"}
+    assert {settings["min.insync.replicas"] for settings in cluster} == {"2"}
+    assert all(services[name]["restart"] == "unless-stopped" for name in BROKERS)
 
 
 @pytest.mark.parametrize("name", ["spark", "pipeline"])
