@@ -235,6 +235,8 @@ def _broker_settings(broker_id: int, broker_count: int, zookeeper: str) -> dict[
         "transaction.state.log.replication.factor": str(replication_factor),
         "transaction.state.log.min.isr": str(min_in_sync),
         "group.initial.rebalance.delay.ms": "0",
+        # The partitions of a killed broker get new leaders when its session is over, and only then it can start again.
+        "zookeeper.session.timeout.ms": "6000",
         # The last broker to stop has no successor for its partitions, and need not wait for one for long.
         "controlled.shutdown.retry.backoff.ms": "500",
     }
@@ -311,8 +313,11 @@ class Supervisor:
                 self._servers[name].kill()
 
     def _start_due(self) -> None:
+        zookeeper = self._servers.get(ZOOKEEPER)
         for name in self._supervision.due(time.monotonic()):
             server = self._servers[name]
+            if server is not zookeeper and zookeeper is not None and not zookeeper.is_serving:
+                continue  # a broker ends if it cannot reach ZooKeeper in time
             pid = server.spawn()
             self._supervision.started(name, time.monotonic())
             _report(f"{name} starts: process {pid}, {HOST}:{server.port}, log {server.log}")
