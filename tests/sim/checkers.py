@@ -114,6 +114,18 @@ def one_leader_per_epoch(history: History) -> Iterator[str]:
                 yield f"{state.partition}: both {leader} and {state.leader} lead epoch {state.leader_epoch}"
 
 
+@_rule("I1 consumers see one leader per epoch")
+def consumers_see_one_leader(history: History) -> Iterator[str]:
+    """A broker that responds in an epoch is the leader of that epoch."""
+    leaders = {
+        (state.partition, state.leader_epoch): state.leader for state in history.leader_states if state.leader >= 0
+    }
+    for poll in history.polls:
+        leader = leaders.get((poll.partition, poll.epoch))
+        if leader not in (None, poll.broker):
+            yield f"{poll.partition}: broker {poll.broker} served {poll.consumer} in epoch {poll.epoch} of {leader}"
+
+
 @_rule("I8 ISR is never empty and holds the leader")
 def isr_holds_the_leader(history: History) -> Iterator[str]:
     for state in history.leader_states:

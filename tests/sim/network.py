@@ -70,6 +70,10 @@ class SimulatedNetwork:
         for callback in self._on_mended:
             callback()
 
+    def mend_all(self) -> None:
+        for source, target in sorted(self._cut):
+            self.mend(source, target)
+
     def is_cut(self, source: str, target: str) -> bool:
         """Return whether nothing that `source` sends arrives at `target`."""
         return (source, target) in self._cut

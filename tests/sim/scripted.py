@@ -9,8 +9,11 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
+from controller.paths import decode_uuid
 from protocol.errors import ErrorCode
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
 from tests.sim.clients.consumer import Consumer
@@ -38,6 +41,7 @@ class Script(Run):
 
     def end(self) -> list[Violation]:
         """Heal, read everything, compare the logs; return the violations."""
+        self.cluster.network.mend_all()
         self._heal()
         self._read_everything()
         self._collect_logs()
@@ -76,6 +80,19 @@ class Script(Run):
         """Return the id of the controller, according to ZooKeeper."""
         return int(json.loads(self.cluster.zookeeper.tree.entries["/controller"].data or b"")["brokerid"])
 
+    def controller_or_none(self) -> int | None:
+        return self.controller() if "/controller" in self.cluster.zookeeper.tree.entries else None
+
+    def controller_epoch(self) -> int:
+        return int(self.cluster.zookeeper.tree.entries["/controller_epoch"].data or b"0")
+
+    def broker_epoch(self, broker: int) -> int:
+        return self.cluster.zookeeper.tree.entries[f"/brokers/ids/{broker}"].czxid
+
+    def topic_id(self, partition: Partition) -> UUID:
+        node = json.loads(self.cluster.zookeeper.tree.entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
+        return decode_uuid(node["topic_id"])
+
     def lead_with(self, partition: Partition, broker: int) -> None:
         """Wait until `broker` leads."""
         self.wait_until(lambda: self.leader(partition) == broker)
@@ -90,6 +107,11 @@ class Script(Run):
                 self.cluster.network.cut(host, other)
         if store:
             self.cluster.network.cut(host, ZOOKEEPER)
+
+    def pause(self, broker: int) -> None:
+        process = self.cluster.machines[broker].process
+        assert process is not None
+        process.loop.pause()
 
     def cut(self, one: int, other: int, *, one_way: bool = False) -> None:
         self.cluster.network.cut(self.cluster.machines[one].host, self.cluster.machines[other].host, one_way=one_way)
@@ -142,6 +164,23 @@ class Script(Run):
         task = reader.loop.start(poll())
         self.wait_until(task.done)
         return task.result()
+
+    def ask_controller(self, request: Callable[[int, UUID], object], version: int, sender: int) -> Any:
+        """Send the controller what `request(epoch of the sending broker, topic id)` returns."""
+        return self.ask(self.controller(), request(self.broker_epoch(sender), self.topic_id(PLAIN[0])), version)
+
+    def stop_replica(self, broker: int, *, controller_epoch: int, broker_epoch: int = -1) -> None:
+        """Have a broker delete its replica of the first partition, as a controller does."""
+        state = StopReplicaPartitionState(
+            partition_index=PLAIN[0].index, leader_epoch=self.state(PLAIN[0]).leader_epoch + 10, delete_partition=True
+        )
+        request = StopReplicaRequest(
+            controller_id=9,
+            controller_epoch=controller_epoch,
+            broker_epoch=broker_epoch,
+            topic_states=[StopReplicaTopicState(topic_name=PLAIN[0].topic, partition_states=[state])],
+        )
+        self.ask(broker, request, 4)
 
     def ask(self, broker: int, request: object, version: int) -> Any:
         """Send any request to a broker from the actor's host."""

@@ -93,6 +93,10 @@ def falling_epoch(history: History) -> None:
     history.leader_states += [state(11_000, 2, 5, (2, 3), 3), state(12_000, 2, 4, (1, 2, 3), 4)]
 
 
+def poll_of_another_leader(history: History) -> None:
+    history.polls[0].broker = 2
+
+
 def empty_isr(history: History) -> None:
     history.leader_states.append(state(11_000, -1, 1, (), 3))
 
@@ -229,6 +233,7 @@ def forgotten_commit(history: History) -> None:
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("I1 one leader per epoch", two_leaders),
     ("I1 one leader per epoch", falling_epoch),
+    ("I1 consumers see one leader per epoch", poll_of_another_leader),
     ("I8 ISR is never empty and holds the leader", empty_isr),
     ("I13 no unclean election unless allowed", unclean),
     ("I2 log matching", other_record_below_a_common_one),
