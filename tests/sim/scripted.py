@@ -13,6 +13,7 @@ from uuid import UUID
 
 from controller.paths import decode_uuid
 from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
@@ -165,9 +166,26 @@ class Script(Run):
         self.wait_until(task.done)
         return task.result()
 
-    def ask_controller(self, request: Callable[[int, UUID], object], version: int, sender: int) -> Any:
-        """Send the controller what `request(epoch of the sending broker, topic id)` returns."""
-        return self.ask(self.controller(), request(self.broker_epoch(sender), self.topic_id(PLAIN[0])), version)
+    def alter_partition(self, leader: int, members: list[BrokerState], leader_epoch: int, partition_epoch: int) -> None:
+        """Ask the controller to change the ISR of the first partition, in the name of its leader."""
+        change = PartitionData(
+            partition_index=PLAIN[0].index,
+            leader_epoch=leader_epoch,
+            new_isr_with_epochs=members,
+            partition_epoch=partition_epoch,
+        )
+        request = AlterPartitionRequest(
+            broker_id=leader,
+            broker_epoch=self.broker_epoch(leader),
+            topics=[TopicData(topic_id=self.topic_id(PLAIN[0]), partitions=[change])],
+        )
+        self.ask(self.controller(), request, 3)
+
+    def let_run(self, *clients: SimulatedClient, limit_s: float = 60.0) -> None:
+        """Start clients, and run until they have finished."""
+        for client in clients:
+            client.start()
+        self.wait_until(lambda: all(client.task.done() for client in clients), limit_s)
 
     def stop_replica(self, broker: int, *, controller_epoch: int, broker_epoch: int = -1) -> None:
         """Have a broker delete its replica of the first partition, as a controller does."""

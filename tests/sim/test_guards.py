@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 from broker.cluster.control_requests import ControlFence
-from broker.replica.partition import Partition
+from broker.replica import reader
+from broker.replica.partition import FetchIsolation, Partition
 from controller import election, isr_changes
 from controller.active.controller import ActiveController
 from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.alter_partition import BrokerState, PartitionData
+from storage.producer_state import ProducerState
+from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.copier import Copier
+from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss
-from tests.sim.run import PLAIN
+from tests.sim.run import PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
 
 P = PLAIN[0]
@@ -149,27 +154,7 @@ def late_request_for_an_old_isr(script: Script) -> None:
     script.wait_until(lambda: lagging not in script.state(P).isr)
     script.produce("a")
     members = [BrokerState(broker_id=it, broker_epoch=-1) for it in (leader, lagging, complete)]
-    script.ask_controller(
-        lambda epoch, topic_id: AlterPartitionRequest(
-            broker_id=leader,
-            broker_epoch=epoch,
-            topics=[
-                TopicData(
-                    topic_id=topic_id,
-                    partitions=[
-                        PartitionData(
-                            partition_index=P.index,
-                            leader_epoch=before.leader_epoch,
-                            new_isr_with_epochs=members,
-                            partition_epoch=before.partition_epoch,
-                        )
-                    ],
-                )
-            ],
-        ),
-        3,
-        leader,
-    )
+    script.alter_partition(leader, members, before.leader_epoch, before.partition_epoch)
     for broker in (complete, leader):
         script.cluster.kill(broker)
     script.wait(8.0)
@@ -194,6 +179,87 @@ def leader_returns_empty_without_a_controller(script: Script) -> None:
     script.wait_until(lambda: script.cluster.is_running(leader))
     script.cluster.kill(controller)
     script.wait(10.0)
+
+
+def no_registration_check(patch: Patch) -> None:
+    patch.setattr(isr_changes, "_check_epochs", lambda context, reported: None)
+
+
+def restarted_follower_is_reported_as_complete(script: Script) -> None:
+    """A follower returns with an empty disk; then a request arrives that rests on what it had fetched before."""
+    leader = script.leader(P)
+    controller = script.controller()
+    complete, lost = sorted(script.others(leader), key=lambda it: it != controller)
+    script.produce("a")
+    old_epoch = script.broker_epoch(lost)
+    machine = script.cluster.machines[lost]
+    script.cluster.kill(lost)
+    machine.disk.erase()
+    script.history.losses.append(DataLoss(script.world.now_us, lost))
+    script.cluster.zookeeper.expire(machine.host)
+    script.wait_until(lambda: lost not in script.state(P).isr)
+    script.cut(leader, lost)
+    script.cluster.start(lost)
+    script.wait_until(lambda: script.cluster.is_running(lost))
+    script.wait(1.0)
+    state = script.state(P)
+    members = [BrokerState(broker_id=it, broker_epoch=-1) for it in state.isr]
+    members.append(BrokerState(broker_id=lost, broker_epoch=old_epoch))
+    script.alter_partition(leader, members, state.leader_epoch, state.partition_epoch)
+    for broker in (complete, leader):
+        script.cluster.kill(broker)
+    script.wait(8.0)
+
+
+# Truncation
+
+
+def no_divergence(patch: Patch) -> None:
+    patch.setattr(reader, "_divergence", lambda partition, wanted: None)
+
+
+def deposed_leader_returns_with_another_record(script: Script) -> None:
+    """It has appended what nobody else has; the new leader has another record at this offset."""
+    old = script.leader(P)
+    script.produce("a")
+    script.isolate(old)
+    script.produce("only here", acks=1, broker=old)
+    script.wait_until(lambda: script.leader(P) not in (old, -1))
+    script.produce("b")
+    script.rejoin(old)
+    script.wait(8.0)
+
+
+# Producers and transactions
+
+
+def no_duplicate_check(patch: Patch) -> None:
+    patch.setattr(ProducerState, "duplicate_of", lambda self, header: None)
+    patch.setattr(ProducerState, "check_data", lambda self, header, offset: None)
+
+
+def producer_sends_each_batch_twice(script: Script) -> None:
+    producer = Producer("p", script, [P], count=8, is_idempotent=True, duplicates=1.0)
+    script.let_run(producer)
+    script.wait(2.0)
+
+
+def committed_readers_read_to_the_high_watermark(patch: Patch) -> None:
+    patch.setattr(
+        Partition,
+        "readable_end_offset",
+        lambda self, isolation: (
+            self.log.log_end_offset if isolation is FetchIsolation.LOG_END else self.log.high_watermark
+        ),
+    )
+
+
+def transactions_while_a_reader_polls(script: Script) -> None:
+    source = Producer("p", script, [SOURCE], count=10, is_idempotent=True, pause_s=0.1)
+    copier = Copier("copier", script, SOURCE, TARGETS, count=6, pause_s=0.1)
+    reader_ = Consumer("r", script, TARGETS, is_committed=True, pause_s=0.01)
+    reader_.start()
+    script.let_run(source, copier)
 
 
 # The doors of a broker
@@ -322,6 +388,30 @@ GUARDS = [
         no_restart_check,
         leader_returns_empty_without_a_controller,
         ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "registration of replicas that join the ISR",
+        no_registration_check,
+        restarted_follower_is_reported_as_complete,
+        ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "truncation where the epochs diverge",
+        no_divergence,
+        deposed_leader_returns_with_another_record,
+        ("I3 in-sync replicas are equal below the high watermark", "I4 no acknowledged record is lost"),
+    ),
+    Guard(
+        "sequence numbers of idempotent producers",
+        no_duplicate_check,
+        producer_sends_each_batch_twice,
+        ("I6 order and uniqueness per producer",),
+    ),
+    Guard(
+        "committed readers read below the last stable offset",
+        committed_readers_read_to_the_high_watermark,
+        transactions_while_a_reader_polls,
+        ("no aborted read", "no read before the commit", "I7 the high watermark is monotonic and bounds reads"),
     ),
     Guard(
         "controller epoch of control requests",

@@ -60,6 +60,7 @@ class Producer(SimulatedClient):
         acks: int = -1,
         is_idempotent: bool = False,
         pause_s: float = 0.5,
+        duplicates: float = DUPLICATES,
     ) -> None:
         super().__init__(name, around)
         self._partitions = partitions
@@ -67,6 +68,7 @@ class Producer(SimulatedClient):
         self._acks = acks
         self._is_idempotent = is_idempotent
         self._pause_s = pause_s
+        self._duplicates = duplicates
         self._identity: tuple[int, int] | None = None
         self._sequences: Counter[Partition] = Counter()
         self._sent = 0
@@ -82,7 +84,7 @@ class Producer(SimulatedClient):
             send = Send(self.name, partition, values, number, self._acks, self._is_idempotent, self.now_us())
             self.history.sends.append(send)
             records = batch_of(values, self.now_us(), producer=self._next(partition))
-            if self._is_idempotent and self.random.random() < DUPLICATES:
+            if self._is_idempotent and self.random.random() < self._duplicates:
                 self.loop.create_task(self._send_duplicate(send, records))
 
             async def attempt(send: Send = send, records: bytes = records) -> None:
