@@ -39,6 +39,8 @@ logger = logging.getLogger("kafka.server.AutoTopicCreationManager")
 
 FROM_DEFAULTS = -1
 AUTOMATIC_CREATION_TIMEOUT_MS = 5_000
+AUTOMATIC_CREATION_WAIT_MS = 6_000
+"""Longer than a creation takes while the metadata store responds."""
 AUTOMATIC_CREATIONS_MAX = 100
 """How many topics of one request are created at the same time. Each is an event of the controller and a task here."""
 # Clients retry every 100 ms while an internal topic is missing.
@@ -95,6 +97,8 @@ class TopicAdministration:
         self._clock = clock
         self._sliced_work = sliced_work
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._overdue: set[str] = set()
+        """Topics whose creation has taken longer than a request waits."""
         self._failures: dict[str, _Failures] = {}
         self.purgatory = Purgatory("topic", timer)
 
@@ -165,16 +169,15 @@ class TopicAdministration:
         codes: dict[str, ErrorCode] = {}
         remaining = iter(names)
         while chunk := list(islice(remaining, AUTOMATIC_CREATIONS_MAX)):
-            tasks = [self._creation_of(name) for name in chunk]
-            for name, task in zip(chunk, tasks, strict=True):
-                codes[name] = await asyncio.shield(task) or ErrorCode.LEADER_NOT_AVAILABLE
+            created = await self._created(chunk)
+            codes.update({name: code or ErrorCode.LEADER_NOT_AVAILABLE for name, code in created.items()})
         return codes
 
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it exists. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when it cannot be."""
         if name in self._metadata.topics:
             return
-        code = await asyncio.shield(self._creation_of(name))
+        code = (await self._created([name]))[name]
         if code:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"internal topic {name} could not be created")
 
@@ -182,11 +185,29 @@ class TopicAdministration:
         """Return the error code for a topic that is not in the metadata and was not created."""
         return ErrorCode.INVALID_TOPIC_EXCEPTION if topic_name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    async def _created(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        """Create topics, or wait for their creation; a topic whose creation takes long has LEADER_NOT_AVAILABLE.
+
+        The creation goes on, and the client asks again. While the metadata store is away it does not end, and the
+        connection of the client would serve nothing else.
+        """
+        tasks = {name: self._creation_of(name) for name in names}
+        if awaited := [task for name, task in tasks.items() if name not in self._overdue]:
+            await asyncio.wait(awaited, timeout=AUTOMATIC_CREATION_WAIT_MS / 1000)
+        self._overdue.update(name for name, task in tasks.items() if not task.done())
+        return {name: task.result() if task.done() else ErrorCode.LEADER_NOT_AVAILABLE for name, task in tasks.items()}
+
+    def _creation_ended(self, name: str, task: asyncio.Task[ErrorCode]) -> None:
+        self._creating.pop(name, None)
+        self._overdue.discard(name)
+        if not task.cancelled():
+            task.exception()  # reported by `_report`, whoever waits for it
+
     def _creation_of(self, name: str) -> asyncio.Task[ErrorCode]:
         task = self._creating.get(name)
         if task is None:
             task = self._creating[name] = asyncio.ensure_future(self._create_one(name))
-            task.add_done_callback(lambda _: self._creating.pop(name, None))
+            task.add_done_callback(partial(self._creation_ended, name))
         return task
 
     async def _create_one(self, name: str) -> ErrorCode:

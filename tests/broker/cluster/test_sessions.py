@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from controller import paths
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.cluster.test_control_channels import create, produce
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
 
@@ -49,3 +52,19 @@ async def test_setting_that_changed_while_the_session_was_over_takes_effect(tmp_
         await until(lambda: _epoch(cluster, 2) > before)
         configs = cluster.services(2).topic_configs
         await until(lambda: configs.effective("t").flush_messages == 7)
+
+
+async def test_client_does_not_wait_for_an_internal_topic_while_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.cluster.topics.AUTOMATIC_CREATION_WAIT_MS", 20)
+    async with running_cluster(tmp_path, (1,)) as cluster:
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        cluster.stores[1].pause()
+        for _ in range(2):
+            response = await cluster.brokers[1].ask(request)
+            assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        cluster.stores[1].resume()
+        await until(lambda: "__consumer_offsets" in cluster.services(1).metadata_cache.topics)
+        response = await cluster.brokers[1].ask(request)
+        assert not response.coordinators[0].error_code
