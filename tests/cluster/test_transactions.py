@@ -137,8 +137,8 @@ def kill_all_brokers(cluster: Cluster, copier: Copier, target: str, group: str) 
     "failure",
     [
         pytest.param(kill_the_coordinator, id="coordinator-killed"),
-        pytest.param(kill_the_leader, id="leader-killed"),
-        pytest.param(halt_the_coordinator, id="coordinator-halted"),
+        pytest.param(kill_the_leader, id="leader-killed", marks=pytest.mark.soak),
+        pytest.param(halt_the_coordinator, id="coordinator-halted", marks=pytest.mark.soak),
         pytest.param(kill_all_brokers, id="all-killed"),
     ],
 )

@@ -15,7 +15,13 @@ from xdist.scheduler import LoadScopeScheduling
 # Java programs' JVMs, a real Kafka and the files of one broker.
 TOGETHER = (
     ("tests/spark_jobs/",),
-    ("tests/cluster/",),
+    (
+        "tests/cluster/test_administration.py",
+        "tests/cluster/test_failures.py",
+        "tests/cluster/test_groups.py",
+        "tests/cluster/test_other_clients.py",
+        "tests/cluster/test_transactions.py",
+    ),
     (
         "tests/interop/test_admin_",
         "tests/interop/test_dump_log",
