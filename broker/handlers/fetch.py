@@ -575,8 +575,7 @@ class _Fetch:
             return wanted, bound.partition, ErrorCode.NONE
         services = self._services
         if wanted.topic is None:
-            topic_id = wanted.topic_id
-            wanted.topic = services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
+            wanted.topic = self._name_of(wanted.topic_id)
             if wanted.topic is None:
                 return wanted, None, ErrorCode.UNKNOWN_TOPIC_ID
         bound = bind(self._context.channel.bound, services.replica_manager, wanted.topic, wanted.partition)
@@ -587,6 +586,10 @@ class _Fetch:
         wanted.bound = bound
         return wanted, bound.partition, ErrorCode.NONE
 
+    def _name_of(self, topic_id: UUID) -> str | None:
+        services = self._services
+        return services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
+
 
 class _AuthorizedFetch(_Fetch):
     """A Fetch request of a broker with an authorizer."""
@@ -595,8 +598,7 @@ class _AuthorizedFetch(_Fetch):
 
     def _locate(self, wanted: FetchPartition) -> Located:
         """Do the same, but look up only what the client may read."""
-        metadata = self._services.metadata_cache
-        name = wanted.topic if wanted.topic is not None else metadata.name_of(wanted.topic_id)
+        name = wanted.topic if wanted.topic is not None else self._name_of(wanted.topic_id)
         if name is not None and not self._may_read(name):
             wanted.topic = name
             return wanted, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -236,6 +236,21 @@ async def test_allowed_part_of_a_request_is_served(broker: InProcessBroker) -> N
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_topic_id_that_the_metadata_does_not_have_needs_permission_too(broker: InProcessBroker) -> None:
+    """The replicas of a topic are there before its metadata, and after it."""
+    metadata = broker.services.metadata_cache
+    topic_id = metadata.topics[READ_TOPIC].topic_id
+    del metadata._names_by_id[topic_id]
+    try:
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        values = {"replica_id": -1, "topics": [{"topic_id": topic_id, "partitions": [partition]}]}
+        response = await ask(broker, EVE, 1, 13, {**known(broker)["Fetch"], **values})
+    finally:
+        metadata._names_by_id[topic_id] = READ_TOPIC
+    assert response.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_client_without_create_does_not_create_topics_by_asking_for_them(broker: InProcessBroker) -> None:
     await allow(broker, ResourceType.TOPIC, "fresh", Operation.DESCRIBE)
     asked = {"topics": [{"name": "fresh", "topic_id": UUID(int=0)}], "allow_auto_topic_creation": True}
