@@ -147,6 +147,20 @@ def test_isolated_client_learns_late_that_its_session_is_over(isolate: str) -> N
         assert setup.run(store.exists("/e")) is None
 
 
+def test_request_of_an_earlier_session_holds_up_no_later_one() -> None:
+    with World(3) as world:
+        setup = Setup(world)
+        store = setup.store("a")
+        setup.network.cut("a", HOST)
+        lost = setup.loops["a"].start(store.exists("/e"))
+        world.run_for(20_000_000)
+        setup.network.mend("a", HOST)
+        world.run_for(5_000_000)
+        assert isinstance(lost.exception(), SessionExpired)
+        setup.run(store.open())
+        assert setup.run(store.exists("/e")) is None
+
+
 def test_short_loss_of_the_connection_is_waited_out() -> None:
     with World(4) as world:
         setup = Setup(world)

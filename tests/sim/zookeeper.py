@@ -248,6 +248,7 @@ class SimulatedStore:
             if self.loop.time() > deadline_s:
                 raise StoreUnavailable(f"no connection to {HOST} within {self._connection_timeout_s} s")
             await asyncio.sleep(0.1)
+        self._kept.clear()  # of an earlier session
         self._session = self.server.begin(self, self._timeout_us)
         self._connection += 1
         self._is_connected = True
