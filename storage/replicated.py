@@ -8,12 +8,17 @@ import struct
 from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import LOG_OVERHEAD
 from storage.leader_epochs import NO_EPOCH
 from storage.segment import RELATIVE_OFFSET_MAX
 from storage.stored_batch import Extent, StoredBatch, batch_of, extent_at
 from storage.time_index import NO_TIMESTAMP, TimestampOffset
 
 EPOCH_MAX: Final = 2**31 - 1
+PIECE_BATCHES: Final = 1_000
+"""How many batches are appended before other work gets its turn: those of one record take 6 to 7 ms."""
+
+_START = struct.Struct(">qi")  # base offset and length, of every format
 
 
 class ReplicatedAppend(NamedTuple):
@@ -75,6 +80,26 @@ def check_replicated(
         next_offset = extent.last_offset + 1
         position = extent.end
     return ReplicatedAppend(records[:position], batches, first_offset, next_offset - 1, largest)
+
+
+def end_of_piece(records: memoryview, position: int) -> int:
+    """Return where at most `PIECE_BATCHES` batches from `position` on end; beyond the bytes for an incomplete one."""
+    count = 0
+    while count < PIECE_BATCHES and position + LOG_OVERHEAD <= len(records):
+        _, length = _START.unpack_from(records, position)
+        position += LOG_OVERHEAD + max(length, 0)
+        count += 1
+    return position if count == PIECE_BATCHES else len(records)
+
+
+def start_of_rest(records: memoryview, position: int, next_offset: int) -> int:
+    """Return where the batches from `next_offset` on start, which is not before `position`."""
+    while position + LOG_OVERHEAD <= len(records):
+        base_offset, length = _START.unpack_from(records, position)
+        if base_offset >= next_offset:
+            break
+        position += LOG_OVERHEAD + max(length, 0)
+    return position
 
 
 def _first_offset_of_old(extent: Extent, next_offset: int) -> int:

@@ -29,7 +29,7 @@ from functools import partial
 from typing import TypeVar
 
 from broker.loop.clock import Clock
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import Pace, SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
 from broker.replica.fetcher import (
     EARLIEST,
@@ -60,6 +60,7 @@ from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
 from storage.leader_epochs import EpochEnd
 from storage.log import Log
+from storage.replicated import end_of_piece, start_of_rest
 from storage.shortages import TryLaterError
 from storage.stored_batch import extent_at
 
@@ -264,7 +265,7 @@ class LeaderFetcher:
         for partition, data in machine.received(response):
             effect = machine.effect_of(partition, data)
             if type(effect) is Append:
-                self._append(partition, data)
+                await self._append(partition, data, pace)
             elif isinstance(effect, FindOffset):
                 machine.hold(partition)
                 unplaced.append(partition)
@@ -319,16 +320,29 @@ class LeaderFetcher:
         partition.position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
         self._machine.delay(partition, fetchers.clock.monotonic_ms() + fetchers.settings.backoff_ms)
 
-    def _append(self, partition: FetchedPartition, data: PartitionData) -> None:
-        """Append the records of a part, which are valid during this call."""
-        replica = self._replicas[partition.key]
+    async def _append(self, partition: FetchedPartition, data: PartitionData, pace: Pace) -> None:
+        """Append the records of a part in pieces, between which other work gets its turn and may end the fetching."""
         records = memoryview(data.records or b"")
-        log = replica.log
+        log = self._replicas[partition.key].log
         if len(records) and _begins_below(log, records):
             # The leader's log starts within this batch; an empty log begins with the whole of it. The next response
             # raises the log start to the leader's.
             self._change_log(partition, partial(_begin_with, bytearray(records), partition.leader_epoch))
             return
+        position = 0
+        while self._append_piece(partition, data, records[position : end_of_piece(records, position)]):
+            before, position = position, start_of_rest(records, position, log.log_end_offset)
+            if position == before or position >= len(records):
+                break
+            await pace.keep()
+            if not self._machine.is_fetched(partition):
+                return
+            log = self._replicas[partition.key].log
+
+    def _append_piece(self, partition: FetchedPartition, data: PartitionData, records: memoryview) -> bool:
+        """Append some of the records of a part; return whether the others may be appended now."""
+        replica = self._replicas[partition.key]
+        log = replica.log
         try:
             self._fetchers.manager.append_fetched(
                 replica,
@@ -340,14 +354,15 @@ class LeaderFetcher:
             )
         except KafkaError as error:
             self._not_appended(partition, error)
-            return
+            return False
         if len(records) and log.durability.needs_flush:
             self._change_log(partition, _flush)
-            return
+            return False
         position = _position_of(log)
         partition.lag = max(0, data.high_watermark - position.fetch_offset)
         if position != partition.position:
             self._machine.resume(partition, position)
+        return True
 
     def _not_appended(self, partition: FetchedPartition, error: KafkaError) -> None:
         key = partition.key

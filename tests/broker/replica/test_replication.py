@@ -6,8 +6,10 @@ The scenarios (a) to (f) are those that replication protocols of Kafka have got 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -378,6 +380,54 @@ async def test_session_that_the_leader_lost_is_opened_again(start: Callable[...,
     leader.fetch_sessions._sessions.clear()
     assert await leader.produce() is ErrorCode.NONE
     await cluster.until_equal()
+
+
+# Many batches
+
+
+def note_pieces(node: Node, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> list[int]:
+    """Let an append have at most ten batches; return the ends of the log after each append. `then` follows each."""
+    monkeypatch.setattr("storage.replicated.PIECE_BATCHES", 10)
+    manager, ends = node.replica_manager, [0]
+    append_fetched = manager.append_fetched
+
+    def noted(*args: Any, **options: Any) -> None:
+        append_fetched(*args, **options)
+        ends.append(node.ends()[0])
+        then()
+
+    monkeypatch.setattr(manager, "append_fetched", noted)
+    return ends
+
+
+async def test_response_of_many_batches_is_appended_in_pieces(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A, isr=[A], tell=[A])
+    for _ in range(105):
+        cluster.nodes[A].append()
+    ends = note_pieces(cluster.nodes[B], monkeypatch)
+    await cluster.inform(B)
+    await cluster.until_equal()
+    assert max(after - before for before, after in itertools.pairwise(ends)) == 10
+    assert len([request for _, _, request in cluster.nodes[A].requests if isinstance(request, FetchRequest)]) <= 4
+
+
+async def test_fetching_that_ends_between_two_pieces_leaves_the_rest(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A, isr=[A], tell=[A])
+    for _ in range(30):
+        cluster.nodes[A].append()
+    follower = cluster.nodes[B]
+    ends = note_pieces(follower, monkeypatch, lambda: follower.fetchers.unfollow((TOPIC, 0)))
+    await cluster.inform(B)
+    await until(lambda: len(ends) > 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert ends == [0, 10]
 
 
 # Bad data
