@@ -102,9 +102,9 @@ class TopicAdministration:
         self._failures: dict[str, _Failures] = {}
         self.purgatory = Purgatory("topic", timer)
 
-    def metadata_changed(self, topics: Iterable[str]) -> None:
-        """Try the requests that wait for `topics`, whose metadata was updated."""
-        for topic in topics:
+    def metadata_changed(self, topics: Collection[str]) -> None:
+        """Try the requests that wait for `topics`, whose metadata was updated, in the order in which they came."""
+        for topic in [it for it in self.purgatory.watched if it in topics]:
             self.purgatory.check_and_complete(topic)
 
     async def create(
