@@ -88,6 +88,8 @@ def read_trusted(source: StoreSource) -> list[x509.Certificate]:
     """Return the certificates of a trust store. Raises InvalidStoreError."""
     try:
         certificates = _trusted(source)
+    except InvalidStoreError:
+        raise
     except Exception as error:
         raise InvalidStoreError(f"cannot read the {source}: {error}") from error
     if not certificates:

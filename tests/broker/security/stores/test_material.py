@@ -1,5 +1,6 @@
 """Key stores and trust stores of every type, made by Java's keytool and OpenSSL's format library."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,14 @@ def test_what_is_no_usable_store_is_named(stores: Stores, pem: Path, tmp_path: P
     ):
         with pytest.raises(InvalidStoreError, match=word):
             read_identity(source)
+
+
+@pytest.mark.parametrize("read", [read_identity, read_trusted])
+def test_missing_store_is_named_once(read: Callable[[StoreSource], object], tmp_path: Path) -> None:
+    missing = tmp_path / "none.pem"
+    with pytest.raises(InvalidStoreError) as caught:
+        read(StoreSource("PEM", str(missing)))
+    assert str(caught.value) == f"cannot read the PEM store {missing}: No such file or directory"
 
 
 def test_damaged_jks_store_is_an_error(stores: Stores, pem: Path, tmp_path: Path) -> None:
