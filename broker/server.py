@@ -217,7 +217,9 @@ class Server:
 
     async def stop(self) -> None:
         """Undo the start in reverse order. Has no effect before the start, or when called twice."""
-        if self._state is BrokerState.RUNNING:
+        was_running = self._state is BrokerState.RUNNING
+        if was_running:
+            logger.info("[KafkaServer id=%d] shutting down", self._services.broker_id)
             self._state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await self._move_leadership()
         self._state = BrokerState.SHUTTING_DOWN
@@ -225,6 +227,8 @@ class Server:
             self._reopening.cancel()
         await self._undo.aclose()
         self._state = BrokerState.NOT_RUNNING
+        if was_running:
+            logger.info("[KafkaServer id=%d] shut down completed", self._services.broker_id)
 
     async def _start(self) -> None:
         self._state = BrokerState.STARTING

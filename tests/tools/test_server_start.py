@@ -163,6 +163,9 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     assert "INFO Kafka version: 3.9.1 " in log
     assert "INFO Kafka commitId: f745dfdcee2b9851 " in log
     assert "INFO [KafkaServer id=0] started " in log
+    assert log.index("INFO [KafkaServer id=0] shutting down ") < log.index(
+        "INFO [KafkaServer id=0] shut down completed "
+    )
 
 
 @pytest.mark.parametrize(("mode", "is_exposed"), [(0o600, False), (0o640, True), (0o644, True)])
