@@ -45,7 +45,8 @@ def test_table_is_that_of_the_code() -> None:
 
 
 def commands() -> list[str]:
-    return re.findall(r"^ *\$ (.*)$", TEXT, re.MULTILINE)
+    """Return the commands of the page; a backslash at the end of a line continues a command."""
+    return re.findall(r"^ *\$ (.*)$", TEXT.replace("\\\n", ""), re.MULTILINE)
 
 
 @pytest.fixture
@@ -69,7 +70,9 @@ def test_steps_work_as_written(folder: Path) -> None:
     port = str(free_port())
     settings = folder / "secured" / "server.properties"
     settings.write_text(settings.read_text().replace("9093", port))
-    make_certificates, start, *administration = [command.replace("9093", port) for command in commands()]
+    steps = [command.replace("9093", port) for command in commands()]
+    start = next(command for command in steps if "kafka-server-start" in command)
+    preparation, administration = steps[: steps.index(start)], steps[steps.index(start) + 1 :]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def run(command: str) -> str:
@@ -79,16 +82,20 @@ def test_steps_work_as_written(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(make_certificates)
+    for command in preparation:
+        run(command)
     with (folder / "log").open("wb") as log:
         broker = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=folder, env=environment, stdout=log, stderr=log)
     try:
-        for command in administration:
-            run(command)
-        added = run(administration[-1].replace("--add --allow-principal User:alice --producer --consumer", "--list"))
+        consumed = [run(command) for command in administration][-1]
+        assert consumed == "first order\n"
+        add = next(command for command in administration if "kafka-acls" in command)
+        added = run(add.replace("--add --allow-principal User:alice --producer --consumer", "--list"))
         assert "principal=User:alice, host=*, operation=WRITE" in added
     finally:
         broker.terminate()
         broker.wait(30)
         shutil.rmtree(folder / "secured" / "data", ignore_errors=True)
-    assert "change-me" not in (folder / "log").read_text()
+    log_text = (folder / "log").read_text()
+    assert "change-me" not in log_text
+    assert "WARN" not in log_text
