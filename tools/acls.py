@@ -60,7 +60,7 @@ def _command_line() -> CommandLine:
         ("--delegation-token", "delegation token"),
         ("--user-principal", "user principal"),
     ):
-        line.add_option(name, value=noun, repeatable=True, help_text=f"The {noun} of the ACLs; * is every one.")
+        line.add_option(name, value=noun, repeatable=True, help_text=f"The {noun} of the ACLs; * names all of them.")
     line.add_flag("--cluster", "ACLs of the cluster.")
     line.add_flag("--idempotent", "Also allow idempotent writes, with --producer.")
     line.add_option(
