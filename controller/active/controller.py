@@ -16,7 +16,7 @@ from controller.active.reassignments import Reassignments
 from controller.active.term import Term
 from controller.active.topics import Topics
 from controller.events import Event
-from controller.model import PartitionReplica
+from controller.model import PartitionReplica, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
@@ -119,6 +119,8 @@ class ActiveController:
         restarted = self._restarted_replicas()
         for replica in restarted:
             self.context.offline_directory_replicas.setdefault(replica.broker_id, set()).add(replica.partition)
+        # Before the replicas start: a leader must not append in its old epoch.
+        await self._term.transitions.renew_epochs(self._led_by_restarted(set(restarted)))
         await self._start_replicas()
         await self._start_partitions()
         self.context.offline_directory_replicas.clear()
@@ -176,6 +178,27 @@ class ActiveController:
             restarted = [it for it in in_sync if live[it].epoch > leadership.written_zxid]
             if len(restarted) < len(in_sync):
                 found += [PartitionReplica(partition, it) for it in restarted]
+        return found
+
+    def _led_by_restarted(self, out_of_sync: set[PartitionReplica]) -> list[TopicPartition]:
+        """Return the partitions whose leader has restarted unseen, and leads on because no replica is more complete.
+
+        The leader may have lost records of its epoch which a follower still has. If it wrote other records at their
+        offsets in the same epoch, the follower could not detect that the logs diverge. `out_of_sync` are the replicas
+        that leave the ISR.
+        """
+        live = self.context.live_brokers
+        found: list[TopicPartition] = []
+        for partition, leadership in self.context.leaderships.items():
+            leader = leadership.state.leader
+            if (
+                leader in live
+                and live[leader].epoch > leadership.written_zxid
+                and len(self.context.assignment(partition).replicas) > 1
+                and PartitionReplica(partition, leader) not in out_of_sync
+                and not self.context.is_to_be_deleted(partition.topic)
+            ):
+                found.append(partition)
         return found
 
     async def _start_replicas(self) -> None:

@@ -114,6 +114,11 @@ class Script(Run):
         assert process is not None
         process.loop.pause()
 
+    def resume(self, broker: int) -> None:
+        process = self.cluster.machines[broker].process
+        assert process is not None
+        process.loop.resume()
+
     def cut(self, one: int, other: int, *, one_way: bool = False) -> None:
         self.cluster.network.cut(self.cluster.machines[one].host, self.cluster.machines[other].host, one_way=one_way)
 

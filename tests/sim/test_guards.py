@@ -15,8 +15,9 @@ import pytest
 from broker.cluster.control_requests import ControlFence
 from broker.replica import reader
 from broker.replica.partition import FetchIsolation, Partition
-from controller import election, isr_changes
+from controller import election, isr_changes, paths
 from controller.active.controller import ActiveController
+from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from storage.producer_state import ProducerState
@@ -179,6 +180,45 @@ def leader_returns_empty_without_a_controller(script: Script) -> None:
     script.wait_until(lambda: script.cluster.is_running(leader))
     script.cluster.kill(controller)
     script.wait(10.0)
+
+
+def restarted_leaders_keep_their_epoch(patch: Patch) -> None:
+    patch.setattr(ActiveController, "_led_by_restarted", lambda self, out_of_sync: [])
+
+
+def all_restart_before_an_election_and_the_leader_has_lost_a_record(script: Script) -> None:
+    """All brokers restart and register while another process holds the controller's node; then it is gone.
+
+    The leader has lost a record, and writes another one in its place before its followers continue.
+    """
+    zookeeper, machines = script.cluster.zookeeper, script.cluster.machines
+    leader = script.leader(P)
+    others = script.others(leader)
+    script.produce("a", acks=1)
+    script.wait(1.0)
+    script.cluster.lose_power(leader)
+    script.history.losses.append(DataLoss(script.world.now_us, leader))
+    for other in others:
+        script.cluster.kill(other)
+    for machine in machines.values():
+        zookeeper.expire(machine.host)
+    holder = zookeeper.new_store("holder", script.actor.loop, ZooKeeperSettings("zookeeper:2181"))
+    script.do(holder.open())
+    script.do(holder.create(paths.CONTROLLER, paths.encode_controller(9, 0), ephemeral=True))
+    script.cluster.return_power(leader)
+    for broker in machines:
+        script.cluster.start(broker)
+    script.wait_until(lambda: all(paths.broker_path(broker) in zookeeper.tree.entries for broker in machines))
+    script.wait(0.5)
+    for other in others:
+        script.pause(other)
+    script.do(holder.close())
+    script.wait_until(lambda: script.controller_or_none() == leader)
+    script.wait(0.5)
+    script.produce("b", acks=1)
+    for other in others:
+        script.resume(other)
+    script.wait(5.0)
 
 
 def no_registration_check(patch: Patch) -> None:
@@ -388,6 +428,12 @@ GUARDS = [
         no_restart_check,
         leader_returns_empty_without_a_controller,
         ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "epoch of a leader that restarted without a controller",
+        restarted_leaders_keep_their_epoch,
+        all_restart_before_an_election_and_the_leader_has_lost_a_record,
+        ("I2 log matching", "I3 in-sync replicas are equal below the high watermark"),
     ),
     Guard(
         "registration of replicas that join the ISR",
