@@ -31,6 +31,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_HOME": str(pyspark_jars().parent),
+        "SPARK_SCALA_VERSION": "2.13",  # the worker would search for a build of Spark
     }
 
 
