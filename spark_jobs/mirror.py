@@ -13,9 +13,9 @@ positions it commits at the target, translated. With `--exact-offsets`, offsets 
 holds if the source has no gaps (no compaction, no transactions, nothing deleted from the start of a log), the target
 topics begin empty, and nothing else writes to them; the job fails at the first record that would get another offset.
 
-Delivery: at-least-once; a batch that is repeated after a crash is sent again. Exactly once with `--exact-offsets`,
-where records that the target has are skipped; and with `--exactly-once` (T), where the driver sends each batch in one
-transaction, without pairs of offsets.
+Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
+Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
+the driver sends each batch in one transaction, without pairs of offsets.
 """
 
 import argparse
