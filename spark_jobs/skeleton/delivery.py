@@ -161,8 +161,6 @@ class TransactionalSink:
                 "transactional.id": f"spark-job-{app_id}",
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
-                # Without it the client raises fatal errors inside other callbacks; commit and flush report them too.
-                "error_cb": lambda _error: None,
             }
         )
         self._producer.init_transactions(_TIMEOUT_S)
@@ -192,10 +190,12 @@ class TransactionalSink:
             if failures:
                 raise JobError(f"batch {batch}: {len(failures)} records were refused: {failures[0].str()}")
             self._producer.commit_transaction(_TIMEOUT_S)
-        except (JobError, KafkaException) as error:
-            with suppress(KafkaException):  # a fenced producer cannot abort: its successor has
+        except (JobError, KafkaException, SystemError) as error:
+            # The client raises a fatal error before it calls on_delivery, which Python reports as a SystemError.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            with suppress(KafkaException, SystemError):  # a fenced producer cannot abort: its successor has
                 self._producer.abort_transaction(_TIMEOUT_S)
-            raise JobError(f"batch {batch} was aborted: {error}") from error
+            raise JobError(f"batch {batch} was aborted: {cause}") from error
         self.last_batch = batch
         return True
 
