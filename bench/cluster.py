@@ -18,7 +18,7 @@ from bench.measures import Values
 from bench.processes import cpu_seconds
 from bench.scale import Scale
 from bench.subject import Load, closing_all
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -40,6 +40,7 @@ from tools.bootstrap import Endpoint
 
 ALL_REPLICAS = -1
 TIMEOUT_MS = 60_000
+REQUEST_TIMEOUT_MS = 1_000
 POLL_S = 0.005
 DEADLINE_S = 120.0
 SESSION_TIMEOUT_S = 6.0
@@ -193,7 +194,7 @@ class RetryingProducer:
                     by_leader.setdefault(leader, []).append(partition)
             for leader, led in by_leader.items():
                 self._send(client, leader, led)
-        except (OSError, CallTimedOut, KafkaError):
+        except (OSError, Malformed, KafkaError):
             self.close()
 
     def until_all_acknowledged_since(self, moment: float) -> float:
@@ -212,15 +213,17 @@ class RetryingProducer:
 
     def _connected(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(self._endpoints, timeout_ms=1, request_timeout_ms=1000)
+            self._client = AdminClient(self._endpoints, timeout_ms=REQUEST_TIMEOUT_MS)
         return self._client
 
     def _send(self, client: AdminClient, leader: int, partitions: Sequence[int]) -> None:
         data = [PartitionProduceData(index=partition, records=self._batch.data) for partition in partitions]
         request = ProduceRequest(
-            acks=ALL_REPLICAS, timeout_ms=1000, topic_data=[TopicProduceData(name=self._topic, partition_data=data)]
+            acks=ALL_REPLICAS,
+            timeout_ms=REQUEST_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=self._topic, partition_data=data)],
         )
-        answer = client.call(request, ProduceResponse, broker_id=leader)
+        answer = client.call_once(request, ProduceResponse, broker_id=leader)
         now = time.perf_counter()
         for result in answer.responses[0].partition_responses:
             if result.error_code == ErrorCode.NONE:

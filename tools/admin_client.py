@@ -111,6 +111,10 @@ class AdminClient:
         """
         return self._until_final(lambda: self._send(request, response_type, broker_id))
 
+    def call_once(self, request: object, response: type[T], *, broker_id: int) -> T:
+        """Return the response of one broker, without a retry. Raises OSError, Malformed and KafkaError."""
+        return self._send(request, response, broker_id)
+
     def call_controller(self, request: object, response_type: type[T], codes: Callable[[T], Iterable[int]]) -> T:
         """Return the controller's response. `codes` returns the error codes in it; some mean that it has moved."""
 
