@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.sim.history import DataLoss, History, LeaderState, LogRecord, Partition, Poll, ReplicaLog, Send
+from tests.sim.history import DataLoss, Departure, History, LeaderState, LogRecord, Partition, Poll, ReplicaLog, Send
 
 
 class Violation(NamedTuple):
@@ -53,21 +53,31 @@ def forgiven(history: History) -> set[Partition]:
     """Return the partitions that may have lost acknowledged records by the rules.
 
     That is so after an unclean election, and if every in-sync replica has lost what its disk had not synced: a broker
-    counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever.
+    counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever. And it is so if
+    one in-sync replica has lost data and all of them have been gone since the state was written, because no controller
+    ran: then nobody can tell which of them was gone with its data, and any of them may lead.
     """
     lossy: dict[Partition, set[int]] = defaultdict(set)
+    gone: dict[Partition, set[int]] = defaultdict(set)
     latest: dict[Partition, LeaderState] = {}
     lost: set[Partition] = set()
-    events: list[tuple[int, LeaderState | DataLoss]] = [(state.at_us, state) for state in history.leader_states]
-    events += [(loss.at_us, loss) for loss in history.losses]
+    events: list[tuple[int, LeaderState | DataLoss | Departure]] = []
+    events += [(event.at_us, event) for event in (*history.leader_states, *history.losses, *history.departures)]
     for _, event in sorted(events, key=lambda pair: pair[0]):
         if isinstance(event, DataLoss):
             for partition, state in latest.items():
                 if event.broker in state.isr:
                     lossy[partition].add(event.broker)
-                    if lossy[partition] >= set(state.isr):
+                    if lossy[partition] >= set(state.isr) or gone[partition] >= set(state.isr):
                         lost.add(partition)
             continue
+        if isinstance(event, Departure):
+            for partition, state in latest.items():
+                gone[partition].add(event.broker)
+                if lossy[partition] and gone[partition] >= set(state.isr):
+                    lost.add(partition)
+            continue
+        gone[event.partition].clear()
         before = latest.get(event.partition)
         if before is not None and _is_unclean(before, event):
             lost.add(event.partition)

@@ -38,6 +38,7 @@ PROPERTIES: Final = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
     "replica.lag.time.max.ms": "5000",
+    "replica.fetch.wait.max.ms": "1500",
     "replica.fetch.backoff.ms": "200",
     "controlled.shutdown.retry.backoff.ms": "500",
     "group.initial.rebalance.delay.ms": "0",

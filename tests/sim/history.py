@@ -146,6 +146,14 @@ class DataLoss:
     broker: int
 
 
+@dataclass(slots=True)
+class Departure:
+    """The session of a broker ended: it stopped, died, or was separated from ZooKeeper."""
+
+    at_us: int
+    broker: int
+
+
 class LogRecord(NamedTuple):
     """A record in the log of a replica. The value of a control record is `COMMIT` or `ABORT`."""
 
@@ -195,6 +203,7 @@ class History:
     assignments: list[Assignment] = field(default_factory=list)
     leader_states: list[LeaderState] = field(default_factory=list)
     losses: list[DataLoss] = field(default_factory=list)
+    departures: list[Departure] = field(default_factory=list)
     logs: list[ReplicaLog] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

@@ -22,7 +22,7 @@ from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
 from tests.sim.cluster import Cluster
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
-from tests.sim.history import Anomaly, DataLoss, History, Partition
+from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import StateRecorder, has_offset, replica_logs
 from tests.sim.network import SimulatedHost
 from tests.sim.trace import formatted
@@ -98,6 +98,7 @@ class Run:
             },
         )
         self.states = StateRecorder(self.cluster, self.history)
+        self.cluster.zookeeper.on_session_end = self._depart
         random = Random(f"{seed}/schedule")
         drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
         self.faults = list(drawn if faults is None else faults)
@@ -146,6 +147,13 @@ class Run:
 
     def _lose(self, broker_id: int) -> None:
         self.history.losses.append(DataLoss(self.world.now_us, broker_id))
+
+    def _depart(self, host: str) -> None:
+        self.history.departures += [
+            Departure(self.world.now_us, broker_id)
+            for broker_id, machine in self.cluster.machines.items()
+            if machine.host == host
+        ]
 
     def _until(self, is_over: Any, limit_us: int) -> bool:
         """Run until `is_over()`, which is asked every 50 ms, for at most `limit_us`."""

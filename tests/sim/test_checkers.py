@@ -14,6 +14,7 @@ from tests.sim.history import (
     Commit,
     CommittedRead,
     DataLoss,
+    Departure,
     History,
     LeaderState,
     LogRecord,
@@ -304,6 +305,16 @@ def test_loss_is_forgotten_once_the_broker_has_left_the_isr() -> None:
     assert not forgiven(history)
     history.leader_states.append(state(13_000, 2, 1, (2,), 5))
     assert forgiven(history) == {P}
+
+
+def test_loss_is_forgiven_if_all_in_sync_replicas_were_gone_without_a_controller() -> None:
+    history = good()
+    history.leader_states = history.leader_states[:1]
+    history.losses.append(DataLoss(9000, 2))
+    history.departures = [Departure(9100 + broker, broker) for broker in (1, 2, 3)]
+    assert forgiven(history) == {P}
+    history.leader_states.append(state(9103, 1, 1, (1, 3), 1))
+    assert not forgiven(history)
 
 
 def test_anomalies_are_violations_unless_their_partition_is_forgiven() -> None:

@@ -63,6 +63,7 @@ class SimulatedZooKeeper:
         self.is_available = True
         self.on_commit: Callable[[Sequence[Operation], int], None] = lambda operations, session_id: None
         """Called after each transaction with its operations and session id."""
+        self.on_session_end: Callable[[str], None] = lambda host: None
         self._sessions: dict[int, _Session] = {}
         self._next_session = FIRST_SESSION
         network.on_mended(self._resume)
@@ -113,6 +114,7 @@ class SimulatedZooKeeper:
         session.is_over = True
         del self._sessions[session.session_id]
         self.world.note("session ends", session.store.host, session.session_id, why)
+        self.on_session_end(session.store.host)
         self.tree.now_ms = EPOCH_MS + self.world.now_us // 1000
         owned = [path for path, entry in self.tree.entries.items() if entry.owner == session.session_id]
         self.tree.end_session(session.session_id)
