@@ -47,9 +47,12 @@ def verified_login(token: str, keys: KeySet, rules: TokenRules, now_s: float) ->
     """Return whom a signed token is about. Raises InvalidToken."""
     header, claims, signed, signature = _parts(token)
     algorithm = str(header.get("alg"))
-    verify = keys.get(header.get("kid"))
+    key_id = header.get("kid")
+    if key_id is not None and not isinstance(key_id, str):
+        raise InvalidToken("the id of the key is no text")
+    verify = keys.get(key_id)
     if verify is None:
-        raise UnknownKeyError(f"no key with the id {header.get('kid')!r}")
+        raise UnknownKeyError(f"no key with the id {key_id!r}")
     verify(algorithm, signed, signature)
     return _checked(claims, rules, now_s)
 

@@ -86,6 +86,13 @@ def test_unknown_key_is_rejected() -> None:
         verify(PROVIDER.token(CLAIMS, key_id="other"))
 
 
+@pytest.mark.parametrize("key_id", [["rsa"], {"rsa": 1}, 5])
+def test_key_id_that_is_no_text_is_rejected(key_id: object) -> None:
+    header = encoded(json.dumps({"alg": "RS256", "kid": key_id}).encode())
+    with pytest.raises(InvalidToken, match="no text"):
+        verify(".".join([header, *PROVIDER.token(CLAIMS).split(".")[1:]]))
+
+
 @pytest.mark.parametrize("token", ["", "a.b", "a.b.c.d", "!.!.!", "e30.W10.", "W10.e30.", "e30." + "A" * 70_000 + "."])
 def test_malformed_token_is_rejected(token: str) -> None:
     with pytest.raises(InvalidToken):
