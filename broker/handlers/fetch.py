@@ -25,7 +25,7 @@ from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork, Slices, each, whole
-from broker.network.unsent_responses import UnsentResponses
+from broker.network.unsent_responses import ALLOWANCE_MIN, UnsentResponses
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.replica.bound_partition import bind
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
@@ -160,7 +160,7 @@ class _Fetch:
             now_ms=self._services.clock.monotonic_ms(),
         )
         yield from self._locate_all()
-        if self._services.unsent_responses.is_full:
+        if self._has_to_wait_for_memory:
             return self._serve_when_memory_frees()
         # Only at its arrival does a fetch prove how far its follower is: later that may be another incarnation.
         read = yield from self._read_warm(self._note_fetched if self._is_follower else None)
@@ -187,10 +187,20 @@ class _Fetch:
         )
         wanted.follower = partition.progress_of(replica_id)
 
+    @property
+    def _has_to_wait_for_memory(self) -> bool:
+        """Whether the memory for unsent responses is used up. A follower never waits for clients that are slow.
+
+        Else they could keep all followers out of the ISR. It gets little at a time, so memory stays bounded.
+        """
+        return self._services.unsent_responses.is_full and not self._is_follower
+
     def _limits_now(self) -> FetchLimits:
         """Return the request's limits, lowered to what the memory for unsent responses allows."""
         limits = self._limits
         allowance = self._services.unsent_responses.allowance
+        if self._is_follower:
+            allowance = max(allowance, ALLOWANCE_MIN)
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
             limits = replace(limits, bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
@@ -356,7 +366,7 @@ class _Fetch:
     def _respond_with_available(self, promise: Promise[Response]) -> None:
         self._context.end_wait(self._services.clock.monotonic_s())
         try:
-            if self._services.unsent_responses.is_full:
+            if self._has_to_wait_for_memory:
                 promise.follow(asyncio.ensure_future(self._respond_when_memory_frees()))
                 return
             response = self._services.sliced_work.run(self._read_and_respond())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.partition import Partition
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -136,3 +137,16 @@ async def test_follower_may_ask_by_id_before_the_metadata_has_come(leader: Leade
         topics=[FetchTopic(topic_id=leader.partition.topic_id, partitions=[wanted])],
     )
     assert only(await leader._broker.ask(request, 17)).records
+
+
+async def test_a_follower_does_not_wait_for_clients_that_do_not_read_their_responses(leader: Leader) -> None:
+    leader._broker.services.unsent_responses.reserve(UNSENT_SIZE_MAX)
+    for _ in range(3):
+        await leader.append()
+    data = await answered(asyncio.ensure_future(leader.fetch(0, NO_SESSION)))
+    assert data.records
+    leader.has_fetched(3)
+    fetching = await leader.parked(3, NO_SESSION)
+    assert leader.partition.log.high_watermark == 3
+    await leader.append()
+    assert (await answered(fetching)).records
