@@ -145,9 +145,9 @@ SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ
 SOCKET_LISTEN_BACKLOG_SIZE = integer("socket.listen.backlog.size", 50, READ_ONLY, MEDIUM, POSITIVE,
     doc="Connections the operating system may queue before they are accepted.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = long("socket.connection.setup.timeout.ms", 10000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="First timeout of an outgoing connection attempt.")
+    no_effect=NoEffect.PEERS, doc="First timeout of an outgoing connection attempt.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = long("socket.connection.setup.timeout.max.ms", 30000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ONE_BROKER, doc="Longest timeout of an outgoing connection attempt after repeated failures.")
+    no_effect=NoEffect.PEERS, doc="Longest timeout of an outgoing connection attempt after repeated failures.")
 MAX_CONNECTIONS = integer("max.connections", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Open connections allowed on this broker, or on one listener with its prefix.")
 MAX_CONNECTIONS_PER_IP = integer("max.connections.per.ip", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
@@ -215,7 +215,7 @@ CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.m
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
     doc="Time the controller waits for a broker's response.")
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
-    no_effect=NoEffect.ONE_BROKER, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
+    no_effect=NoEffect.PEERS, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
     KnownClass("Policies for the creation of topics are"),
     no_effect=NoEffect.PLUG_INS, doc="Plug-in that may reject the creation of a topic.")
@@ -248,7 +248,7 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
     doc="How often high watermarks are written to disk.")
 REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM,
     KnownClass("Other replica selectors are", REPLICA_SELECTORS),
-    no_effect=NoEffect.ONE_BROKER, doc="Chooses the replica a consumer reads from; unset means the leader.")
+    no_effect=NoEffect.READS_FROM_FOLLOWERS, doc="Chooses the replica a consumer reads from; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
     doc="Finished fetches that may stay in the purgatory before it is purged, or as many as are waiting.")
 PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(
@@ -437,7 +437,7 @@ OFFSETS_LOAD_BUFFER_SIZE = integer("offsets.load.buffer.size", 5_242_880, READ_O
 OFFSETS_COMMIT_TIMEOUT_MS = integer("offsets.commit.timeout.ms", 5000, READ_ONLY, HIGH, POSITIVE,
     doc="Longest wait for an offset commit to be replicated.")
 OFFSETS_COMMIT_REQUIRED_ACKS = short("offsets.commit.required.acks", -1, READ_ONLY, HIGH,
-    no_effect=NoEffect.ONE_BROKER, doc="Acknowledgements an offset commit needs; deprecated, leave it at -1.")
+    no_effect=NoEffect.ALL_IN_SYNC, doc="Acknowledgements an offset commit needs; deprecated, leave it at -1.")
 
 # Transactions
 TRANSACTION_STATE_LOG_NUM_PARTITIONS = integer("transaction.state.log.num.partitions", 50, READ_ONLY, HIGH, POSITIVE,
@@ -479,9 +479,9 @@ CONTROLLER_QUOTA_WINDOW_NUM = integer("controller.quota.window.num", 11, READ_ON
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = integer("controller.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
     doc="Length of one sample for quotas on topic changes.")
 REPLICATION_QUOTA_WINDOW_NUM = integer("replication.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Samples kept for replication throttles.")
+    no_effect=NoEffect.REPLICATION_THROTTLES, doc="Samples kept for replication throttles.")
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer("replication.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.ONE_BROKER, doc="Length of one sample for replication throttles.")
+    no_effect=NoEffect.REPLICATION_THROTTLES, doc="Length of one sample for replication throttles.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = integer("alter.log.dirs.replication.quota.window.num", 11, READ_ONLY, LOW,
     POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Samples kept for the throttle on moves between log directories.")
@@ -595,56 +595,56 @@ SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, 
     doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
     KnownClass("Other callback handlers are", TOKEN_VALIDATORS),
-    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that checks SASL credentials of clients.")
+    no_effect=NoEffect.SASL, doc="Plug-in that checks SASL credentials of clients.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
     SASL_PLUG_IN,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
+    no_effect=NoEffect.SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
 SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
     SASL_PLUG_IN,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that supplies credentials at login.")
+    no_effect=NoEffect.SASL, doc="Plug-in that supplies credentials at login.")
 SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Plug-in that performs the login.")
+    no_effect=NoEffect.SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Longest time to wait for the connection to an identity provider.")
+    no_effect=NoEffect.SASL, doc="Longest time to wait for the connection to an identity provider.")
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Time to wait for an identity provider's response.")
+    no_effect=NoEffect.SASL, doc="Time to wait for an identity provider's response.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between login attempts.")
+    no_effect=NoEffect.SASL, doc="First pause between login attempts.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between login attempts.")
+    no_effect=NoEffect.SASL, doc="Longest pause between login attempts.")
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = double("sasl.login.refresh.window.factor", 0.8, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Share of a token's life after which it is renewed.")
+    no_effect=NoEffect.SASL, doc="Share of a token's life after which it is renewed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = double("sasl.login.refresh.window.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to the time at which a token is renewed.")
+    no_effect=NoEffect.SASL, doc="Random share added to the time at which a token is renewed.")
 SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS = short("sasl.login.refresh.min.period.seconds", 60, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two renewals of a token.")
+    no_effect=NoEffect.SASL, doc="Shortest time between two renewals of a token.")
 SASL_LOGIN_REFRESH_BUFFER_SECONDS = short("sasl.login.refresh.buffer.seconds", 300, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Time before a token's end in which it must have been renewed.")
+    no_effect=NoEffect.SASL, doc="Time before a token's end in which it must have been renewed.")
 SASL_KERBEROS_SERVICE_NAME = string("sasl.kerberos.service.name", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Kerberos service that brokers run as.")
+    no_effect=NoEffect.SASL, doc="Kerberos service that brokers run as.")
 SASL_KERBEROS_KINIT_CMD = string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Program that renews Kerberos tickets.")
+    no_effect=NoEffect.SASL, doc="Program that renews Kerberos tickets.")
 SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR = double("sasl.kerberos.ticket.renew.window.factor", 0.8, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Share of a ticket's life after which it is renewed.")
+    no_effect=NoEffect.SASL, doc="Share of a ticket's life after which it is renewed.")
 SASL_KERBEROS_TICKET_RENEW_JITTER = double("sasl.kerberos.ticket.renew.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Random share added to the time at which a Kerberos ticket is renewed.")
+    no_effect=NoEffect.SASL, doc="Random share added to the time at which a Kerberos ticket is renewed.")
 SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN = long("sasl.kerberos.min.time.before.relogin", 60000, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Shortest time between two Kerberos logins.")
+    no_effect=NoEffect.SASL, doc="Shortest time between two Kerberos logins.")
 SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = string_list(
     "sasl.kerberos.principal.to.local.rules", ("DEFAULT",), PER_BROKER, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Rules that turn a Kerberos name into a user name.")
+    no_effect=NoEffect.SASL, doc="Rules that turn a Kerberos name into a user name.")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = string("sasl.oauthbearer.token.endpoint.url", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Where tokens are fetched from.")
+    no_effect=NoEffect.SASL, doc="Where tokens are fetched from.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = string("sasl.oauthbearer.jwks.endpoint.url", None, READ_ONLY, MEDIUM,
     doc="Where the keys that sign tokens are published.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, READ_ONLY, LOW,
     doc="How often the keys of sasl.oauthbearer.jwks.endpoint.url are read.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="First pause between attempts to read these keys.")
+    no_effect=NoEffect.KEY_SETS, doc="First pause between attempts to read these keys.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.TLS_AND_SASL, doc="Longest pause between attempts to read these keys.")
+    no_effect=NoEffect.KEY_SETS, doc="Longest pause between attempts to read these keys.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
     doc="Tolerated clock difference when a token's times are checked.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,
@@ -847,11 +847,11 @@ REMOTE_LOG_READER_MAX_PENDING_TASKS = integer("remote.log.reader.max.pending.tas
 # Limits that exist only as dynamic values
 LEADER_REPLICATION_THROTTLED_RATE = long(
     "leader.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, no_effect=NoEffect.ONE_BROKER,
+    visibility=FOREIGN, no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Rate at which throttled partitions are served to followers.")
 FOLLOWER_REPLICATION_THROTTLED_RATE = long(
     "follower.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, no_effect=NoEffect.ONE_BROKER,
+    visibility=FOREIGN, no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Rate at which throttled partitions are fetched from leaders.")
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
     "replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,

@@ -50,7 +50,7 @@ def test_overrides_are_named_like_the_file() -> None:
     ("key", "reason"),
     [
         ("listener.name.internal.ssl.provider", NoEffect.JAVA),
-        ("listener.name.internal.gssapi.sasl.kerberos.service.name", NoEffect.TLS_AND_SASL),
+        ("listener.name.internal.gssapi.sasl.kerberos.service.name", NoEffect.SASL),
         ("listener.name.internal.message.max.bytes", NoEffect.NOT_PER_LISTENER),
         ("rsm.config.bucket", NoEffect.TIERED_STORAGE),
         ("rlmm.config.topic", NoEffect.TIERED_STORAGE),
@@ -118,6 +118,6 @@ def test_unknown_message_format_is_rejected(version: str) -> None:
 def test_overrides_of_topics_are_named_if_they_have_no_effect() -> None:
     overrides = {"retention.ms": "1", "local.retention.ms": "1", "follower.replication.throttled.replicas": "*"}
     assert BrokerConfig.from_properties({}).without_effect_on_topic("t", overrides) == [
-        f"follower.replication.throttled.replicas of topic t has no effect: {NoEffect.ONE_BROKER.value}",
+        f"follower.replication.throttled.replicas of topic t has no effect: {NoEffect.REPLICATION_THROTTLES.value}",
         f"local.retention.ms of topic t has no effect: {NoEffect.TIERED_STORAGE.value}",
     ]
