@@ -121,7 +121,6 @@ class IsrChanges:
                 PartitionData(
                     partition_index=partition.partition,
                     leader_epoch=change.leader_epoch,
-                    new_isr=list(change.proposed),  # for a controller that does not know the next field
                     new_isr_with_epochs=[
                         BrokerState(broker_id=replica, broker_epoch=self._epoch_of(partition, replica))
                         for replica in change.proposed
