@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 
 from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import Effect, Effects, IsrAnswer, Partition
@@ -30,6 +31,8 @@ from protocol.schema import ZERO_UUID
 logger = logging.getLogger("kafka.cluster.Partition")
 
 RETRY_S = 0.05
+PARTITIONS_MAX = 500
+"""How many partitions a request names: to build it, and to apply and log the response, takes some 20 ms."""
 RECOVERED = 0
 """The recovery state of every leader: one that begins after an unclean election counts as recovered at once."""
 
@@ -58,6 +61,9 @@ class IsrChanges:
         self._waiting: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
+        self._logged: dict[IsrChange, None] = {}
+        """The waiting changes that were requested before. They are logged once, and so is why they wait."""
+        self._is_refused = False
         self.shrink_count = 0
         self.expand_count = 0
         self.failure_count = 0
@@ -88,20 +94,30 @@ class IsrChanges:
             self._task = None
 
     async def _request_all(self) -> None:
-        while batch := list(self._wanted()):
-            _log_all(batch)
+        while batch := list(islice(self._wanted(), PARTITIONS_MAX)):
+            self._log_new(batch)
             try:
                 response = await self._ask(self._request(batch))
             except Exception as error:
-                logger.warning("the controller cannot be asked to change %d ISRs: %s", len(batch), error)
+                self._log_refusal(f"the controller cannot be asked to change {len(batch)} ISRs: {error}")
                 await asyncio.sleep(RETRY_S)
                 continue
             if response.error_code:
                 code = ErrorCode(response.error_code).name
-                logger.warning("the controller refuses to change %d ISRs: %s", len(batch), code)
+                self._log_refusal(f"the controller refuses to change {len(batch)} ISRs: {code}")
                 await asyncio.sleep(RETRY_S)
-            elif self._apply(batch, response):
+                continue
+            self._is_refused = False
+            if self._apply(batch, response):
                 await asyncio.sleep(RETRY_S)
+
+    def _log_new(self, batch: list[tuple[Partition, IsrChange]]) -> None:
+        _log_all([each for each in batch if each[1] not in self._logged])
+        self._logged = dict.fromkeys(change for _, change in batch)
+
+    def _log_refusal(self, text: str) -> None:
+        logger.log(logging.DEBUG if self._is_refused else logging.WARNING, "%s", text)
+        self._is_refused = True
 
     def _wanted(self) -> Iterator[tuple[Partition, IsrChange]]:
         """Yield the changes that their partitions still want, and drop the others."""

@@ -216,3 +216,32 @@ async def test_nothing_is_requested_after_a_stop(tmp_path: Path) -> None:
     leader.expand(tmp_path / "b")
     await asyncio.sleep(0)
     assert len(controller.requests) == 1
+
+
+async def test_request_names_a_bounded_number_of_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_changes, "PARTITIONS_MAX", 2)
+    controller = Controller()
+    leader = Leader(controller)
+    partitions = []
+    for index in range(5):
+        partition = partition_in(tmp_path / str(index))
+        partition.topic = f"t{index}"
+        partition.lead(led_by(ME, 0, (ME, A)), 0)
+        append(partition)
+        partitions.append(partition)
+        for effect in partition.follower_fetched(B, 1, 0, 0, broker_epoch=22):
+            if isinstance(effect, IsrChange):
+                leader.changes.submit(partition, effect)
+    await until(lambda: leader.changes.expand_count == 5)
+    assert [sum(len(topic.partitions) for topic in it.topics) for it in controller.requests] == [2, 2, 1]
+
+
+async def test_repetition_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", isr_changes.logger.name)
+    controller = Controller(*[unavailable] * 5)
+    leader = Leader(controller)
+    leader.expand(tmp_path / "a")
+    await until(lambda: leader.changes.expand_count == 1)
+    wanted, refused, changed = caplog.messages
+    assert (wanted[:36], refused[:30]) == ("t-0: the ISR is to change from [1, 2", "the controller cannot be asked")
+    assert changed.startswith("t-0: the ISR is [")
