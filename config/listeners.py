@@ -182,7 +182,10 @@ def _inter_broker_listener(settings: Settings, advertised: Sequence[Listener]) -
             return listener
     names = ", ".join(listener.name for listener in advertised)
     raise ConfigError(
-        row.name, name, f"Brokers need an advertised listener of that name to reach each other, found {names}"
+        row.name,
+        name,
+        f"Brokers need an advertised listener of that name to reach each other, found {names}; "
+        f"set {rows.INTER_BROKER_LISTENER_NAME.name} to one of them",
     )
 
 
