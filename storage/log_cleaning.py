@@ -108,7 +108,7 @@ class LogCleaning(LogObserver):
         self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
-        self.on_checkpoint_wanted: Callable[[], None] = lambda: None
+        self.on_checkpoint_wanted: Callable[[], object] = lambda: None
         log_manager.observer = self
 
     def load(self) -> None:

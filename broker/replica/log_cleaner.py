@@ -166,9 +166,11 @@ class LogCleaner:
         self.dead_thread_count = 0
         self._is_checkpoint_wanted = False
         self._checkpoints: asyncio.Task[None] | None = None
-        cleaning.on_checkpoint_wanted = self._want_checkpoint
 
     def start(self) -> None:
+        # A truncation, which lowers the checkpoint, may run in a thread.
+        loop = asyncio.get_running_loop()
+        self._cleaning.on_checkpoint_wanted = partial(loop.call_soon_threadsafe, self._want_checkpoint)
         for number in range(self._count):
             task = self._tasks.get(number)
             if task is None or task.done():
@@ -206,6 +208,7 @@ class LogCleaner:
 
     async def stop(self) -> None:
         """End all passes. The files of unfinished ones are removed."""
+        self._cleaning.on_checkpoint_wanted = lambda: None
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -206,6 +206,16 @@ async def test_recovery_point_is_above_the_cleaned_segments_before_the_swap(
     assert found == ["0\n1\ntopic 0 3\n"]
 
 
+async def test_truncation_in_a_thread_lowers_the_checkpoint(tmp_path: Path, blocking: ThreadPoolExecutor) -> None:
+    running = Running(tmp_path, blocking)
+    running.worker.may_go_on.set()
+    checkpoint = tmp_path / names.CLEANER_CHECKPOINT
+    await until(lambda: checkpoint.exists() and checkpoint.read_text() == "0\n1\ntopic 0 3\n")
+    await asyncio.to_thread(running.log.truncate_to, 1, now_ms=NOW_MS)
+    await until(lambda: checkpoint.read_text() != "0\n1\ntopic 0 3\n")
+    await running.cleaner.stop()
+
+
 def delete(running: Running) -> None:
     running.broker.manager.delete(*NAME, now_ms=NOW_MS)
 
