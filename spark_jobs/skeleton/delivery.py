@@ -188,7 +188,7 @@ class TransactionalSink:
             self._enqueue({**marker, "on_delivery": on_delivery})
             self._producer.flush(_TIMEOUT_S)
             if failures:
-                raise JobError(f"batch {batch}: {len(failures)} records were refused: {failures[0].str()}")
+                raise JobError(f"batch {batch}: {len(failures)} records were refused: {_reason(failures)}")
             self._producer.commit_transaction(_TIMEOUT_S)
         except (JobError, KafkaException, SystemError) as error:
             # The client raises a fatal error before it calls on_delivery, which Python reports as a SystemError.
@@ -234,3 +234,9 @@ class TransactionalSink:
                     last = int(message.value())
         finally:
             consumer.close()
+
+
+def _reason(failures: list[KafkaError]) -> str:
+    """Return why the first record was refused; after that the client removes others from its queue."""
+    purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+    return str(next((error for error in failures if error.code() not in purged), failures[0]).str())
