@@ -686,8 +686,7 @@ class Server:
         """Apply changed settings of the running broker to all parts."""
         config, services = self._config, self._services
         services.topic_configs.defaults_changed()
-        for topic in {partition.topic for partition in services.replica_manager.hosted()}:
-            services.replica_manager.reconfigure(topic)
+        services.replica_manager.reconfigure()
         self._apply_settings()
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])

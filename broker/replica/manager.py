@@ -383,16 +383,16 @@ class ReplicaManager:
                     log.topic_id,
                 )
 
-    def reconfigure(self, topic: str) -> None:
-        """Apply the topic's new effective configuration to its logs, after its overrides changed."""
-        config = self._topic_config(topic)
+    def reconfigure(self, topic: str | None = None) -> None:
+        """Apply new effective configurations: to the logs of one topic, after its overrides changed, or to all logs."""
         for partition in self.hosted():
-            if partition.topic == topic:
+            if topic in (None, partition.topic):
+                config = self._topic_config(partition.topic)
                 partition.reconfigure(config)
                 if partition.is_leader and partition.advance_high_watermark(self.monotonic_ms()):
                     # A lower min.insync.replicas lets the high watermark advance.
                     self._complete_satisfied(partition)
-                copy = self._log_manager.future(topic, partition.partition)
+                copy = self._log_manager.future(partition.topic, partition.partition)
                 if copy is not None:
                     copy.reconfigure(config)
 

@@ -514,15 +514,17 @@ def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
     assert woken == [1, 0]
 
 
-def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaManager) -> None:
+@pytest.mark.parametrize("topic", ["t", None])
+def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaManager, topic: str | None) -> None:
     tell(manager)
     led(manager).log.reconfigure(MIN_ISR_2)
     written = append(manager)
     done: list[str] = []
     manager.await_commit([written], 1000, lambda: done.append("produce"))
     manager.await_bytes(DelayedFetch([reader_of(led(manager))], 1, lambda: done.append("fetch")), 1000)
+    manager.reconfigure("other")
     assert not done
-    manager.reconfigure("t")
+    manager.reconfigure(topic)
     assert sorted(done) == ["fetch", "produce"]
     assert written.error == ErrorCode.NONE
 
