@@ -360,8 +360,9 @@ def replicas_are_complete(history: History) -> Iterator[str]:
         state = history.final_state(partition)
         if state is None or partition.topic in history.deleted_topics or history.healed_us is None:
             continue
-        if state.leader < 0 or set(state.isr) != set(state.replicas):
-            yield f"{partition}: after healing the leader is {state.leader}, the ISR {state.isr} of {state.replicas}"
+        replicas = history.final_replicas.get(partition, state.replicas)
+        if state.leader < 0 or set(state.isr) != set(replicas):
+            yield f"{partition}: after healing the leader is {state.leader}, the ISR {state.isr} of {replicas}"
             continue
         for log in history.logs_of(partition):
             if log.broker in state.isr and log.high_watermark != log.end:

@@ -212,6 +212,8 @@ class History:
     min_isr: int = 1
     allows_unclean: bool = False
     healed_us: int | None = None
+    final_replicas: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
+    """After healing. A move ends with a change of the replicas, which no state follows."""
 
     def acked(self) -> Iterator[tuple[Send, int, str]]:
         """Yield each acknowledged record as (send, offset, value)."""

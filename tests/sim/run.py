@@ -237,6 +237,8 @@ class Run:
         if is_in_time:
             self.world.run_for(2 * SECOND_US)  # until the followers know the last high watermark
         self.history.healed_us = healed_us
+        for partition in {state.partition for state in self.history.leader_states}:
+            self.history.final_replicas[partition] = self.states.assignment(partition)
         return True
 
     def _is_complete(self) -> bool:

@@ -279,6 +279,13 @@ def test_broken_history_is_caught(rule: str, break_it: Callable[[History], None]
     assert rule in [violation.rule for violation in check(history)]
 
 
+def test_replicas_after_a_move_are_those_of_the_topic() -> None:
+    history = good()
+    incomplete_isr(history)
+    history.final_replicas[P] = (1, 2)
+    assert check(history) == []
+
+
 def test_every_checker_is_tested() -> None:
     assert {rule for rule, _ in BROKEN} == set(CHECKERS)
 
