@@ -311,6 +311,10 @@ def _codes(responses: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
     return (response.code for response in responses.values() if isinstance(response, KafkaError))
 
 
+_REQUESTS_BEFORE_PROOF = 2
+_HINT = "; if its listener needs TLS or a login, name its security.protocol in --command-config"
+
+
 class _Connection:
     """One connection to one broker. Its methods raise OSError when it is lost, Malformed for invalid bytes."""
 
@@ -328,7 +332,10 @@ class _Connection:
                 self._log_in(security.mechanism, security.new_login())
         except ssl.SSLError as error:
             plain.close()
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"SSL handshake failed: {error.reason or error}") from error
+            reason = error.reason or str(error)
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason += f": {error.verify_message}"
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"SSL handshake failed: {reason}") from error
         except BaseException:
             self._socket.close()
             raise
@@ -390,6 +397,8 @@ class _Connection:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), 1 << 20))
             if not piece:
-                raise ConnectionError("the broker closed the connection")
+                # A listener with TLS closes the connection at the first request without it, with SASL at the second.
+                hint = "" if self._correlation_id > _REQUESTS_BEFORE_PROOF else _HINT
+                raise ConnectionError(f"the broker closed the connection{hint}")
             data += piece
         return bytes(data)

@@ -11,6 +11,10 @@ from tests.support.broker import BrokerProcess
 from tests.support.processes import listening_ports
 from tests.tools.conftest import Outcome, RunTool
 from tools import acls, certs, topics
+from tools.admin_client import AdminClient, CallTimedOut
+from tools.bootstrap import parse_bootstrap
+from tools.client_security import client_security
+from tools.client_settings import load_settings
 
 PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret"}
 
@@ -159,7 +163,20 @@ def test_untrusted_broker_fails_at_once(run: RunTool, secured: Secured, tmp_path
     config = secured.config("alice", ssl_truststore_location=str(tmp_path / "ca.pem"))
     outcome = run(topics.main, "--bootstrap-server", secured.bootstrap, "--command-config", config, "--list")
     assert outcome.status == 1
-    assert "SSL handshake failed" in outcome.stdout + outcome.stderr
+    text = outcome.stdout + outcome.stderr
+    assert "SSL handshake failed: CERTIFICATE_VERIFY_FAILED: " in text
+    assert "certificate" in text.partition("VERIFY_FAILED: ")[2]
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_closed_connection_of_another_protocol_names_the_setting(secured: Secured, protocol: str) -> None:
+    settings = load_settings(secured.config("alice"), [f"security.protocol={protocol}"])
+    endpoint = parse_bootstrap(secured.bootstrap)
+    with (
+        AdminClient(endpoint, timeout_ms=300, security=client_security(settings)) as admin,
+        pytest.raises(CallTimedOut, match=r"closed the connection; .* security\.protocol in --command-config"),
+    ):
+        admin.metadata([])
 
 
 def test_other_tools_log_in_as_well(run: RunTool, secured: Secured) -> None:
