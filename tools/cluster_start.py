@@ -41,6 +41,7 @@ STOP_TIMEOUT_S: Final = 60.0
 BROKERS_MAX: Final = 100
 REPLICATION_FACTOR_MAX: Final = 3
 _ROOT: Final = Path(__file__).resolve().parents[1]
+_STATUS_OF_JVM_AFTER_SIGTERM: Final = 128 + signal.SIGTERM
 
 
 @dataclass
@@ -348,6 +349,8 @@ def _report(text: str) -> None:
 
 
 def _end_text(status: int) -> str:
+    if status == _STATUS_OF_JVM_AFTER_SIGTERM:
+        return "ended by SIGTERM"
     return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 

@@ -1,4 +1,4 @@
-"""kafka-server-stop: stops the brokers that were started from this folder."""
+"""kafka-server-stop: stops the brokers that were started from this installation."""
 
 import argparse
 import os

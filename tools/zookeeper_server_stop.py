@@ -1,4 +1,4 @@
-"""zookeeper-server-stop: stops the ZooKeeper servers that were started from this folder."""
+"""zookeeper-server-stop: stops the ZooKeeper servers that were started from this installation."""
 
 import argparse
 from collections.abc import Sequence

@@ -76,6 +76,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_start, "POLL_INTERVAL_S", 0.01)
 
 
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(0, "ended with status 0"), (1, "ended with status 1"), (-9, "ended by SIGKILL"), (143, "ended by SIGTERM")],
+)
+def test_end_names_the_signal_also_of_a_jvm_that_handled_it(status: int, text: str) -> None:
+    assert cluster_start._end_text(status) == text
+
+
 def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     servers = [server(tmp_path, name) for name in ("zookeeper", "broker-1", "broker-2")]
     with Supervised(*servers):
