@@ -330,6 +330,23 @@ def acked_means_stored(history: History) -> Iterator[str]:
             )
 
 
+@_rule("visible means stored by min.insync.replicas")
+def visible_means_stored(history: History) -> Iterator[str]:
+    """A record below the high watermark is on `min.insync.replicas` replicas, whatever its producer asked for."""
+    excused = forgiven(history) | {
+        poll.partition for poll in history.polls if poll.partition.topic in history.deleted_topics
+    }
+    for poll in history.polls:
+        if poll.stored_by is None or poll.partition in excused:
+            continue
+        lost = {loss.broker for loss in history.losses if loss.at_us <= poll.received_us}
+        if poll.stored_by + len(lost) < history.min_isr:
+            yield (
+                f"{poll.partition}: {poll.consumer} read offset {poll.records[-1].offset} from broker {poll.broker} at "
+                f"{_time(poll.received_us)} with {poll.stored_by} replicas, of {history.min_isr} required"
+            )
+
+
 @_rule("I9 a deposed leader acknowledges nothing")
 def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
     states = defaultdict(list)

@@ -88,6 +88,8 @@ class Poll:
     next_position: int
     incarnation: int = 0
     """Which process of the broker responded. A restarted one may lead on in its epoch, with a lower high watermark."""
+    stored_by: int | None = None
+    """How many replicas had the last record when the consumer received it; None without records."""
 
 
 @dataclass(slots=True)

@@ -8,23 +8,38 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from controller import paths
 from controller.paths import decode_uuid
+from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.schema import message_info
 from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
 from tests.sim.faults import SECOND_US
-from tests.sim.history import LeaderState, Partition, Send
+from tests.sim.history import DataLoss, LeaderState, Partition, Send
+from tests.sim.inspection import hosted_partition
+from tests.sim.process import PORT
 from tests.sim.run import PLAIN, Run
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 T = TypeVar("T")
+
+_FETCH: Final = message_info(FetchRequest).api_key.to_bytes(2)
+"""The first bytes of a Fetch request, after its length."""
 
 
 class Script(Run):
@@ -60,6 +75,11 @@ class Script(Run):
             assert self.world.now_us < end_us, "the script waits in vain"
             self.world.run_for(5_000)
 
+    def catch(self, is_true: Callable[[], bool], limit_s: float = 30.0) -> None:
+        """Run to the very step after which the condition holds. Fails if it does not within the limit."""
+        end_us = self.world.now_us + round(limit_s * SECOND_US)
+        assert self.world.run_until(is_true, limit_us=end_us), "the script waits in vain"
+
     def do(self, work: Coroutine[Any, Any, T], limit_s: float = 30.0) -> T:
         """Let the actor do something, to its end."""
         task = self.actor.loop.start(work)
@@ -94,6 +114,13 @@ class Script(Run):
         node = json.loads(self.cluster.zookeeper.tree.entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
         return decode_uuid(node["topic_id"])
 
+    def replica(self, partition: Partition, broker: int) -> Any:
+        """Return the partition as its broker knows it."""
+        return hosted_partition(self.cluster.machines[broker], partition)
+
+    def is_out_of_sync(self, partition: Partition, broker: int) -> bool:
+        return broker not in self.state(partition).isr
+
     def lead_with(self, partition: Partition, broker: int) -> None:
         """Wait until `broker` leads."""
         self.wait_until(lambda: self.leader(partition) == broker)
@@ -125,12 +152,54 @@ class Script(Run):
     def mend(self, one: int, other: int) -> None:
         self.cluster.network.mend(self.cluster.machines[one].host, self.cluster.machines[other].host)
 
+    def lose_answer_to_fetch(self, follower: int, leader: int) -> None:
+        """Let the next fetch of a follower reach its leader, but nothing come back from then on."""
+        link = self.cluster.machines[follower].host, self.cluster.machines[leader].host, True
+        first = len(self.world.trace)
+
+        def is_sent() -> bool:
+            return any(
+                kind == "sent" and details[:3] == link and details[3][4:6] == _FETCH
+                for _, kind, details in self.world.trace[first:]
+            )
+
+        self.catch(is_sent)
+        self.cut(leader, follower, one_way=True)
+
     def rejoin(self, broker: int) -> None:
         """Mend all links of a broker."""
         host = self.cluster.machines[broker].host
         for other in [*self.cluster.hosts, ZOOKEEPER]:
             if other != host:
                 self.cluster.network.mend(host, other)
+
+    def return_empty(self, broker: int) -> None:
+        """Let a broker die, lose its disk, and leave the cluster."""
+        machine = self.cluster.machines[broker]
+        self.cluster.kill(broker)
+        machine.disk.erase()
+        self.history.losses.append(DataLoss(self.world.now_us, broker))
+        self.cluster.zookeeper.expire(machine.host)
+
+    def depose_controller(self) -> None:
+        """Delete the node of the controller, as an operator may, although its session goes on."""
+        store = self.cluster.zookeeper.new_store("operator", self.actor.loop, ZooKeeperSettings("zookeeper:2181"))
+        self.do(store.open())
+        self.do(store.delete(paths.CONTROLLER))
+        self.do(store.close())
+
+    def elect_controller(self, broker: int) -> None:
+        """Have a broker become the controller: all others are paused for a moment."""
+        if self.controller() == broker:
+            return
+        others = self.others(broker)
+        for other in others:
+            self.pause(other)
+        self.depose_controller()
+        self.wait_until(lambda: self.controller_or_none() == broker)
+        for other in others:
+            self.resume(other)
+        self.wait(0.5)
 
     # Requests
 
@@ -173,6 +242,12 @@ class Script(Run):
 
     def alter_partition(self, leader: int, members: list[BrokerState], leader_epoch: int, partition_epoch: int) -> None:
         """Ask the controller to change the ISR of the first partition, in the name of its leader."""
+        self.do(self.request_isr(leader, members, leader_epoch, partition_epoch))
+
+    def request_isr(
+        self, leader: int, members: list[BrokerState], leader_epoch: int, partition_epoch: int
+    ) -> Coroutine[Any, Any, Any]:
+        """Return the request of `alter_partition`, to the present controller."""
         change = PartitionData(
             partition_index=PLAIN[0].index,
             leader_epoch=leader_epoch,
@@ -184,7 +259,7 @@ class Script(Run):
             broker_epoch=self.broker_epoch(leader),
             topics=[TopicData(topic_id=self.topic_id(PLAIN[0]), partitions=[change])],
         )
-        self.ask(self.controller(), request, 3)
+        return self.actor.ask(self.controller(), request, 3, fresh=True)
 
     def let_run(self, *clients: SimulatedClient, limit_s: float = 60.0) -> None:
         """Start clients, and run until they have finished."""
@@ -192,10 +267,17 @@ class Script(Run):
             client.start()
         self.wait_until(lambda: all(client.task.done() for client in clients), limit_s)
 
-    def stop_replica(self, broker: int, *, controller_epoch: int, broker_epoch: int = -1) -> None:
-        """Have a broker delete its replica of the first partition, as a controller does."""
+    def stop_replica(
+        self, broker: int, *, controller_epoch: int, broker_epoch: int = -1, leader_epoch: int | None = None
+    ) -> None:
+        """Have a broker delete its replica of the first partition, as a controller does.
+
+        Without `leader_epoch`, in a later one than the present.
+        """
         state = StopReplicaPartitionState(
-            partition_index=PLAIN[0].index, leader_epoch=self.state(PLAIN[0]).leader_epoch + 10, delete_partition=True
+            partition_index=PLAIN[0].index,
+            leader_epoch=self.state(PLAIN[0]).leader_epoch + 10 if leader_epoch is None else leader_epoch,
+            delete_partition=True,
         )
         request = StopReplicaRequest(
             controller_id=9,
@@ -204,6 +286,44 @@ class Script(Run):
             topic_states=[StopReplicaTopicState(topic_name=PLAIN[0].topic, partition_states=[state])],
         )
         self.ask(broker, request, 4)
+
+    def send_state(self, broker: int, state: LeaderState) -> None:
+        """Send a state of the first partition to a broker, as the present controller does."""
+        partition_state = LeaderAndIsrPartitionState(
+            partition_index=PLAIN[0].index,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+            replicas=list(state.replicas),
+        )
+        request = LeaderAndIsrRequest(
+            controller_id=self.controller(),
+            controller_epoch=self.controller_epoch(),
+            topic_states=[
+                LeaderAndIsrTopicState(
+                    topic_name=PLAIN[0].topic, topic_id=self.topic_id(PLAIN[0]), partition_states=[partition_state]
+                )
+            ],
+            live_leaders=[
+                LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=machine.host, port=PORT)
+                for broker_id, machine in self.cluster.machines.items()
+            ],
+        )
+        self.ask(broker, request, 7)
+
+    def fetch_as_follower(self, leader: int, follower: int, broker_epoch: int, offset: int) -> None:
+        """Fetch the first partition from its leader, in the name of a registration of a follower."""
+        wanted = FetchPartition(partition=PLAIN[0].index, fetch_offset=offset, partition_max_bytes=1000)
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=follower, replica_epoch=broker_epoch),
+            max_wait_ms=0,
+            min_bytes=0,
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=self.topic_id(PLAIN[0]), partitions=[wanted])],
+        )
+        self.ask(leader, request, 17)
 
     def ask(self, broker: int, request: object, version: int) -> Any:
         """Send any request to a broker from the actor's host."""

@@ -73,6 +73,7 @@ def good() -> History:
         poll("c", 7000, 2, "c", "d", "x"),
         poll("d", 6000, 0, "a", "b", "c", "d", "x", committed=True),
     ]
+    history.polls[0].stored_by = 2
     history.polls[1].next_position = 6
     history.polls.append(poll("c", 8000, 6, "y"))
     history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
@@ -84,6 +85,10 @@ def good() -> History:
 def set_log(history: History, broker: int, records: list[LogRecord]) -> None:
     history.logs = [log for log in history.logs if log.broker != broker]
     history.logs.append(ReplicaLog(broker, P, 0, 8, records))
+
+
+def read_without_copies(history: History) -> None:
+    history.polls[0].stored_by = 1
 
 
 def two_leaders(history: History) -> None:
@@ -247,6 +252,7 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("I10 offsets are dense and assigned once per epoch", reassigned_offset),
     ("I10 offsets are dense and assigned once per epoch", hole_in_log),
     ("I11 acknowledged means stored by min.insync.replicas", ack_without_copies),
+    ("visible means stored by min.insync.replicas", read_without_copies),
     ("I9 a deposed leader acknowledges nothing", ack_of_a_deposed_leader),
     ("I12 replicas are complete after healing", incomplete_isr),
     ("I12 replicas are complete after healing", low_high_watermark),

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from broker.cluster.control_requests import ControlFence
+from broker.replica import partition as partition_module
 from broker.replica import reader
+from broker.replica.isr import committed_offset
 from broker.replica.partition import FetchIsolation, Partition
 from controller import election, isr_changes, paths
 from controller.active.controller import ActiveController
@@ -131,7 +133,127 @@ def only_the_leader_is_in_sync(script: Script) -> None:
     script.produce("a")
 
 
+def held_by_no_min_isr(patch: Patch) -> None:
+    """Let the high watermark advance with too few in-sync replicas; producers with acks=all are rejected as before."""
+
+    def advance(self: Partition, now_ms: int) -> bool:
+        rules = self._rules
+        return self.log.advance_high_watermark(
+            committed_offset(
+                self.log.log_end_offset,
+                self._followers,
+                self.maximal_isr,
+                is_alive=rules.is_alive,
+                now_ms=now_ms,
+                lag_ms_max=rules.lag_ms_max,
+            )
+        )
+
+    patch.setattr(Partition, "advance_high_watermark", advance)
+
+
+def consumer_reads_from_the_only_in_sync_replica(script: Script) -> None:
+    leader = script.leader(P)
+    for other in script.others(leader):
+        script.cluster.kill(other)
+    script.wait_until(lambda: script.state(P).isr == (leader,))
+    script.produce("a", acks=1)
+    script.consume(P, leader, script.state(P).leader_epoch)
+
+
+def joining_replicas_do_not_count(patch: Patch) -> None:
+    """Let the high watermark wait for the committed ISR only, although the controller may have applied an expansion."""
+
+    def committed(self: Partition) -> Any:
+        change = self.isr_change
+        return change.committed if change is not None and change.is_shrink else self.leadership.isr
+
+    patch.setattr(Partition, "maximal_isr", property(committed))
+
+
+def leader_does_not_hear_of_an_expansion(script: Script) -> None:
+    """A follower joins the ISR; neither it nor the controller, which is the same broker, can tell the leader."""
+    leader = script.leader(P)
+    joining, other = script.others(leader)
+    script.elect_controller(other)
+    script.cut(leader, joining)
+    script.produce("late", acks=1)
+    script.wait_until(lambda: script.is_out_of_sync(P, joining))
+    script.elect_controller(joining)
+    script.mend(leader, joining)
+    script.catch(lambda: not script.is_out_of_sync(P, joining))
+    script.cut(joining, leader, one_way=True)
+    script.wait(6.0)
+    send = script.begin_produce("a", broker=leader)
+    script.wait(1.0)
+    for broker in (leader, other):
+        script.cluster.kill(broker)
+    script.wait_until(send.task.done)
+    script.wait(8.0)
+
+
 # The ISR
+
+
+def joins_at_the_high_watermark(patch: Patch) -> None:
+    patch.setattr(
+        partition_module,
+        "may_join",
+        lambda follower, *, high_watermark, epoch_start_offset: follower.log_end_offset >= high_watermark,
+    )
+
+
+def new_leader_has_an_old_high_watermark(script: Script) -> None:
+    """The new leader does not know yet that a record is committed, which a follower outside of the ISR lacks."""
+    old = script.leader(P)
+    new, lagging = script.others(old)
+    script.elect_controller(new)
+    script.cluster.kill(lagging)
+    script.cluster.zookeeper.expire(script.cluster.machines[lagging].host)
+    script.wait_until(lambda: script.is_out_of_sync(P, lagging))
+    script.cut(old, lagging)
+    script.cluster.start(lagging)
+    script.wait_until(lambda: script.cluster.is_running(lagging))
+    send = script.begin_produce("a")
+    script.lose_answer_to_fetch(new, old)
+    script.wait_until(send.task.done)
+    script.cluster.kill(old)
+    script.catch(lambda: script.leader(P) == new)
+    script.catch(lambda: script.replica(P, lagging).leader_epoch == script.state(P).leader_epoch)
+    script.lose_answer_to_fetch(lagging, new)
+    script.wait(1.0)
+    script.cluster.kill(new)
+    script.wait(10.0)
+
+
+def no_fence_of_earlier_registrations(patch: Patch) -> None:
+    original = Partition.follower_fetched
+
+    def fetched(self: Partition, replica: int, offset: int, log_start: int, now_ms: int, broker_epoch: int = -1) -> Any:
+        follower = self.progress_of(replica)
+        known = -1 if follower is None else follower.broker_epoch
+        return original(self, replica, offset, log_start, now_ms, max(broker_epoch, known))
+
+    patch.setattr(Partition, "follower_fetched", fetched)
+
+
+def late_fetch_of_an_earlier_registration(script: Script) -> None:
+    """A follower returns with an empty disk and fetches; then a fetch arrives from before it lost its disk."""
+    leader = script.leader(P)
+    controller, lost = script.others(leader)
+    script.elect_controller(controller)
+    script.produce("a")
+    old_epoch = script.broker_epoch(lost)
+    script.return_empty(lost)
+    script.wait_until(lambda: script.is_out_of_sync(P, lost))
+    script.cluster.start(lost)
+    script.lose_answer_to_fetch(lost, leader)
+    script.wait(0.5)
+    script.fetch_as_follower(leader, lost, old_epoch, 1)
+    script.wait(1.0)
+    for broker in (leader, controller):
+        script.cluster.kill(broker)
+    script.wait(10.0)
 
 
 def no_partition_epoch_check(patch: Patch) -> None:
@@ -170,12 +292,8 @@ def leader_returns_empty_without_a_controller(script: Script) -> None:
     leader, controller = script.leader(P), script.controller()
     assert leader != controller
     script.produce("a")
-    machine = script.cluster.machines[leader]
     script.pause(controller)
-    script.cluster.kill(leader)
-    machine.disk.erase()
-    script.history.losses.append(DataLoss(script.world.now_us, leader))
-    script.cluster.zookeeper.expire(machine.host)
+    script.return_empty(leader)
     script.cluster.start(leader)
     script.wait_until(lambda: script.cluster.is_running(leader))
     script.cluster.kill(controller)
@@ -232,12 +350,8 @@ def restarted_follower_is_reported_as_complete(script: Script) -> None:
     complete, lost = sorted(script.others(leader), key=lambda it: it != controller)
     script.produce("a")
     old_epoch = script.broker_epoch(lost)
-    machine = script.cluster.machines[lost]
-    script.cluster.kill(lost)
-    machine.disk.erase()
-    script.history.losses.append(DataLoss(script.world.now_us, lost))
-    script.cluster.zookeeper.expire(machine.host)
-    script.wait_until(lambda: lost not in script.state(P).isr)
+    script.return_empty(lost)
+    script.wait_until(lambda: script.is_out_of_sync(P, lost))
     script.cut(leader, lost)
     script.cluster.start(lost)
     script.wait_until(lambda: script.cluster.is_running(lost))
@@ -416,6 +530,30 @@ GUARDS = [
         min_isr_does_not_hold,
         only_the_leader_is_in_sync,
         ("I11 acknowledged means stored by min.insync.replicas",),
+    ),
+    Guard(
+        "min.insync.replicas holds the high watermark",
+        held_by_no_min_isr,
+        consumer_reads_from_the_only_in_sync_replica,
+        ("visible means stored by min.insync.replicas",),
+    ),
+    Guard(
+        "replicas that join count before the controller confirms",
+        joining_replicas_do_not_count,
+        leader_does_not_hear_of_an_expansion,
+        ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "replicas join the ISR from the start of the leader's epoch",
+        joins_at_the_high_watermark,
+        new_leader_has_an_old_high_watermark,
+        ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "broker epoch of a fetch",
+        no_fence_of_earlier_registrations,
+        late_fetch_of_an_earlier_registration,
+        ("I4 no acknowledged record is lost",),
     ),
     Guard(
         "partition epoch of AlterPartition",

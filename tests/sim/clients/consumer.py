@@ -146,6 +146,7 @@ class Consumer(SimulatedClient):
                 records,
                 following,
                 self.around.incarnation_of(broker),
+                self.around.copies_of(partition, records[-1].offset) if records else None,
             )
         )
         self.history.counts["polled records"] += len(records)
