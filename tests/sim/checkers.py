@@ -124,6 +124,20 @@ def one_leader_per_epoch(history: History) -> Iterator[str]:
                 yield f"{state.partition}: both {leader} and {state.leader} lead epoch {state.leader_epoch}"
 
 
+@_rule("only the latest controller writes states")
+def latest_controller_writes(history: History) -> Iterator[str]:
+    """After a controller has written the state of any partition, no earlier one writes any."""
+    highest: LeaderState | None = None
+    for state in history.leader_states:
+        if highest is None or state.controller_epoch > highest.controller_epoch:
+            highest = state
+        elif state.controller_epoch < highest.controller_epoch:
+            yield (
+                f"{state.partition}: the controller of epoch {state.controller_epoch} wrote at {_time(state.at_us)}, "
+                f"after that of epoch {highest.controller_epoch} wrote {highest.partition}"
+            )
+
+
 @_rule("I1 consumers see one leader per epoch")
 def consumers_see_one_leader(history: History) -> Iterator[str]:
     """A broker that responds in an epoch is the leader of that epoch."""

@@ -173,13 +173,17 @@ class Script(Run):
             if other != host:
                 self.cluster.network.mend(host, other)
 
+    def leave(self, *brokers: int) -> None:
+        """Let brokers die, and their sessions end at once."""
+        for broker in brokers:
+            self.cluster.kill(broker)
+            self.cluster.zookeeper.expire(self.cluster.machines[broker].host)
+
     def return_empty(self, broker: int) -> None:
         """Let a broker die, lose its disk, and leave the cluster."""
-        machine = self.cluster.machines[broker]
-        self.cluster.kill(broker)
-        machine.disk.erase()
+        self.leave(broker)
+        self.cluster.machines[broker].disk.erase()
         self.history.losses.append(DataLoss(self.world.now_us, broker))
-        self.cluster.zookeeper.expire(machine.host)
 
     def depose_controller(self) -> None:
         """Delete the node of the controller, as an operator may, although its session goes on."""
@@ -245,11 +249,16 @@ class Script(Run):
         self.do(self.request_isr(leader, members, leader_epoch, partition_epoch))
 
     def request_isr(
-        self, leader: int, members: list[BrokerState], leader_epoch: int, partition_epoch: int
+        self,
+        leader: int,
+        members: list[BrokerState],
+        leader_epoch: int,
+        partition_epoch: int,
+        partition: Partition = PLAIN[0],
     ) -> Coroutine[Any, Any, Any]:
         """Return the request of `alter_partition`, to the present controller."""
         change = PartitionData(
-            partition_index=PLAIN[0].index,
+            partition_index=partition.index,
             leader_epoch=leader_epoch,
             new_isr_with_epochs=members,
             partition_epoch=partition_epoch,
@@ -257,7 +266,7 @@ class Script(Run):
         request = AlterPartitionRequest(
             broker_id=leader,
             broker_epoch=self.broker_epoch(leader),
-            topics=[TopicData(topic_id=self.topic_id(PLAIN[0]), partitions=[change])],
+            topics=[TopicData(topic_id=self.topic_id(partition), partitions=[change])],
         )
         return self.actor.ask(self.controller(), request, 3, fresh=True)
 

@@ -99,6 +99,11 @@ def falling_epoch(history: History) -> None:
     history.leader_states += [state(11_000, 2, 5, (2, 3), 3), state(12_000, 2, 4, (1, 2, 3), 4)]
 
 
+def write_of_an_earlier_controller(history: History) -> None:
+    other = replace(state(11_000, 1, 0, (1, 2), 0, controller=2), partition=Partition("t", 1))
+    history.leader_states += [other, state(12_000, 1, 0, (1, 2), 3, controller=1)]
+
+
 def poll_of_another_leader(history: History) -> None:
     history.polls[0].broker = 2
 
@@ -239,6 +244,7 @@ def forgotten_commit(history: History) -> None:
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("I1 one leader per epoch", two_leaders),
     ("I1 one leader per epoch", falling_epoch),
+    ("only the latest controller writes states", write_of_an_earlier_controller),
     ("I1 consumers see one leader per epoch", poll_of_another_leader),
     ("I8 ISR is never empty and holds the leader", empty_isr),
     ("I13 no unclean election unless allowed", unclean),

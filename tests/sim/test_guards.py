@@ -7,7 +7,7 @@ in force, or a checker that no longer sees what it guards against, fails here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,19 +16,26 @@ from broker.cluster.control_requests import ControlFence
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.isr import committed_offset
+from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from controller import election, isr_changes, paths
 from controller.active.controller import ActiveController
+from controller.fenced_store import FencedStore
+from controller.state_store import ANY_VERSION, Check
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
+from storage import log as log_module
+from storage.leader_epochs import EpochEnd
 from storage.producer_state import ProducerState
+from storage.truncation import TruncationPoint
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.copier import Copier
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss
 from tests.sim.run import PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
+from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 P = PLAIN[0]
 Patch = pytest.MonkeyPatch
@@ -368,6 +375,40 @@ def restarted_follower_is_reported_as_complete(script: Script) -> None:
 # Truncation
 
 
+def leaders_answer_is_final(patch: Patch) -> None:
+    """Truncate to the end of the epoch that the leader names, although the follower may have no such epoch."""
+
+    def point(leaders: EpochEnd, own_epochs: Any, *, log_end_offset: int, high_watermark: int) -> TruncationPoint:
+        return TruncationPoint(min(leaders.end_offset, log_end_offset), is_final=True)
+
+    patch.setattr(log_module, "truncation_point", point)
+
+
+def logs_diverge_in_two_epochs(script: Script) -> None:
+    """Two brokers lead in turns, each elected uncleanly, so that each has two epochs that the other lacks.
+
+    The first one's log: a, x1 (epoch 1), x2, x3 (epoch 3); the second one's: a, y1, y2 (epoch 2), y3 (epoch 4).
+    """
+    script.history.allows_unclean = True
+    first = script.leader(P)
+    second, third = script.others(first)
+    script.produce("a")
+    script.leave(second, third)
+    for leader, other, values in (
+        (first, None, ["x1"]),
+        (second, first, ["y1", "y2"]),
+        (first, second, ["x2", "x3"]),
+        (second, first, ["y3"]),
+    ):
+        if other is not None:
+            script.leave(other)
+            script.cluster.start(leader)
+        script.wait_until(lambda leader=leader: script.state(P).isr == (leader,))  # type: ignore[misc]
+        for value in values:
+            script.wait_until(lambda value=value: script.produce(value, acks=1).acked_us is not None)  # type: ignore[misc]
+    script.cluster.network.slow_down(script.cluster.machines[first].host, script.cluster.machines[second].host, 20_000)
+
+
 def no_divergence(patch: Patch) -> None:
     patch.setattr(reader, "_divergence", lambda partition, wanted: None)
 
@@ -416,7 +457,95 @@ def transactions_while_a_reader_polls(script: Script) -> None:
     script.let_run(source, copier)
 
 
+# Writes of the controller
+
+
+def unfenced_writes(patch: Patch) -> None:
+    original = FencedStore.__init__
+
+    def begin(self: FencedStore, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._fence = Check(paths.CONTROLLER_EPOCH, ANY_VERSION)
+
+    patch.setattr(FencedStore, "__init__", begin)
+
+
+def write_of_a_replaced_controller_is_late(script: Script) -> None:
+    """A controller writes an ISR, but its link to ZooKeeper is cut, and another one is elected and writes meanwhile."""
+    old, leader, other = script.controller(), script.leader(P), PLAIN[1]
+    host = script.cluster.machines[old].host
+    state = script.state(P)
+    members = [BrokerState(broker_id=it, broker_epoch=-1) for it in state.isr[:2]]
+    assert leader in state.isr[:2]
+    script.cluster.network.cut(host, ZOOKEEPER)
+    late = script.actor.loop.start(script.request_isr(leader, members, state.leader_epoch, state.partition_epoch))
+    script.wait(0.1)
+    script.depose_controller()
+    script.wait_until(lambda: script.controller_or_none() not in (None, old))
+    script.wait(0.5)
+    state = script.state(other)
+    in_another_order = [BrokerState(broker_id=it, broker_epoch=-1) for it in state.isr[::-1]]
+    script.do(
+        script.request_isr(state.leader, in_another_order, state.leader_epoch, state.partition_epoch, partition=other)
+    )
+    assert script.state(other).controller_epoch == 2
+    script.cluster.network.mend(host, ZOOKEEPER)
+    script.wait_until(late.done)
+
+
 # The doors of a broker
+
+
+def no_leader_epoch(patch: Patch) -> None:
+    original = ReplicaManager._apply
+
+    def apply(self: ReplicaManager, topic: str, topic_id: Any, state: Any, live_leaders: Any) -> ErrorCode:
+        partition = self.find(topic, state.partition_index)
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            partition.leader_epoch = -1
+            partition.leadership = replace(partition.leadership, partition_epoch=-1)
+        return original(self, topic, topic_id, state, live_leaders)
+
+    patch.setattr(ReplicaManager, "_apply", apply)
+
+
+def state_of_an_earlier_epoch_is_late(script: Script) -> None:
+    """The preferred leader leads again when a follower hears that another broker led while it was away."""
+    leader = script.leader(P)
+    script.cluster.zookeeper.expire(script.cluster.machines[leader].host)
+    script.wait_until(lambda: script.leader(P) not in (leader, -1))
+    between = script.state(P)
+    script.wait_until(lambda: script.leader(P) == leader and len(script.state(P).isr) == 3)
+    (follower,) = script.others(leader, between.leader)
+    script.send_state(follower, between)
+    script.produce("a")
+    script.wait(8.0)
+
+
+def no_leader_epoch_of_stops(patch: Patch) -> None:
+    original = ReplicaManager._stop
+
+    def stop(self: ReplicaManager, topic: str, state: Any, now_ms: int) -> ErrorCode:
+        state.leader_epoch = -1
+        return original(self, topic, state, now_ms)
+
+    patch.setattr(ReplicaManager, "_stop", stop)
+
+
+def request_to_delete_replicas_is_late(script: Script) -> None:
+    """A request from an earlier epoch arrives: it deletes all replicas but the leader's."""
+    first = script.leader(P)
+    epoch = script.state(P).leader_epoch
+    script.cluster.zookeeper.expire(script.cluster.machines[first].host)
+    script.wait_until(lambda: script.leader(P) not in (first, -1) and len(script.state(P).isr) == 3)
+    script.produce("a")
+    leader = script.leader(P)
+    for other in script.others(leader):
+        script.stop_replica(other, controller_epoch=script.controller_epoch(), leader_epoch=epoch)
+    script.leave(leader)
+    script.wait(8.0)
+    script.wait_until(lambda: script.leader(P) not in (leader, -1), limit_s=15)
+    script.produce("b")
 
 
 def no_controller_epoch(patch: Patch) -> None:
@@ -586,6 +715,13 @@ GUARDS = [
         ("I3 in-sync replicas are equal below the high watermark", "I4 no acknowledged record is lost"),
     ),
     Guard(
+        "truncation asks again where an epoch is unknown",
+        leaders_answer_is_final,
+        logs_diverge_in_two_epochs,
+        ("I12 replicas are complete after healing", "I3 in-sync replicas are equal below the high watermark"),
+        (("unclean.leader.election.enable", "true"),),
+    ),
+    Guard(
         "sequence numbers of idempotent producers",
         no_duplicate_check,
         producer_sends_each_batch_twice,
@@ -596,6 +732,24 @@ GUARDS = [
         committed_readers_read_to_the_high_watermark,
         transactions_while_a_reader_polls,
         ("no aborted read", "no read before the commit", "I7 the high watermark is monotonic and bounds reads"),
+    ),
+    Guard(
+        "each write of the controller checks its epoch",
+        unfenced_writes,
+        write_of_a_replaced_controller_is_late,
+        ("only the latest controller writes states",),
+    ),
+    Guard(
+        "leader epoch of LeaderAndIsr",
+        no_leader_epoch,
+        state_of_an_earlier_epoch_is_late,
+        ("I12 replicas are complete after healing",),
+    ),
+    Guard(
+        "leader epoch of StopReplica",
+        no_leader_epoch_of_stops,
+        request_to_delete_replicas_is_late,
+        ("I4 no acknowledged record is lost",),
     ),
     Guard(
         "controller epoch of control requests",
