@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
+from broker.replica.isr import IsrChange
 from broker.replica.partition import Partition
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -38,6 +39,14 @@ class Leader:
     def has_fetched(self, offset: int) -> None:
         """The other follower has everything below `offset`."""
         self._broker.services.replica_manager.follower_fetched(self.partition, OTHER, offset, 0)
+
+    async def fetch_news(self, session: tuple[int, int]) -> FetchResponse:
+        """Fetch without naming the partition: nothing has changed for the follower."""
+        request = FetchRequest(
+            replica_id=FOLLOWER, max_wait_ms=0, min_bytes=1, session_id=session[0], session_epoch=session[1], topics=[]
+        )
+        response: FetchResponse = await self._broker.ask(request, VERSION)
+        return response
 
     async def fetch(self, offset: int, session: tuple[int, int], wait_ms: int = FOREVER_MS) -> FetchResponse:
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
@@ -150,3 +159,21 @@ async def test_a_follower_does_not_wait_for_clients_that_do_not_read_their_respo
     assert leader.partition.log.high_watermark == 3
     await leader.append()
     assert (await answered(fetching)).records
+
+
+@pytest.mark.parametrize("is_in_sync", [False, True])
+async def test_each_fetch_of_a_follower_outside_of_the_isr_may_let_it_join(leader: Leader, is_in_sync: bool) -> None:
+    """Its first fetch comes while another change of the ISR is in flight; the next one names no partition."""
+    partition, manager = leader.partition, leader._broker.services.replica_manager
+    isr = (0, FOLLOWER, OTHER) if is_in_sync else (0, OTHER)
+    partition.lead(replace(partition.leadership, leader_epoch=2, isr=isr), 0)
+    partition._rules = replace(partition._rules, is_alive=lambda replica: True)
+    proposed: list[tuple[int, ...]] = []
+    manager.on_isr_change = lambda _, change: proposed.append(change.proposed)
+    partition.isr_change = IsrChange(isr, isr[:-1], 2, 0, {OTHER: "it lags"})
+    first = await leader.fetch(0, SESSION, wait_ms=0)
+    await leader.fetch_news((first.session_id, 1))
+    assert proposed == []
+    partition.isr_change = None
+    await leader.fetch_news((first.session_id, 2))
+    assert proposed == ([] if is_in_sync else [(0, OTHER, FOLLOWER)])
