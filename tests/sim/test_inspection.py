@@ -1,0 +1,24 @@
+"""What is read from the disks of machines, whatever has happened to them."""
+
+from __future__ import annotations
+
+from protocol.records.builder import RecordData, build_batch
+from tests.sim.cluster import FOLDER
+from tests.sim.disk import DiskFiles, SimulatedDisk
+from tests.sim.history import Partition
+from tests.sim.inspection import has_offset
+
+P = Partition("t", 0)
+
+
+def test_records_behind_a_damaged_batch_do_not_count() -> None:
+    disk = SimulatedDisk()
+    disk.provide_directory(FOLDER)
+    files = DiskFiles(disk, lambda: 0, lambda duration_us: None)
+    files.make_directory(f"{FOLDER}/{P}")
+    segment = files.open(f"{FOLDER}/{P}/{0:020}.log", create=True)
+    batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
+    files.write(segment, batch, 0)
+    files.write(segment, bytes(len(batch)), len(batch))
+    assert has_offset(disk, P, 0)
+    assert not has_offset(disk, P, 1)
