@@ -720,6 +720,22 @@ def committed_offsets_survive(history: History) -> Iterator[str]:
             )
 
 
+@_rule("no commit of an earlier generation")
+def no_commit_of_an_earlier_generation(history: History) -> Iterator[str]:
+    """What a member commits in a generation is refused once another one has begun: a member was assigned partitions."""
+    if _have_groups_lost_data(history):
+        return
+    for commit in history.commits:
+        if commit.generation < 0 or commit.acked_us is None:
+            continue
+        for later in history.assignments:
+            if later.group == commit.group and later.generation > commit.generation and later.at_us < commit.asked_us:
+                yield (
+                    f"{commit.partition}: {commit.member} committed {commit.offset} at {_time(commit.asked_us)} in "
+                    f"generation {commit.generation}, after generation {later.generation} had begun"
+                )
+
+
 def _have_groups_lost_data(history: History) -> bool:
     return any(partition.topic == "__consumer_offsets" for partition in forgiven(history))
 

@@ -124,6 +124,8 @@ class Assignment:
     member: str
     generation: int
     partitions: tuple[Partition, ...]
+    at_us: int
+    """When the member heard of it."""
 
 
 @dataclass(slots=True)

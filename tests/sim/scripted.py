@@ -270,6 +270,12 @@ class Script(Run):
         )
         return self.actor.ask(self.controller(), request, 3, fresh=True)
 
+    def let(self, client: SimulatedClient, what: str, attempt: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Let a client do something, to its end; it repeats what may be retried."""
+        task = client.loop.start(client.until_done(what, attempt))
+        self.wait_until(task.done)
+        return task.result()
+
     def let_run(self, *clients: SimulatedClient, limit_s: float = 60.0) -> None:
         """Start clients, and run until they have finished."""
         for client in clients:

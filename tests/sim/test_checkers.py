@@ -78,7 +78,7 @@ def good() -> History:
     history.polls.append(poll("c", 8000, 6, "y"))
     history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
     history.committed_reads = [CommittedRead("g", P, 2, 6700, 6800), CommittedRead("g", P, 4, 7700, 7800)]
-    history.assignments = [Assignment("g", "m", 1, (P,)), Assignment("g", "n", 2, (P,))]
+    history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
     return history
 
 
@@ -102,6 +102,10 @@ def falling_epoch(history: History) -> None:
 def write_of_an_earlier_controller(history: History) -> None:
     other = replace(state(11_000, 1, 0, (1, 2), 0, controller=2), partition=Partition("t", 1))
     history.leader_states += [other, state(12_000, 1, 0, (1, 2), 3, controller=1)]
+
+
+def late_commit(history: History) -> None:
+    history.commits.append(Commit("g", "m", 1, P, 4, 7900, 8000))
 
 
 def poll_of_another_leader(history: History) -> None:
@@ -234,7 +238,7 @@ def cycle(history: History) -> None:
 
 
 def two_owners(history: History) -> None:
-    history.assignments.append(Assignment("g", "other", 1, (P,)))
+    history.assignments.append(Assignment("g", "other", 1, (P,), 7900))
 
 
 def forgotten_commit(history: History) -> None:
@@ -276,6 +280,7 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("a copied record is committed once", copied_twice),
     ("no cycle of dependencies", cycle),
     ("one owner per partition and generation", two_owners),
+    ("no commit of an earlier generation", late_commit),
     ("committed offsets survive", forgotten_commit),
 ]
 

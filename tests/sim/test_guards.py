@@ -7,12 +7,15 @@ in force, or a checker that no longer sees what it guards against, fails here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from broker.cluster.control_requests import ControlFence
+from broker.groups.group import Group
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.isr import committed_offset
@@ -29,10 +32,12 @@ from storage import log as log_module
 from storage.leader_epochs import EpochEnd
 from storage.producer_state import ProducerState
 from storage.truncation import TruncationPoint
+from tests.sim.clients.base import Failed
 from tests.sim.clients.consumer import Consumer
-from tests.sim.clients.copier import Copier
+from tests.sim.clients.copier import Copier, Fenced
+from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
-from tests.sim.history import DataLoss
+from tests.sim.history import DataLoss, Transaction
 from tests.sim.run import PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -457,6 +462,57 @@ def transactions_while_a_reader_polls(script: Script) -> None:
     script.let_run(source, copier)
 
 
+def no_producer_epoch(patch: Patch) -> None:
+    patch.setattr(ProducerState, "_check_epoch", lambda self, entry, epoch, offset: None)
+
+
+def zombie_writes_into_the_transaction_of_its_successor(script: Script) -> None:
+    old, new = (Copier("copier", script, SOURCE, TARGETS, count=0) for _ in range(2))
+    target = TARGETS[0]
+    transactions = [Transaction(name, "copier", script.world.now_us) for name in ("first", "second")]
+    for copier, transaction in zip((old, new), transactions, strict=True):
+        script.history.transactions[transaction.name] = transaction
+        transaction.reads = ["x"]
+        script.let(copier, "InitProducerId", copier._initialize)  # the second one aborts the first transaction
+        script.let(copier, "AddPartitionsToTxn", partial(copier._add, target))
+        script.let(copier, "Produce", partial(copier._write, transaction, target))
+    first, second = transactions
+    first.outcome = "aborted"
+    first.reads = ["late"]
+    old._sequences.clear()
+    with suppress(Fenced):
+        script.let(old, "Produce", partial(old._write, first, target))
+    second.end_asked_us = script.world.now_us
+    script.let(new, "EndTxn", partial(new._end, True))
+    second.outcome = "committed"
+
+
+# Groups
+
+
+def no_generation(patch: Patch) -> None:
+    original = Group._member_error
+
+    def error(self: Group, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        return original(self, member_id, group_instance_id, self.generation_id)
+
+    patch.setattr(Group, "_member_error", error)
+
+
+def commit_of_an_earlier_generation_is_late(script: Script) -> None:
+    script.produce("a")
+    one, other = (Member(name, script, "group", PLAIN, count=0) for name in ("one", "other"))
+    script.let(one, "JoinGroup", one._join)
+    joining = other.loop.start(other.until_done("JoinGroup", other._join))
+    script.wait(0.5)
+    script.let(one, "JoinGroup", one._join)
+    script.wait_until(joining.done)
+    assert one._generation == other._generation
+    one._generation -= 1
+    with suppress(Failed):
+        script.let(one, "OffsetCommit", one._commit)
+
+
 # Writes of the controller
 
 
@@ -732,6 +788,19 @@ GUARDS = [
         committed_readers_read_to_the_high_watermark,
         transactions_while_a_reader_polls,
         ("no aborted read", "no read before the commit", "I7 the high watermark is monotonic and bounds reads"),
+    ),
+    Guard(
+        "epoch of a transactional producer",
+        no_producer_epoch,
+        zombie_writes_into_the_transaction_of_its_successor,
+        ("transactions are atomic", "no aborted read"),
+        (("transaction.partition.verification.enable", "false"),),  # the coordinator would refuse it as well
+    ),
+    Guard(
+        "generation of a group",
+        no_generation,
+        commit_of_an_earlier_generation_is_late,
+        ("no commit of an earlier generation",),
     ),
     Guard(
         "each write of the controller checks its epoch",

@@ -28,7 +28,7 @@ TIMEOUT_MS = 12_000
 BATCH_MAX = 4
 
 
-class _Fenced(Exception):  # noqa: N818 - an outcome
+class Fenced(Exception):  # noqa: N818 - an outcome
     """The producer id and epoch are no longer valid: another InitProducerId is needed."""
 
 
@@ -71,7 +71,7 @@ class Copier(Consumer):
             self.history.transactions[transaction.name] = transaction
             try:
                 done += await self._copy(transaction, records)
-            except _Fenced:
+            except Fenced:
                 transaction.outcome = "unknown"
                 transaction.ended_us = None
                 self.history.counts["transactions with unknown outcome"] += 1
@@ -145,7 +145,7 @@ class Copier(Consumer):
         except Failed as error:
             if error.code in _FENCED:
                 self.history.counts[f"fenced with {error.code.name}"] += 1
-                raise _Fenced from None
+                raise Fenced from None
             raise
 
     async def _write(self, transaction: Transaction, target: Partition) -> None:

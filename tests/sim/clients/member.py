@@ -103,7 +103,9 @@ class Member(Consumer):
         self.expect(answer.error_code)
         owned = json.loads(bytes(answer.assignment) or b"[]")
         self._owned = [Partition(topic, index) for topic, index in owned]
-        self.history.assignments.append(Assignment(self._group, self._member_id, self._generation, tuple(self._owned)))
+        self.history.assignments.append(
+            Assignment(self._group, self._member_id, self._generation, tuple(self._owned), self.now_us())
+        )
         self.history.counts["group generations joined"] += 1
 
     async def _read_positions(self) -> None:
