@@ -468,6 +468,7 @@ class Server:
         """Have the controller move the leadership of this broker's partitions to other brokers."""
         config, services = self._config, self._services
         if self._is_clustered and config[properties.CONTROLLED_SHUTDOWN_ENABLE]:
+            services.fetchers.leave()
             await move_leadership(
                 services.controller_link.controlled_shutdown,
                 attempts_max=config[properties.CONTROLLED_SHUTDOWN_MAX_RETRIES],

@@ -169,7 +169,10 @@ class ControlDoor:
         await self._topic_configs.load(new, self._sliced_work.pace())
 
     async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        brokers_before = self._metadata.brokers
         changed = await self._sliced_work.finished(self._metadata.update(request))
+        if brokers_before.keys() - self._metadata.brokers.keys():
+            await self._sliced_work.finished(self._replica_manager.brokers_left())
         for topic in changed:
             if topic not in self._metadata.topics:
                 self._topic_configs.forget(topic)

@@ -67,6 +67,10 @@ class PeerUnavailable(Exception):  # noqa: N818 - a state of the peer, like Stor
     """Another broker did not respond. The message names it, with its address, and the reason."""
 
 
+class RequestAbandoned(Exception):  # noqa: N818 - what the caller wanted
+    """The caller has abandoned its request."""
+
+
 class Peer(Protocol):
     """Another broker, as one purpose of this broker reaches it."""
 
@@ -80,6 +84,13 @@ class Peer(Protocol):
             PeerUnavailable: There is no connection, it was lost, or the time is over. The peer may have done what was
                 requested.
             KafkaError: UNSUPPORTED_VERSION if the peer cannot serve the request.
+            RequestAbandoned: `abandon` was called.
+        """
+
+    def abandon(self) -> bool:
+        """Abandon the request that was sent, and return True, unless its response is arriving or nothing was sent.
+
+        Its connection is closed, because the peer may still respond; the next call connects without a pause.
         """
 
     def close(self) -> None:
@@ -221,11 +232,15 @@ class OutgoingConnection:
                 raise self._failed(address, f"no response within {timeout_ms} ms") from error
             except (OSError, Malformed) as error:
                 raise self._failed(address, str(error) or type(error).__name__) from error
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, RequestAbandoned):
                 self.disconnect()
                 raise
             self._next_pause_ms = 0
             return response
+
+    def abandon(self) -> bool:
+        """See `Peer`."""
+        return self._link is not None and self._link.abandon()
 
     def close(self) -> None:
         """See `Peer`."""
@@ -361,6 +376,13 @@ class _Link(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._fail(ConnectionAbortedError("the connection was closed"))
+
+    def abandon(self) -> bool:
+        """Fail the exchange in progress with RequestAbandoned unless bytes of the response have arrived."""
+        is_waiting = self._awaited is not None and not self._received_size
+        if is_waiting:
+            self._fail(RequestAbandoned())
+        return is_waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

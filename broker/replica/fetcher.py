@@ -5,7 +5,10 @@ response. Pure: time is an argument, and whoever calls it sends the requests and
 not know: logs, connections or tasks.
 
 A partition is *ready*, and then part of the requests, or it is *held*: an effect of an earlier response is not
-complete, or it waits for its back-off to end. A request of a session names only what is new to the leader:
+complete, or it waits for its back-off to end. The first back-off is short, because a follower often hears of an
+election a little earlier than the new leader; it doubles while the partition keeps failing.
+
+A request of a session names only what is new to the leader:
 
 ==================  ==========================================================================================
 session             request
@@ -56,6 +59,9 @@ EPOCH_MAX: Final = 2**31 - 1
 LATEST: Final = -1
 EARLIEST: Final = -2
 
+FIRST_BACKOFF_MS: Final = 20
+BACKOFF_GROWTH: Final = 2
+
 TopicPartition = tuple[str, int]
 
 SESSION_ERRORS: Final = frozenset(
@@ -65,6 +71,24 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
+
+
+class GrowingBackOff:
+    """How long to wait after each failure in a row: from `FIRST_BACKOFF_MS` to `longest_ms`."""
+
+    __slots__ = ("_next_ms",)
+
+    def __init__(self) -> None:
+        self._next_ms = FIRST_BACKOFF_MS
+
+    def after_failure(self, longest_ms: int) -> int:
+        """Return how many milliseconds to wait now."""
+        wait_ms = min(self._next_ms, longest_ms)
+        self._next_ms = wait_ms * BACKOFF_GROWTH
+        return wait_ms
+
+    def after_success(self) -> None:
+        self._next_ms = FIRST_BACKOFF_MS
 
 
 def fetcher_index(topic: str, partition: int, count: int) -> int:
@@ -91,7 +115,7 @@ class _Known(NamedTuple):
 class FetchedPartition:
     """One partition that is fetched."""
 
-    __slots__ = ("is_ready", "key", "lag", "leader_epoch", "position", "topic_id")
+    __slots__ = ("back_off", "is_ready", "key", "lag", "leader_epoch", "position", "topic_id")
 
     def __init__(self, key: TopicPartition, topic_id: UUID | None, leader_epoch: int, position: Position) -> None:
         self.key = key
@@ -102,6 +126,7 @@ class FetchedPartition:
         """Whether the partition is part of the requests."""
         self.lag = 0
         """How many offsets the log's end is behind the leader's high watermark."""
+        self.back_off = GrowingBackOff()
 
     @property
     def known(self) -> _Known:
@@ -229,10 +254,22 @@ class Fetcher:
         """When the next delay ends; None if there is none."""
         return self._delays[0][0] if self._delays else None
 
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether a ready partition is new to the leader, or has changed since the last request."""
+        for key in self._changed:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.is_ready and partition.known != self._session.get(key):
+                return True
+        return False
+
     # Requests
 
     def request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
-        """Return the next request; None if there is nothing to be fetched now."""
+        """Return the next request; None if there is nothing to be fetched now.
+
+        The leader may hold it no longer than until the next delay ends.
+        """
         while self._delays and self._delays[0][0] <= now_ms:
             _, _, partition = heapq.heappop(self._delays)
             self.resume(partition, partition.position)
@@ -243,10 +280,10 @@ class Fetcher:
         named, forgotten = self._everything() if self._epoch == FULL else self._news()
         if not self._session and not forgotten:
             return None
-        terms = self._terms
+        terms, due_ms = self._terms, self.next_due_ms
         is_full = self._epoch == FULL
         request = FetchRequest(
-            max_wait_ms=terms.wait_ms_max,
+            max_wait_ms=terms.wait_ms_max if due_ms is None else min(terms.wait_ms_max, due_ms - now_ms),
             min_bytes=terms.bytes_min,
             max_bytes=terms.bytes_max,
             session_id=self._session_id,

@@ -7,6 +7,10 @@ A fetcher has one request in flight. It appends the parts of a response straight
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
 and the sync that `flush.messages` demands. Then the other partitions of the fetcher go on.
 
+A leader without news holds a request for up to `replica.fetch.wait.max.ms`, and a partition that was added meanwhile
+would wait as long. So a request that has not returned by itself soon after the last addition is abandoned, and the
+next one names the added partitions too.
+
 =========================================  =========================================================================
 a part of a response                       effect
 =========================================  =========================================================================
@@ -26,11 +30,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from broker.loop.clock import Clock
 from broker.loop.slices import Pace, SlicedWork
-from broker.network.outgoing import Peer, Peers, PeerUnavailable
+from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
 from broker.replica.fetcher import (
     EARLIEST,
     LATEST,
@@ -44,6 +48,7 @@ from broker.replica.fetcher import (
     FetchFailedError,
     FetchTerms,
     FindOffset,
+    GrowingBackOff,
     Position,
     Retry,
     StartAt,
@@ -68,6 +73,9 @@ logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
+
+GRACE_MS: Final = 20
+"""How long additions wait for the request in flight to return, and for more additions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,16 @@ class ReplicaFetchers:
         self._homes: dict[TopicPartition, LeaderFetcher] = {}
         self.failed: dict[TopicPartition, str] = {}
         """Partitions that an error has stopped, with the error, until the controller names their leader again."""
+        self._is_leaving = False
         self._is_stopped = False
 
     # Replication
 
     def follow(self, partition: Partition, leader_id: int) -> None:
         key = (partition.topic, partition.partition)
+        if self._is_leaving and self.broker_id not in partition.leadership.isr:
+            self.unfollow(key)
+            return
         if self._is_stopped:
             return
         index = fetcher_index(*key, self._fetcher_count())
@@ -141,6 +153,14 @@ class ReplicaFetchers:
             partition = fetcher.replica_of(key)
             if partition is not None and fetcher_index(*key, self._fetcher_count()) != fetcher.index:
                 self.follow(partition, fetcher.leader_id)
+
+    def leave(self) -> None:
+        """Begin to follow nothing more outside of the ISR, because this broker is about to stop.
+
+        A leader waits for the acknowledgements of a live follower that was caught up lately, as it is about to join the
+        ISR. The controller lets none join that is shutting down, so producers would wait until this broker is gone.
+        """
+        self._is_leaving = True
 
     async def stop(self) -> None:
         """Fetch nothing more; return when the effects in progress have ended."""
@@ -186,6 +206,10 @@ class LeaderFetcher:
         self._news = asyncio.Event()
         self._changes: set[asyncio.Task[None]] = set()
         self._is_reachable = True
+        self._back_off_of_leader = GrowingBackOff()
+        self._is_awaiting_fetch = False
+        self._abandoning: asyncio.TimerHandle | None = None
+        self._added_ms = 0
         self.task = asyncio.create_task(self._run(), name=f"fetcher {index} of leader {leader_id}")
 
     @property
@@ -202,7 +226,7 @@ class LeaderFetcher:
         self._machine.add(
             FetchedPartition(key, partition.topic_id, partition.leader_epoch, _position_of(partition.log))
         )
-        self._news.set()
+        self._has_added()
 
     def remove(self, key: TopicPartition) -> None:
         self._machine.remove(key)
@@ -212,6 +236,7 @@ class LeaderFetcher:
     def cancel(self) -> None:
         """End the fetcher; changes of logs in progress end by themselves."""
         self.task.cancel()
+        self._stop_abandoning()
         for change in self._changes:
             change.cancel()
 
@@ -231,12 +256,13 @@ class LeaderFetcher:
                     await self._pause()
             self._fetchers.is_idle(self)
         finally:
+            self._stop_abandoning()
             self._peer.close()
 
     async def _pause(self) -> None:
         """Pause after a request without a usable response, unless the controller brings news."""
         self._machine.lost()
-        await self._news_or(self._fetchers.settings.backoff_ms)
+        await self._news_or(self._back_off_of_leader.after_failure(self._fetchers.settings.backoff_ms))
 
     async def _news_or(self, wait_ms: int) -> None:
         """Wait until a partition changes, at most `wait_ms`."""
@@ -254,9 +280,17 @@ class LeaderFetcher:
         if request is None:
             await self._wait()
             return
-        response: FetchResponse = await self._peer.ask(
-            request, machine.version, timeout_ms=fetchers.settings.timeout_ms
-        )
+        self._is_awaiting_fetch = True
+        try:
+            response: FetchResponse = await self._peer.ask(
+                request, machine.version, timeout_ms=fetchers.settings.timeout_ms
+            )
+        except RequestAbandoned:
+            machine.lost()
+            return
+        finally:
+            self._is_awaiting_fetch = False
+        self._back_off_of_leader.after_success()
         if not self._is_reachable:
             logger.info("fetching from leader %d again", self.leader_id)
             self._is_reachable = True
@@ -280,6 +314,32 @@ class LeaderFetcher:
                 for partition in unplaced:
                     if partition not in placed and machine.is_fetched(partition):
                         self._back_off(partition)
+
+    # Additions while a request is in flight
+
+    def _has_added(self) -> None:
+        """Note that a partition is to be fetched that the request in flight, if any, does not name."""
+        self._news.set()
+        self._added_ms = self._fetchers.clock.monotonic_ms()
+        if self._is_awaiting_fetch and self._abandoning is None:
+            self._abandon_after(GRACE_MS)
+
+    def _abandon_after(self, wait_ms: int) -> None:
+        self._abandoning = asyncio.get_running_loop().call_later(wait_ms / 1000, self._abandon)
+
+    def _abandon(self) -> None:
+        """Abandon the request in flight if it does not name what was added, and no more was added lately."""
+        self._abandoning = None
+        if not self._is_awaiting_fetch or not self._machine.has_unnamed:
+            return
+        rest_ms = self._added_ms + GRACE_MS - self._fetchers.clock.monotonic_ms()
+        if rest_ms > 0 or not self._peer.abandon():
+            self._abandon_after(max(rest_ms, 1))
+
+    def _stop_abandoning(self) -> None:
+        if self._abandoning is not None:
+            self._abandoning.cancel()
+            self._abandoning = None
 
     async def _wait(self) -> None:
         """Wait until a delay ends, or a partition changes."""
@@ -312,13 +372,18 @@ class LeaderFetcher:
             )
             self._fetchers.fail(key, ErrorCode.FENCED_LEADER_EPOCH.name)
         elif isinstance(effect, BackOff):
-            logger.warning("%s-%d: fetching from leader %d fails: %s", *key, self.leader_id, effect.code.name)
-            self._back_off(partition)
+            wait_ms = self._back_off(partition)
+            # A leader that has not heard of its election yet is nothing to warn of.
+            level = logging.WARNING if wait_ms == self._fetchers.settings.backoff_ms else logging.INFO
+            logger.log(level, "%s-%d: fetching from leader %d fails: %s", *key, self.leader_id, effect.code.name)
 
-    def _back_off(self, partition: FetchedPartition) -> None:
+    def _back_off(self, partition: FetchedPartition) -> int:
+        """Fetch a partition again after a pause, and return that in milliseconds."""
         fetchers = self._fetchers
         partition.position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
-        self._machine.delay(partition, fetchers.clock.monotonic_ms() + fetchers.settings.backoff_ms)
+        wait_ms = partition.back_off.after_failure(fetchers.settings.backoff_ms)
+        self._machine.delay(partition, fetchers.clock.monotonic_ms() + wait_ms)
+        return wait_ms
 
     async def _append(self, partition: FetchedPartition, data: PartitionData, pace: Pace) -> None:
         """Append the records of a part in pieces, between which other work gets its turn and may end the fetching."""
@@ -360,6 +425,7 @@ class LeaderFetcher:
             return False
         position = _position_of(log)
         partition.lag = max(0, data.high_watermark - position.fetch_offset)
+        partition.back_off.after_success()
         if position != partition.position:
             self._machine.resume(partition, position)
         return True
@@ -409,7 +475,7 @@ class LeaderFetcher:
                 self._back_off(partition)
             return
         self._machine.resume(partition, _position_of(replica.log))
-        self._news.set()
+        self._has_added()
 
     async def _in_reserved(
         self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]

@@ -51,8 +51,11 @@ class FollowerProgress:
         self.broker_epoch = max(self.broker_epoch, broker_epoch)
 
     def confirm(self, fetched_ms: int) -> None:
-        """Note a fetch that did not name the partition, because nothing had changed since the follower caught up."""
-        if self.log_end_offset >= self._leader_end_offset:
+        """Note a fetch that did not name the partition, because nothing had changed since the follower caught up.
+
+        It proves nothing before the follower has caught up in the present leader epoch, by a fetch in that.
+        """
+        if self.caught_up_ms != NEVER_MS and self.log_end_offset >= self._leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, fetched_ms)
             self._fetched_ms = max(self._fetched_ms, fetched_ms)
 

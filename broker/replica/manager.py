@@ -289,6 +289,13 @@ class ReplicaManager:
             self._put_into_effect(partition, partition.time_passed(self.monotonic_ms()))
             yield
 
+    def brokers_left(self) -> Slices[None]:
+        """Commit what has only waited for followers that were about to join the ISR, but are not alive any more."""
+        for partition in self.hosted():
+            if partition.is_leader and partition.advance_high_watermark(self.monotonic_ms()):
+                self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
+            yield
+
     def isr_answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
         """Apply the controller's answer to a change of the ISR; return the effects, which are in effect already."""
         effects = partition.isr_answered(change, answer, self.monotonic_ms())

@@ -12,7 +12,7 @@ import pytest
 
 from broker.loop.clock import SystemClock
 from broker.network.os_network import OsNetwork
-from broker.network.outgoing import OutgoingConnection, PeerUnavailable, plaintext
+from broker.network.outgoing import OutgoingConnection, Pauses, PeerUnavailable, RequestAbandoned, plaintext
 from config.addresses import HostAndPort
 from protocol.api import APIS
 from protocol.codec import decode, encode
@@ -22,6 +22,7 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.broker.replica.replicas import until
 from tests.sim.network import SimulatedNetwork
 from tests.sim.test_broker import MINUTE_US
 from tests.sim.world import World
@@ -277,6 +278,48 @@ async def test_cancelled_request_does_not_confuse_the_next_one() -> None:
         first.cancel()
         assert (await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)).error_code == 2
         assert first.cancelled()
+        connection.close()
+
+
+async def test_abandoned_request_does_not_delay_the_next_one() -> None:
+    seen: list[Asked] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await asked(reader))
+        if len(seen) > 1:
+            writer.write(seen[-1].answer(HeartbeatResponse(error_code=2)))
+        await reader.read()
+
+    async with peer(serve) as address:
+        connection = connection_to(address, pauses=Pauses(first_ms=60_000, longest_ms=60_000))
+        assert not connection.abandon(), "nothing was sent"
+        asking = asyncio.ensure_future(connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS))
+        await until(lambda: seen)
+        assert connection.abandon()
+        with pytest.raises(RequestAbandoned):
+            await asking
+        assert (await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)).error_code == 2
+        assert not connection.abandon(), "the response has come"
+        connection.close()
+
+
+async def test_request_whose_response_arrives_is_not_abandoned() -> None:
+    may_go_on = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = (await asked(reader)).answer(HeartbeatResponse(error_code=2))
+        writer.write(frame[:3])
+        await may_go_on.wait()
+        writer.write(frame[3:])
+        await reader.read()
+
+    async with peer(serve) as address:
+        connection = connection_to(address)
+        asking = asyncio.ensure_future(connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS))
+        await until(lambda: connection._link is not None and connection._link._received_size)
+        assert not connection.abandon()
+        may_go_on.set()
+        assert (await asking).error_code == 2
         connection.close()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from broker.loop.clock import SystemClock
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Channel
-from broker.network.outgoing import PeerUnavailable
+from broker.network.outgoing import PeerUnavailable, RequestAbandoned
 from broker.network.unsent_responses import UnsentResponses
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_produce import AwaitedAppend
@@ -207,6 +207,7 @@ class Link:
         self._epoch = receiver.epoch
         self._channel = Channel("127.0.0.1", 50_000, "PLAINTEXT")
         self._buffer = bytearray()
+        self._answering: asyncio.Future[bytes] | None = None
         self.is_closed = False
 
     async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
@@ -217,12 +218,30 @@ class Link:
             raise PeerUnavailable(f"broker {receiver.broker_id}: connection refused")
         api = APIS[message_info(type(request)).api_key]
         receiver.requests.append((sender.broker_id, version, request))
-        payload = await self._answer(api.key, b"".join(encode(request, version)), version)
+        payload = await self._awaited(self._answer(api.key, b"".join(encode(request, version)), version))
         if not sender.cluster.is_connected(sender, receiver):
             raise PeerUnavailable(f"broker {receiver.broker_id}: connection lost")
         payload = sender.cluster.tamper(api.key, payload)
         self._buffer = bytearray(payload)
         return decode(api.response, version, memoryview(self._buffer))
+
+    async def _awaited(self, answer: Coroutine[Any, Any, bytes]) -> bytes:
+        answering = self._answering = asyncio.ensure_future(answer)
+        try:
+            return await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            if answering.cancelled():
+                raise RequestAbandoned from None
+            raise
+        finally:
+            self._answering = None
+            answering.cancel()
+
+    def abandon(self) -> bool:
+        if self._answering is None or self._answering.done():
+            return False
+        self._sender.cluster.abandoned += 1
+        return self._answering.cancel()
 
     async def _answer(self, key: int, payload: bytes, version: int) -> bytes:
         module, receiver = HANDLERS[key], self._receiver
@@ -259,6 +278,8 @@ class Cluster:
         self.alterations: list[AlterPartitionRequest] = []
         self.may_alter = asyncio.Event()
         self.may_alter.set()
+        self.abandoned = 0
+        """How many requests their senders have abandoned."""
         self.tamper: Callable[[int, bytes], bytes] = lambda key, payload: payload
         """Changes the bytes of responses."""
 

@@ -18,6 +18,7 @@ from broker.replica.fetcher import (
     FetchFailedError,
     FetchTerms,
     FindOffset,
+    GrowingBackOff,
     Position,
     Retry,
     StartAt,
@@ -162,6 +163,45 @@ def test_delayed_partition_returns_when_its_time_has_come() -> None:
         assert named(requested(fetcher, now_ms)) == expected
         fetcher.received(response())
     assert fetcher.next_due_ms is None
+
+
+@pytest.mark.parametrize(("due_ms", "wait_ms"), [(None, 500), (1_000, 500), (500, 500), (120, 120), (1, 1)])
+def test_leader_holds_a_request_no_longer_than_until_a_delay_ends(due_ms: int | None, wait_ms: int) -> None:
+    fetcher = opened(partition := fetched("a", 0), fetched("a", 1))
+    if due_ms is not None:
+        fetcher.delay(partition, due_ms)
+    assert requested(fetcher).max_wait_ms == wait_ms
+
+
+@pytest.mark.parametrize(
+    ("longest_ms", "waits_ms"),
+    [(1_000, [20, 40, 80, 160, 320, 640, 1_000, 1_000]), (50, [20, 40, 50, 50]), (5, [5, 5]), (0, [0, 0])],
+)
+def test_back_off_grows_until_a_success(longest_ms: int, waits_ms: list[int]) -> None:
+    back_off = GrowingBackOff()
+    for _ in range(2):
+        assert [back_off.after_failure(longest_ms) for _ in waits_ms] == waits_ms
+        back_off.after_success()
+
+
+def test_request_in_flight_does_not_name_what_was_added_or_moved_since() -> None:
+    first = fetched("a", 0)
+    fetcher = fetcher_of(first)
+    assert fetcher.has_unnamed
+    requested(fetcher)
+    assert not fetcher.has_unnamed
+    second = fetched("a", 1)
+    fetcher.add(second)
+    assert fetcher.has_unnamed
+    fetcher.hold(second)
+    assert not fetcher.has_unnamed
+    fetcher.resume(second, START)
+    assert fetcher.has_unnamed
+    fetcher.remove(second.key)
+    fetcher.resume(first, START)
+    assert not fetcher.has_unnamed
+    fetcher.add(fetched("a", 0, leader_epoch=5))
+    assert fetcher.has_unnamed
 
 
 def test_delay_of_a_removed_partition_does_not_bring_it_back() -> None:

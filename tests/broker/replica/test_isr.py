@@ -117,6 +117,18 @@ def test_fetch_of_a_session_confirms_only_a_follower_at_the_end() -> None:
     assert (at_the_end.caught_up_ms, behind.caught_up_ms) == (500, NEVER_MS)
 
 
+def test_fetch_of_a_session_confirms_nothing_in_a_new_leader_epoch_before_the_follower_fetches_in_it() -> None:
+    """The session may be that of a follower which knows only the old epoch, as one that is being stopped."""
+    follower = FollowerProgress()
+    follower.fetched(5, 0, 5, -1, 10)
+    follower.leader_elected_again(5, 20, is_in_sync=False)
+    follower.confirm(30)
+    assert follower.caught_up_ms == NEVER_MS
+    follower.fetched(5, 0, 5, -1, 40)
+    follower.confirm(50)
+    assert follower.caught_up_ms == 50
+
+
 def test_larger_set_counts_while_a_change_is_in_flight() -> None:
     assert IsrChange((ME,), (ME, A), 0, 0, {}).maximal == (ME, A)
     assert IsrChange((ME, A, B), (ME,), 0, 0, {}).maximal == (ME, A, B)

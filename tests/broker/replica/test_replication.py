@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 from broker.replica import isr_changes
+from broker.replica.isr import IsrChange
+from broker.replica.partition import IsrAnswer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
+from tests.storage.builders import done
 
 A, B, C = 1, 2, 3
 
@@ -520,6 +524,54 @@ async def test_deleted_records_are_deleted_on_followers_too(start: Callable[...,
     await decided
     assert (deletion.error, deletion.low_watermark) == (ErrorCode.NONE, 3)
     assert cluster.nodes[B].partition().log.log_start_offset == 3
+
+
+# Requests that wait at the leader
+
+
+async def test_partitions_added_meanwhile_cost_one_abandoned_request(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "WAIT_MS", 60_000)
+    cluster = start(A, B, partitions=20)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    follower, leader = cluster.nodes[B], cluster.nodes[A]
+    (fetcher,) = follower.fetchers._fetchers.values()
+    await until(lambda: len(leader.requests) > 2 and fetcher._is_awaiting_fetch and not fetcher._machine.has_unnamed)
+    for index in range(1, 20):
+        await cluster.elect(A, index=index)
+    for index in range(1, 20):
+        assert await leader.produce(index=index) is ErrorCode.NONE
+    assert cluster.abandoned <= 1
+
+
+async def test_record_that_waited_for_a_follower_about_to_join_is_committed_when_that_is_gone(
+    start: Callable[..., Cluster],
+) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A, isr=[A, B], tell=[A, B])
+    leader = cluster.nodes[A]
+    partition, now_ms = leader.partition(), leader.clock.monotonic_ms()
+    (change,) = (it for it in partition.follower_fetched(C, 0, 0, now_ms) if isinstance(it, IsrChange))
+    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), now_ms)
+    produced = asyncio.ensure_future(leader.produce())
+    await until(lambda: (progress := partition.progress_of(B)) is not None and progress.log_end_offset == 1)
+    assert not produced.done()
+    cluster.dead.add(C)
+    done(leader.replica_manager.brokers_left())
+    assert await produced is ErrorCode.NONE
+
+
+async def test_broker_that_leaves_follows_nothing_new_outside_of_the_isr(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, partitions=2)
+    await cluster.elect(A)
+    leaving = cluster.nodes[A]
+    leaving.fetchers.leave()
+    await cluster.elect(B, isr=[B])
+    assert not leaving.fetchers._homes
+    await cluster.elect(B, isr=[A, B], index=1)
+    assert await cluster.nodes[B].produce(index=1) is ErrorCode.NONE
 
 
 # Leaders that are missing
