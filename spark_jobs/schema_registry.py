@@ -178,6 +178,15 @@ def canonical(kind: str, schema: str) -> str:
     return json.dumps(parsed(kind, schema), sort_keys=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request to the API: what its path and its query name, and its decoded body, None if it has none."""
+
+    match_info: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
 class Server:
     """The HTTP API of a registry."""
 
@@ -189,7 +198,7 @@ class Server:
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors])
-        routes: Mapping[str, Callable[[web.Request], Any]] = {
+        routes: Mapping[str, Callable[[_Call], Any]] = {
             "GET /subjects": lambda _: self._registry.subjects(),
             "POST /subjects/{subject}": self._find,
             "DELETE /subjects/{subject}": self._delete,
@@ -215,61 +224,62 @@ class Server:
             application.router.add_route(method, path, self._handler(handle))
         return application
 
-    def _handler(self, handle: Callable[[web.Request], Any]) -> Callable[[web.Request], Any]:
+    def _handler(self, handle: Callable[[_Call], Any]) -> Callable[[web.Request], Any]:
         async def respond(request: web.Request) -> web.Response:
+            body = None
             if request.can_read_body:
                 try:
-                    request["body"] = json.loads(await request.text())
+                    body = json.loads(await request.text())
                 except ValueError as error:
                     raise RegistryError(400, 400, f"The body is not JSON: {error}") from error
-            content = handle(request)
+            content = handle(_Call(request.match_info, request.query, body))
             if self._file is not None and request.method != "GET":
                 self._file.write_text(self._registry.dump(), encoding="utf-8")
             return web.json_response(content, content_type=_CONTENT_TYPE)
 
         return respond
 
-    def _version(self, request: web.Request) -> Version:
+    def _version(self, request: _Call) -> Version:
         return self._registry.version(request.match_info["subject"], request.match_info["version"])
 
-    def _versions(self, request: web.Request) -> Any:
+    def _versions(self, request: _Call) -> Any:
         return [version.version for version in self._registry.versions(request.match_info["subject"])]
 
-    def _register(self, request: web.Request) -> Any:
+    def _register(self, request: _Call) -> Any:
         return {"id": self._registry.register(request.match_info["subject"], *_posted(request)).id}
 
-    def _find(self, request: web.Request) -> Any:
+    def _find(self, request: _Call) -> Any:
         return _shown(self._registry.find(request.match_info["subject"], *_posted(request)))
 
-    def _delete(self, request: web.Request) -> list[int]:
+    def _delete(self, request: _Call) -> list[int]:
         return self._registry.delete(request.match_info["subject"], request.match_info.get("version"))
 
-    def _schema(self, request: web.Request) -> Any:
+    def _schema(self, request: _Call) -> Any:
         shown = _shown(self._registry.by_id(request.match_info["id"])[0])
         return {key: value for key, value in shown.items() if key in {"schema", "schemaType"}}
 
-    def _versions_of_schema(self, request: web.Request) -> Any:
+    def _versions_of_schema(self, request: _Call) -> Any:
         found = self._registry.by_id(request.match_info["id"])
         return [{"subject": version.subject, "version": version.version} for version in found]
 
-    def _level(self, request: web.Request) -> Any:
+    def _level(self, request: _Call) -> Any:
         return {"compatibilityLevel": self._registry.level(request.match_info.get("subject"))}
 
-    def _set_level(self, request: web.Request) -> Any:
-        level = str(request.get("body", {}).get("compatibility"))
+    def _set_level(self, request: _Call) -> Any:
+        level = str(request.body.get("compatibility") if isinstance(request.body, dict) else None)
         self._registry.set_level(request.match_info.get("subject"), level)
         return {"compatibility": level}
 
-    def _compatibility(self, request: web.Request) -> Any:
+    def _compatibility(self, request: _Call) -> Any:
         subject, version = request.match_info["subject"], request.match_info.get("version")
         found = self._registry.incompatibilities(subject, *_posted(request), version)
         messages = {"messages": found} if request.query.get("verbose") == "true" else {}
         return {"is_compatible": not found, **messages}
 
 
-def _posted(request: web.Request) -> tuple[str, str]:
+def _posted(request: _Call) -> tuple[str, str]:
     """Return type and text of the schema in the body of a request."""
-    body = request.get("body")
+    body = request.body
     if not isinstance(body, dict) or not isinstance(body.get("schema"), str):
         raise RegistryError(422, 42201, "Invalid schema: expected an object with the text 'schema'")
     kind = body.get("schemaType") or "AVRO"
