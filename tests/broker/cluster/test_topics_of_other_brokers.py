@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from broker.requests.services import Services
 from controller import paths
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -16,6 +18,11 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.test_control_channels import create, produce
 from tests.support.in_process_cluster import running_cluster, until
+
+
+def leads(broker: Services, topic: str, index: int) -> bool:
+    partition = broker.replica_manager.find(topic, index)
+    return partition is not None and partition.is_leader
 
 
 async def test_named_topic_is_created_by_the_broker_that_was_asked(tmp_path: Path) -> None:
@@ -28,6 +35,8 @@ async def test_named_topic_is_created_by_the_broker_that_was_asked(tmp_path: Pat
         assert not response.topics[0].error_code
         assert {partition.leader_id for partition in response.topics[0].partitions} == {1, 2}
         for partition in response.topics[0].partitions:
+            # The metadata may name a leader before that broker has been told that it leads.
+            await until(partial(leads, cluster.services(partition.leader_id), "t", partition.partition_index))
             assert await produce(cluster.brokers[partition.leader_id], "t", partition.partition_index) == ErrorCode.NONE
         assert cluster.tree.entries[paths.config_path(paths.topic_entity("t"))].data == b'{"version":1,"config":{}}'
 
