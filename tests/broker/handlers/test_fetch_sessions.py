@@ -612,7 +612,9 @@ async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_
                 assert mentioned == said
     elif done[0]:
         assert done[2]
-        assert any(one.error_code or one.records for one in sent(fetching[0].result()).values()), "it went on"
+        # A tool may read any replica, so its fetch ends without an error when the leader changes.
+        has_news = any(one.error_code or one.records for one in sent(fetching[0].result()).values())
+        assert has_news or reader == "tool", "it went on"
     sessions = [one.session for one in (settled, naming)]
     assert [one.on_news is None for one in sessions] == done[:2]
     for one in fetching:
