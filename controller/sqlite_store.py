@@ -21,14 +21,11 @@ from typing import TypeVar
 from controller.clock import Clock
 from controller.sqlite_file import DamagedFileError
 from controller.state_store import (
-    ANY_VERSION,
-    Create,
-    Delete,
     Node,
     NoNode,
     Operation,
     Result,
-    SetData,
+    SingleWrites,
     Stat,
     StoreUnavailable,
     Watch,
@@ -47,7 +44,7 @@ STORE_FILES = frozenset(METADATA_FILE + ending for ending in ("", "-wal", "-shm"
 """The files that the store may leave in a log directory in normal operation."""
 
 
-class SqliteStore:
+class SqliteStore(SingleWrites):
     """`StateStore` over copies at `file_paths`, which are created if missing. Its session never expires.
 
     `on_disk_failed(path, error)` is called for each copy that a failed disk takes out of use; `on_lost(error)` when no
@@ -143,21 +140,6 @@ class SqliteStore:
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         return await self._submit(lambda copies: copies.children(path), partial(self._arm_children, path, watch))
-
-    async def create(
-        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([SetData(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         results, _ = await self._submit(

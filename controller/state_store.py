@@ -155,7 +155,33 @@ class WatchEvent:
 Watch = Callable[[WatchEvent], None]
 
 
-class StateStore(Protocol):
+class SingleWrites(Protocol):
+    """Writes of one node, as transactions of one operation."""
+
+    async def create(
+        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Create a node and return its path."""
+        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
+        assert isinstance(created, str)
+        return created
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """Replace the node's data."""
+        (stat,) = await self.multi([SetData(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete the node."""
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """Perform all operations atomically; raise the error of the first that fails."""
+        ...
+
+
+class StateStore(SingleWrites, Protocol):
     """One session with the store. Methods raise a `StoreError` or `StoreUnavailable`, and nothing else."""
 
     @property
@@ -195,24 +221,6 @@ class StateStore(Protocol):
 
         The watch fires when a child is created or deleted, or the node itself is deleted.
         """
-        ...
-
-    async def create(
-        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        """Create a node and return its path."""
-        ...
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        """Replace the node's data."""
-        ...
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """Delete the node."""
-        ...
-
-    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """Perform all operations atomically; raise the error of the first that fails."""
         ...
 
 

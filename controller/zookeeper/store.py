@@ -35,7 +35,6 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import ZnodeStat
 
 from controller.state_store import (
-    ANY_VERSION,
     DATA_SIZE_MAX,
     BadVersion,
     Check,
@@ -51,6 +50,7 @@ from controller.state_store import (
     Result,
     SessionExpired,
     SetData,
+    SingleWrites,
     Stat,
     StoreError,
     StoreUnavailable,
@@ -140,7 +140,7 @@ class _Reads:
             _complete(self.complete, self._nodes)
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(SingleWrites):
     """`StateStore` over ZooKeeper."""
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
@@ -398,21 +398,6 @@ class ZooKeeperStore:
         return await self._ask(partial(_children, self._with_chroot(path), watch is not None), then)
 
     # -- writes ----------------------------------------------------------------------------------------------------
-
-    async def create(
-        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([SetData(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         _check_size(operations)

@@ -23,15 +23,13 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from controller.state_store import (
-    ANY_VERSION,
-    Create,
     Delete,
     Node,
     NoNode,
     Operation,
     Result,
     SessionExpired,
-    SetData,
+    SingleWrites,
     Stat,
     StoreError,
     StoreUnavailable,
@@ -218,7 +216,7 @@ class _Request:
         self.answer = answer
 
 
-class SimulatedStore:
+class SimulatedStore(SingleWrites):
     """`StateStore`: one session at a time of one process."""
 
     def __init__(self, server: SimulatedZooKeeper, host: str, loop: ProcessLoop, settings: ZooKeeperSettings) -> None:
@@ -304,21 +302,6 @@ class SimulatedStore:
             return self.server.tree.children(path)
 
         return await self._ask(perform)
-
-    async def create(
-        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([SetData(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         return await self._ask(lambda session: self.server.apply(operations, session))

@@ -26,6 +26,7 @@ from controller.state_store import (
     Result,
     SessionExpired,
     SetData,
+    SingleWrites,
     Stat,
     StoreError,
     StoreUnavailable,
@@ -187,7 +188,7 @@ class LateWatches(Watches):
         self._due.clear()
 
 
-class MemoryStore:
+class MemoryStore(SingleWrites):
     """A session. `pause` delays every operation until `resume`, like a stopped process.
 
     With `late` a watch fires some turns of the event loop after the change, as the port allows.
@@ -281,21 +282,6 @@ class MemoryStore:
         if watch is not None:
             self.watches.watch_children(path, watch)
         return self.tree.children(path)
-
-    async def create(
-        self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        (created,) = await self.multi([Create(path, data, ephemeral, sequential)])
-        assert isinstance(created, str)
-        return created
-
-    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        (stat,) = await self.multi([SetData(path, data, version)])
-        assert isinstance(stat, Stat)
-        return stat
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi([Delete(path, version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         await self._turn()
