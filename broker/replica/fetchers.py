@@ -383,6 +383,7 @@ class LeaderFetcher:
         partition.position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
         wait_ms = partition.back_off.after_failure(fetchers.settings.backoff_ms)
         self._machine.delay(partition, fetchers.clock.monotonic_ms() + wait_ms)
+        self._news.set()  # the fetcher may wait without a limit, because nothing was delayed before
         return wait_ms
 
     async def _append(self, partition: FetchedPartition, data: PartitionData, pace: Pace) -> None:
@@ -467,7 +468,6 @@ class LeaderFetcher:
         except KafkaError as error:
             if self._machine.is_fetched(partition):
                 self._not_appended(partition, error)
-                self._news.set()
             return
         except Exception:
             logger.exception("the log of %s-%d could not be changed", *partition.key)

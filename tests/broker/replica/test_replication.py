@@ -18,6 +18,7 @@ from broker.replica.isr import IsrChange
 from broker.replica.partition import IsrAnswer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+from storage.log import Log
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
 from tests.storage.builders import done
@@ -145,6 +146,32 @@ async def test_b_logs_that_diverged_agree_again(start: Callable[..., Cluster]) -
     await cluster.until_equal()
     assert b"of the second" in first.log_bytes()
     assert b"of the first" not in first.log_bytes()
+
+
+async def test_truncation_that_fails_unexpectedly_is_tried_again(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is fetched, so only the failure itself can wake the fetcher."""
+    cluster = start(A, B)
+    await cluster.elect(A)
+    first, second = cluster.nodes[A], cluster.nodes[B]
+    cluster.cut.add(frozenset((A, B)))
+    first.append(b"of the first", count=3)
+    await cluster.elect(B, isr=[B], tell=[B])
+    assert await second.produce(b"of the second") is ErrorCode.NONE
+    cluster.cut.clear()
+    truncate = Log.truncate_to_epoch_end
+    attempts = itertools.count()
+
+    def fails_at_first(log: Log, *arguments: Any, **named: Any) -> bool:
+        if not next(attempts):
+            raise RuntimeError("a defect")
+        return truncate(log, *arguments, **named)
+
+    monkeypatch.setattr(Log, "truncate_to_epoch_end", fails_at_first)
+    await cluster.inform(A)
+    await cluster.until_equal()
+    assert next(attempts) > 1
 
 
 async def test_c_epoch_that_the_follower_does_not_know_is_found_by_a_second_question(
