@@ -45,6 +45,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")  # which fetches the connector; in a new clone the job would report that it fetches it
 def test_a_job_written_from_the_template_runs_by_its_path(topics: Topics, tmp_path: Path) -> None:
     source, target = topics.new_name("mine-in"), topics.new_name("mine-out")
     topics.send(topics.create("unused"), lines("x"))
