@@ -139,7 +139,9 @@ class StartupError(Exception):
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status. Raises StartupError."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.freeze()  # modules and classes live as long as the process
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
@@ -269,7 +271,6 @@ class Server:
         if self._is_clustered:
             await self._wait_for(metadata_received)
         services.replica_manager.report_unclaimed_logs(partial(services.metadata_cache.is_assigned, services.broker_id))
-        self.dispatcher.warm_up()
         admission.admit_clients()
         if not self._is_clustered:
             self._sockets.start(self.dispatcher)

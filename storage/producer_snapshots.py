@@ -13,8 +13,7 @@ import struct
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from protocol.crc import crc32c
 from storage import names
 from storage.files import Files
 from storage.producer_state import NONE, BatchMetadata, ProducerEntry

@@ -11,8 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from protocol.crc import crc32c
 from protocol.errors import Malformed
 from protocol.records.batch import (
     CONTROL_BIT,

@@ -60,10 +60,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from config.log_config import LogConfig
 from config.topic_properties import LONG_MAX
+from protocol.crc import crc32c
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records import legacy
 from protocol.records.batch import (

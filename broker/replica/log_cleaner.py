@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import take_steps
@@ -35,6 +32,10 @@ from storage.files import ShortageError
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
 
 logger = logging.getLogger("kafka.log.LogCleaner")
 
@@ -89,6 +90,8 @@ class WorkerProcess:
             process.join()
 
     def _spawn(self) -> Connection:
+        import multiprocessing  # on demand, like the process: it costs the start of a broker time and memory
+
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs,), name="log cleaner", daemon=True)
@@ -117,6 +120,8 @@ def _serve(connection: Connection) -> None:
 
 
 def _end_with_parent() -> None:
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

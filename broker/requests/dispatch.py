@@ -34,7 +34,7 @@ from broker.requests.budget import (
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
-from broker.requests.routes import TABLE, WAITS_FOR
+from broker.requests.routes import TABLE, WAITS_FOR, WITH_METRIC_NAMES
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
@@ -97,8 +97,8 @@ class RequestDispatcher:
         self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
         names = [APIS[key].name for key in sorted(table)]
-        for module in table.values():
-            names += getattr(module, "METRIC_NAMES", ())
+        for key in WITH_METRIC_NAMES:
+            names += table[key].METRIC_NAMES if key in table else ()
         self.metrics = {name: RequestMetrics(services.random.random) for name in names}
         """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
         services.enforced_quotas.on_activity = self._quotas_changed
@@ -127,13 +127,6 @@ class RequestDispatcher:
             return response
         context.is_recorded = True
         return applied(self._services.enforced_quotas, context, response, self._monotonic_s())
-
-    def warm_up(self) -> None:
-        """Compile the codecs of the requests that every client sends first, so that the first client does not wait."""
-        for key in (API_VERSIONS_KEY, METADATA_KEY):
-            api = APIS[key]
-            for version in api.versions:
-                self._route(api, version)
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""

@@ -7,8 +7,6 @@ The URL is one of the broker's settings; nothing that a client sends is ever fet
 from __future__ import annotations
 
 import logging
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from broker.security.web_tokens import KeySet, parse_key_set
 
@@ -28,11 +26,13 @@ class RemoteKeys:
 
     def refresh(self) -> None:
         """Read the keys; keep the present ones if that fails. Blocks."""
+        from urllib.request import urlopen  # on demand: most brokers have no URL, and its modules cost their start
+
         try:
             with urlopen(self.url, timeout=TIMEOUT_S) as response:
                 data = response.read(SIZE_MAX + 1)
             if len(data) > SIZE_MAX:
                 raise ValueError(f"more than {SIZE_MAX} bytes")
             self.keys = parse_key_set(data)
-        except (URLError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from protocol.crc import crc32c
 from protocol.errors import Malformed
 from protocol.records.compression import Buffer, CannotOpen, Compression, open_pieces
 from protocol.records.pieces import PieceReader

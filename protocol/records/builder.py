@@ -9,8 +9,7 @@ headers; the CRC is computed last.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from protocol.crc import crc32c
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,

@@ -13,6 +13,9 @@ because the filled part of the window is resident.
 A raw snappy block can only be opened whole. Its preamble announces its plain size, and the library allocates that much.
 So an announcement of more than `size_max`, or of more than 64 bytes for every 3 (the most that the format can express),
 is rejected before the library is called.
+
+The libraries are imported by the functions that call them, at the first batch of their codec: most brokers see one
+codec, and all three would cost each start time and memory.
 """
 
 import struct
@@ -22,13 +25,12 @@ from contextlib import suppress
 from enum import IntEnum
 from itertools import chain, repeat
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
-
-import lz4.frame
-import snappy
-import zstandard
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from protocol.errors import Malformed
+
+if TYPE_CHECKING:
+    import zstandard
 
 Buffer = bytes | bytearray | memoryview
 
@@ -242,6 +244,8 @@ def _lz4_level(level: int | None) -> int:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=_lz4_level(level),
@@ -259,6 +263,8 @@ class _Lz4Compressor:
     __slots__ = ("_frame", "_start")
 
     def __init__(self, level: int | None) -> None:
+        import lz4.frame
+
         self._frame = lz4.frame.LZ4FrameCompressor(
             compression_level=_lz4_level(level),
             block_size=lz4.frame.BLOCKSIZE_MAX64KB,
@@ -281,6 +287,8 @@ class _Lz4Frame:
     __slots__ = ("_frame", "_length_max")
 
     def __init__(self, size_max: int) -> None:
+        import lz4.frame
+
         self._frame = lz4.frame.LZ4FrameDecompressor()
         self._length_max = min(PIECE_SIZE, size_max + 1)
 
@@ -325,11 +333,15 @@ _ZSTD_SLICE_SIZE = PIECE_SIZE // _ZSTD_BLOCK_PLAIN_SIZE_MAX * (_ZSTD_BLOCK_HEADE
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
 
 
 def _zstd_compressor(level: int | None) -> Compressor:
     """Return a compressor with a window of at most 1 MiB, because the memory of higher levels grows with it."""
+    import zstandard
+
     parameters = zstandard.ZstdCompressionParameters.from_level(
         ZSTD_LEVEL_DEFAULT if level is None else level, source_size=PIECE_SIZE, write_content_size=False
     )
@@ -360,6 +372,8 @@ class _ZstdFrame:
 
 
 def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
+    import zstandard
+
     with suppress(zstandard.ZstdError):  # the decompressor reports the same error
         if zstandard.frame_content_size(data) > size_max:
             raise _too_large(size_max)
@@ -382,6 +396,8 @@ def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
 
 def _zstd_window_size(data: memoryview) -> int:
     """Return the window size that the first frame announces; 0 if there is no frame, which the decompressor reports."""
+    import zstandard
+
     with suppress(zstandard.ZstdError):
         return zstandard.get_frame_parameters(data).window_size
     return 0
@@ -448,6 +464,8 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
 
 
 def _xerial_blocks(data: Buffer) -> Iterator[bytes]:
+    import snappy
+
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
         block = snappy.compress(view[start : start + _XERIAL_BLOCK_SIZE])
@@ -504,6 +522,8 @@ _SNAPPY_COPY_PLAIN_SIZE, _SNAPPY_COPY_SIZE = 64, 3
 
 
 def _open_snappy_block(block: memoryview, size_max: int) -> bytes:
+    import snappy
+
     plain_size = _snappy_plain_size(block)
     if plain_size > size_max:
         raise _too_large(size_max)

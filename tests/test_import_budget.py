@@ -1,0 +1,100 @@
+"""What a broker imports until it serves: each further library costs every start time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+THIRD_PARTY = {"uvloop", "cython_runtime", "_crc32c"}
+"""What a broker without metrics, TLS, OAUTHBEARER and ZooKeeper needs of other people's code."""
+EXPENSIVE = {
+    "ctypes.util",
+    "email",
+    "http.client",
+    "importlib.metadata",
+    "importlib.resources",
+    "multiprocessing",
+    "pickle",
+    "tempfile",
+    "urllib.request",
+    "zipfile",
+}
+"""Modules of the standard library that cost more than a millisecond, and that are only needed for some requests."""
+
+# Starts a broker, and prints as JSON which file imported each module first. `sys.meta_path` is asked once for a module.
+PROBE = """
+import json, sys
+
+BEFORE = set(sys.modules)
+importers = {}
+
+class Recorder:
+    def find_spec(self, name, path=None, target=None):
+        frame = sys._getframe(1)
+        while frame is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        importers.setdefault(name, f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "?")
+
+sys.meta_path.insert(0, Recorder())
+
+import asyncio
+import tools.server_start
+import broker.server
+import uvloop
+from broker.environment import environment_of_this_machine
+from config.broker import BrokerConfig
+
+async def start():
+    config = BrokerConfig.from_properties({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": sys.argv[1]}, {})
+    server = broker.server.Server(config, environment_of_this_machine())
+    await server.start()
+    print(json.dumps({name: importers.get(name, "?") for name in sys.modules if name not in BEFORE}))
+    await server.stop()
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(start())
+"""
+
+
+@pytest.fixture(scope="module")
+def importers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The modules that a started broker has imported, and the place of the import."""
+    probe = subprocess.run(
+        [sys.executable, "-P", "-c", PROBE, str(tmp_path_factory.mktemp("budget") / "data")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, str] = json.loads(probe.stdout)
+    assert "broker.server" in found
+    return found
+
+
+def test_a_start_imports_no_library_that_only_some_brokers_need(importers: dict[str, str]) -> None:
+    own = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    allowed = THIRD_PARTY | own | set(sys.stdlib_module_names)
+    too_much = {
+        name: place
+        for name, place in importers.items()
+        if (top := name.partition(".")[0]) not in allowed and not top.startswith("_cython_")
+    }
+    assert not too_much, "\n".join(f"{name} is imported at the start by {place}" for name, place in too_much.items())
+
+
+def test_a_start_imports_no_expensive_module_of_the_standard_library(importers: dict[str, str]) -> None:
+    too_much = {name: importers[name] for name in EXPENSIVE & set(importers)}
+    assert not too_much, "\n".join(f"{name} is imported at the start by {place}" for name, place in too_much.items())
+
+
+def test_a_start_imports_handlers_only_when_they_are_needed(importers: dict[str, str]) -> None:
+    handlers = {name.rpartition(".")[2] for name in importers if name.startswith("broker.handlers.")}
+    assert "create_topics" not in handlers
+    assert "join_group" not in handlers
