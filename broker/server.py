@@ -61,10 +61,12 @@ from broker.settings.component_settings import (
     zookeeper_settings,
 )
 from broker.settings.listener_security import (
+    HTTP_LISTENER,
     TLS_PROTOCOLS,
     InvalidSecurityError,
     Sources,
     broker_login,
+    encrypted_listeners,
     open_listeners,
     sasl_listeners,
 )
@@ -72,6 +74,7 @@ from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
+from config.http_users import parse_http_users
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
 from controller.entity_configs import ConfigChangeListener
@@ -530,21 +533,29 @@ class Server:
         )
         sasl = sasl_listeners(self._config, sources)
         self._remote_keys = list(sources.remote_keys.values())
-        if any(listener.security_protocol in TLS_PROTOCOLS for listener in self._config.listeners):
+        if encrypted_listeners(self._config):
             from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
 
             self._tls = ListenerTls(self._config)
         self._undo.callback(self._close_doors)
         self._sockets.bind(self._config.listeners)
-        self._sockets.secure({} if self._tls is None else self._tls.listeners, sasl)
+        tls = {} if self._tls is None else self._tls.listeners
+        self._sockets.secure({name: one for name, one in tls.items() if name != HTTP_LISTENER}, sasl)
         self._cpu_pool.when_full(self._sockets.hold, self._sockets.release)
         metrics_listener = self._config[properties.METRICS_HTTP_LISTENER]
         if metrics_listener is not None:
-            from broker.metrics.endpoint import (
-                MetricsEndpoint,
-            )  # imported on demand: its libraries take time and memory
+            # Imported on demand: their libraries take time and memory.
+            from broker.metrics.endpoint import MetricsEndpoint
+            from broker.metrics.http_access import HttpAccess
 
-            self._metrics_endpoint = MetricsEndpoint(HostAndPort.parse(metrics_listener), self._blocking)
+            http_tls = tls.get(HTTP_LISTENER)
+            users = self._config[properties.METRICS_HTTP_USERS]
+            self._metrics_endpoint = MetricsEndpoint(
+                HostAndPort.parse(metrics_listener),
+                self._blocking,
+                access=HttpAccess({} if users is None else parse_http_users(users.value)),
+                tls_context=lambda: None if http_tls is None else http_tls.context,
+            )
             self._undo.push_async_callback(self._metrics_endpoint.stop)
 
     def _scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
@@ -683,6 +694,8 @@ class Server:
         """Read the key stores and trust stores again whose files have changed."""
         if self._tls is not None:
             await self._loop.run_in_executor(self._background, self._tls.reload, self._config)
+            if self._metrics_endpoint is not None:
+                await self._metrics_endpoint.renew_tls()
 
     def _broker_reconfigured(self) -> None:
         """Apply changed settings of the running broker to all parts."""

@@ -10,6 +10,7 @@ _HOST_AND_PORT = re.compile(
     r"(?:\[(?P<address>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z\-._]*)):(?P<port>[0-9]{1,5})", re.ASCII
 )
 PORT_MAX = 65535
+LOOPBACK = "127.0.0.1"
 
 
 class HostAndPort(NamedTuple):

@@ -672,9 +672,15 @@ METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LO
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
     no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
-    doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT; an "
-        "empty host is every address, port 0 any free one. Unset means that metrics are not "
+    doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT, "
+        "then on 127.0.0.1; an empty host is every address, port 0 any free one. Unset means that metrics are not "
         "served. Milena's own setting.")
+METRICS_HTTP_SSL_ENABLE = boolean("metrics.http.ssl.enable", False, READ_ONLY, MEDIUM, visibility=FOREIGN,
+    doc="Whether the HTTP port uses TLS, with the settings ssl.*; the prefix listener.name.metrics_http. gives it its "
+        "own. Milena's own setting.")
+METRICS_HTTP_USERS = password("metrics.http.users", None, READ_ONLY, MEDIUM, visibility=FOREIGN,
+    doc="Users of the HTTP port as name:password,...; each request then needs basic authentication. Milena's own "
+        "setting.")
 METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether metrics of single partitions are served. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,

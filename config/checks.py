@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from config import broker_properties as rows
 from config.definition import ConfigError, NoEffect, Property, Settings, text_of
+from config.http_users import parse_http_users
 
 _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
@@ -122,6 +123,16 @@ def _offsets_compression_codec(settings: Settings) -> str | None:
     return "Value must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)"
 
 
+def _http_users(settings: Settings) -> str | None:
+    users = settings[rows.METRICS_HTTP_USERS]
+    try:
+        if users is not None:
+            parse_http_users(users.value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _log_dirs(settings: Settings) -> str | None:
     text = settings[rows.LOG_DIRS]
     dirs = folders(settings[rows.LOG_DIR] if text is None else text)
@@ -191,6 +202,7 @@ RULES: tuple[Rule, ...] = (
         (rows.GROUP_MAX_SESSION_TIMEOUT_MS,),
         _not_above(rows.GROUP_MIN_SESSION_TIMEOUT_MS, rows.GROUP_MAX_SESSION_TIMEOUT_MS),
     ),
+    Rule(rows.METRICS_HTTP_USERS, (), _http_users),
     _must_be_false(
         rows.ZOOKEEPER_METADATA_MIGRATION_ENABLE,
         "Expected false; migration to KRaft is not supported",

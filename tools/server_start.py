@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from config import properties
-from config.addresses import PORT_MAX, host_and_port_problem
+from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_ID, JAVA_SECURITY_AUTH_LOGIN_CONFIG, METRICS_HTTP_LISTENER
 from config.definition import ConfigError, ConfigErrors
@@ -92,7 +92,7 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
     if port := variables.get("JMX_PORT"):
         if host_and_port_problem(f":{port}") is not None:
             raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
-        settings[METRICS_HTTP_LISTENER.name] = f":{port}"
+        settings[METRICS_HTTP_LISTENER.name] = f"{LOOPBACK}:{port}"
     for option in variables.get("KAFKA_OPTS", "").split():
         if option.startswith(_JAAS_OPTION):
             settings[JAVA_SECURITY_AUTH_LOGIN_CONFIG.name] = option.removeprefix(_JAAS_OPTION)

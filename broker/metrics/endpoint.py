@@ -20,9 +20,11 @@ from prometheus_client.exposition import choose_encoder
 
 from broker.loop.slices import SlicedWork
 from broker.metrics.health import Health, Verdict
+from broker.metrics.http_access import HttpAccess
 from broker.metrics.metric import Metric, Registry
 from broker.metrics.prometheus import pieces
 from broker.network.network import ListenError
+from broker.network.tls import ServerContext
 from config.addresses import HostAndPort
 from config.broker_properties import METRICS_HTTP_LISTENER
 
@@ -35,10 +37,21 @@ OPEN_METRICS = "application/openmetrics-text"
 class MetricsEndpoint:
     """The HTTP server of one broker. It is bound before it serves, so that an address in use is found early."""
 
-    def __init__(self, address: HostAndPort, blocking: Executor) -> None:
-        """Raises ListenError."""
+    def __init__(
+        self,
+        address: HostAndPort,
+        blocking: Executor,
+        *,
+        access: HttpAccess,
+        tls_context: Callable[[], ServerContext | None] = lambda: None,
+    ) -> None:
+        """Bind the address. `tls_context()` returns the present context, None without TLS. Raises ListenError."""
         self._socket = _bound(address)
         self._blocking = blocking
+        self._access = access
+        self._tls_context = tls_context
+        self._served_context: ServerContext | None = None
+        self._site: web.SockSite | None = None
         self._registry: Registry
         self._shows_partitions: Callable[[], bool] = lambda: True
         self._process = CollectorRegistry()
@@ -71,20 +84,38 @@ class MetricsEndpoint:
         async def safe(request: web.Request) -> web.StreamResponse:
             return _health_response(await sliced_work.finished(health.safe()))
 
-        application = web.Application()
+        application = web.Application(middlewares=[self._access.middleware])
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/health/live", live)
         application.router.add_get("/health/ready", ready)
         application.router.add_get("/health/safe", safe)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
-        await web.SockSite(self._runner, self._socket).start()
+        await self._listen()
 
     async def stop(self) -> None:
         """Give the address back. Harmless before the start."""
         if self._runner is not None:
             await self._runner.cleanup()
         self._socket.close()
+
+    async def renew_tls(self) -> None:
+        """Use the present TLS context for new connections. Harmless before the start."""
+        if self._site is not None and self._tls_context() is not self._served_context:
+            before = self._site
+            await self._listen()
+            await before.stop()
+
+    async def _listen(self) -> None:
+        """Serve new connections with the present TLS context.
+
+        Each site has a descriptor of its own for the one bound socket, so that no connection is refused when one site
+        replaces another.
+        """
+        assert self._runner is not None, "the endpoint is not started"
+        context = self._served_context = self._tls_context()
+        self._site = web.SockSite(self._runner, self._socket.dup(), ssl_context=context)
+        await self._site.start()
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -25,6 +25,7 @@ from broker.security.delegation_tokens import TokenTimes
 from broker.security.remote_keys import SCHEMES, RemoteKeys
 from broker.security.web_tokens import TokenRules, unsecured_login, verified_login
 from config import broker_properties as rows
+from config.addresses import LOOPBACK, HostAndPort
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.jaas import JaasError, LoginModule, parse_entries, parse_file
 from config.listeners import Listener, SecurityProtocol
@@ -36,6 +37,8 @@ SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SA
 SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
 MECHANISMS = (plain.NAME, *SCRAM, oauthbearer.NAME)
 """The mechanisms that the broker has."""
+HTTP_LISTENER = "METRICS_HTTP"
+"""The name under which the HTTP port has settings of its own, as listeners of Kafka's protocol have."""
 
 LOGIN_MODULES: Mapping[str, str] = {
     plain.NAME: "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -57,6 +60,16 @@ _UNSECURED_OPTION = "allowUnsecuredTokens"
 
 class InvalidSecurityError(Exception):
     """A setting of a listener's security is invalid. The message names the setting and what was expected."""
+
+
+def encrypted_listeners(config: BrokerConfig) -> list[Listener]:
+    """Return the listeners with TLS, the HTTP port among them."""
+    listeners = [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
+    address = config[rows.METRICS_HTTP_LISTENER]
+    if address is not None and config[rows.METRICS_HTTP_SSL_ENABLE]:
+        host, port = HostAndPort.parse(address)
+        listeners.append(Listener(HTTP_LISTENER, host, port, SecurityProtocol.SSL))
+    return listeners
 
 
 def new_authorizer(config: BrokerConfig) -> Authorizer:
@@ -97,15 +110,28 @@ def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
 
 
 def open_listeners(config: BrokerConfig) -> list[str]:
-    """Return a line for the log about each listener that lets everyone do everything."""
+    """Return a line for the log about each listener that lets everyone do everything, and about an open HTTP port."""
+    lines = []
+    address = config[rows.METRICS_HTTP_LISTENER]
+    if address is not None and config[rows.METRICS_HTTP_USERS] is None and not _is_loopback(address):
+        lines.append(
+            f"{rows.METRICS_HTTP_LISTENER.name} {address} is open: everyone who reaches it reads metrics; "
+            f"set {rows.METRICS_HTTP_LISTENER.name}={LOOPBACK}:{HostAndPort.parse(address).port}, or "
+            f"{rows.METRICS_HTTP_USERS.name} and {rows.METRICS_HTTP_SSL_ENABLE.name}"
+        )
     if config[rows.AUTHORIZER_CLASS_NAME]:
-        return []
-    return [
+        return lines
+    return lines + [
         f"listener {listener} is open: everyone who reaches it may do everything, and nothing is encrypted; "
         "bin/milena-certs makes certificates, docs/security.md describes the other steps"
         for listener in config.listeners
         if listener.security_protocol is SecurityProtocol.PLAINTEXT
     ]
+
+
+def _is_loopback(address: str) -> bool:
+    host = HostAndPort.parse(address).host
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def delegation_token_secret(config: BrokerConfig) -> str | None:

@@ -39,7 +39,7 @@ from broker.security.stores.material import (
     read_identity,
     read_trusted,
 )
-from broker.settings.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS, InvalidSecurityError
+from broker.settings.listener_security import SASL_PROTOCOLS, InvalidSecurityError, encrypted_listeners
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property
@@ -86,7 +86,7 @@ class ListenerTls:
         """Raises InvalidSecurityError."""
         self._made: dict[str, _Made] = {}
         self.listeners: dict[str, TlsListener] = {}
-        for listener in _encrypted(config):
+        for listener in encrypted_listeners(config):
             made = self._made[listener.name] = _make(config, listener)
             self.listeners[listener.name] = TlsListener(made.context, _principals(config, listener))
 
@@ -98,12 +98,12 @@ class ListenerTls:
 
     def check(self, config: BrokerConfig) -> None:
         """Check that `reload` with `config` would succeed. Raises InvalidSecurityError."""
-        for listener in _encrypted(config):
+        for listener in encrypted_listeners(config):
             self._changed(config, listener)
 
     def reload(self, config: BrokerConfig) -> None:
         """Use changed stores for new connections. A listener whose stores are invalid keeps its old ones."""
-        for listener in _encrypted(config):
+        for listener in encrypted_listeners(config):
             try:
                 made = self._changed(config, listener)
             except InvalidSecurityError as error:
@@ -122,10 +122,6 @@ class ListenerTls:
         made = _make(config, listener)
         _check_same_owner(config, listener, before.identity, made.identity)
         return made
-
-
-def _encrypted(config: BrokerConfig) -> list[Listener]:
-    return [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
 
 
 def _origin(config: BrokerConfig, listener: Listener) -> object:

@@ -34,6 +34,7 @@ BROKEN = [
     ("offsets.topic.compression.codec", {"offsets.topic.compression.codec": "5"}),
     ("group.min.session.timeout.ms", {"group.max.session.timeout.ms": "5999"}),
     ("zookeeper.metadata.migration.enable", {"zookeeper.metadata.migration.enable": "true"}),
+    ("metrics.http.users", {"metrics.http.users": "prometheus"}),
     ("remote.log.storage.system.enable", {"remote.log.storage.system.enable": "true"}),
 ]
 

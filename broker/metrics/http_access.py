@@ -1,0 +1,52 @@
+"""Who may read the HTTP port: basic authentication (RFC 7617), and what a refused client gets.
+
+Owns the comparison of passwords, which takes the same time whatever differs, and the log line of a refusal. Must not
+know routes, or where users come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import hdrs, web
+
+logger = logging.getLogger("kafka.authorizer.logger")
+
+CHALLENGE: Final = 'Basic realm="milena", charset="UTF-8"'
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpAccess:
+    """The users of one HTTP port. Without users everyone may read it."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._credentials = [f"{name}:{password}".encode() for name, password in users.items()]
+
+    def admits(self, authorization: str | None) -> bool:
+        """Return whether the value of the header `Authorization` names a user with its password."""
+        if not self._credentials:
+            return True
+        scheme, _, encoded = (authorization or "").partition(" ")
+        try:
+            credential = base64.b64decode(encoded.strip(), validate=True)
+        except ValueError:
+            return False
+        if scheme.lower() != "basic":
+            return False
+        # All are compared, so that the time does not tell which user exists.
+        matches = [hmac.compare_digest(credential, one) for one in self._credentials]
+        return any(matches)
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Serve the request, or respond with 401."""
+        if self.admits(request.headers.get(hdrs.AUTHORIZATION)):
+            return await handler(request)
+        logger.info("HTTP request for %s from %s is denied: no user with this password", request.path, request.remote)
+        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={hdrs.WWW_AUTHENTICATE: CHALLENGE})
