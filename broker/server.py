@@ -40,7 +40,7 @@ from broker.environment import Environment, environment_of_this_machine
 from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, token_jobs, transaction_jobs
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
-from broker.loop.periodic_jobs import PeriodicJobs
+from broker.loop.periodic_jobs import Job, PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
@@ -575,6 +575,8 @@ class Server:
         from broker.metrics.histogram import Histogram
         from broker.metrics.loop_idle import LoopIdle
         from broker.metrics.loop_lag import watch
+        from broker.metrics.rates import TICK_S
+        from broker.metrics.registry import Registry
 
         uniform = self._environment.random.random
         flush_times, loop_lag = Histogram(uniform), Histogram(uniform)
@@ -595,12 +597,22 @@ class Server:
             loop_idle=loop_idle,
             requests=self.dispatcher.metrics,
         )
+        window_s = (
+            self._config[properties.METRICS_NUM_SAMPLES] * self._config[properties.METRICS_SAMPLE_WINDOW_MS] / 1000
+        )
+        registry = Registry(metrics, self._clock.monotonic_s, window_s)
+        ticking = PeriodicJobs(
+            [Job("rates of metrics", int(TICK_S * 1000), lambda: services.sliced_work.finished(registry.tick()))]
+        )
+        ticking.start()
+        self._undo.push_async_callback(ticking.stop)
         health = Health(services.broker_id, services.replica_manager, services.metadata_cache, lambda: self._state)
         await endpoint.start(
-            metrics,
+            registry,
             health,
             services.sliced_work,
             shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION],
+            wall_ms=self._clock.now_ms,
         )
         logger.info("metrics are served on port %d", endpoint.port)
 

@@ -666,9 +666,9 @@ KAFKA_METRICS_POLLING_INTERVAL_SECS = integer("kafka.metrics.polling.interval.se
 AUTO_INCLUDE_JMX_REPORTER = boolean("auto.include.jmx.reporter", True, READ_ONLY, LOW,
     no_effect=NoEffect.REPORTERS, doc="Whether the JMX reporter is added automatically.")
 METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.WINDOWS, doc="Samples kept for windowed metrics.")
+    doc="Windows over which rates such as offset-commit-rate are averaged.")
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.WINDOWS, doc="Length of one sample of a windowed metric.")
+    doc="Length of one such window.")
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
     no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,

@@ -3,6 +3,7 @@
 Owns both. Must not know the names of settings or metrics, or who reads them.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
@@ -23,6 +24,10 @@ class ControllerSettings:
     compaction_lag: CompactionLag = ANY_COMPACTION_LAG
 
 
+LATEST_COUNT = 1028
+"""How many durations of one kind of event are kept."""
+
+
 @dataclass(slots=True)
 class EventTimes:
     """The number of processed events of one kind, and their processing times."""
@@ -30,11 +35,14 @@ class EventTimes:
     count: int = 0
     total_ms: int = 0
     longest_ms: int = 0
+    latest_ms: deque[int] = field(default_factory=lambda: deque(maxlen=LATEST_COUNT))
+    """The last durations."""
 
     def add(self, duration_ms: int) -> None:
         self.count += 1
         self.total_ms += duration_ms
         self.longest_ms = max(self.longest_ms, duration_ms)
+        self.latest_ms.append(duration_ms)
 
 
 @dataclass(slots=True)

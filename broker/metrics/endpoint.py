@@ -1,4 +1,4 @@
-"""Where metrics and the health of the broker are served over HTTP: `GET /metrics` for Prometheus, `/health/...`.
+"""Where metrics and health are served over HTTP: `/metrics` for Prometheus, `/jolokia` as JSON, `/health/...`.
 
 Owns: the address, the HTTP server and what it measures itself. Must not know any particular metric or check.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from http import HTTPStatus
 
@@ -21,16 +21,20 @@ from prometheus_client.exposition import choose_encoder
 from broker.loop.slices import SlicedWork
 from broker.metrics.health import Health, Verdict
 from broker.metrics.http_access import HttpAccess
-from broker.metrics.metric import Metric, Registry
+from broker.metrics.jolokia import JolokiaError, JolokiaRequest, request_of_path, requests_of_body, respond
 from broker.metrics.prometheus import pieces
+from broker.metrics.registry import Registry
 from broker.network.network import ListenError
 from broker.network.tls import ServerContext
 from config.addresses import HostAndPort
 from config.broker_properties import METRICS_HTTP_LISTENER
+from milena_broker import __version__
 
 BACKLOG_SIZE = 16
 SHUTDOWN_TIMEOUT_S = 1.0
 UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+CHUNK_SIZE = 16_384
+PIECES_PER_TURN = 50
 OPEN_METRICS = "application/openmetrics-text"
 
 
@@ -53,6 +57,7 @@ class MetricsEndpoint:
         self._served_context: ServerContext | None = None
         self._site: web.SockSite | None = None
         self._registry: Registry
+        self._wall_ms: Callable[[], int]
         self._shows_partitions: Callable[[], bool] = lambda: True
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -65,15 +70,17 @@ class MetricsEndpoint:
 
     async def start(
         self,
-        metrics: Iterable[Metric],
+        registry: Registry,
         health: Health,
         sliced_work: SlicedWork,
         *,
         shows_partitions: Callable[[], bool],
+        wall_ms: Callable[[], int],
     ) -> None:
-        """Serve; metrics of single partitions only while `shows_partitions()`."""
-        self._registry = Registry(metrics)
+        """Serve; metrics of single partitions only while `shows_partitions()`. `wall_ms()` dates JSON responses."""
+        self._registry = registry
         self._shows_partitions = shows_partitions
+        self._wall_ms = wall_ms
 
         async def live(request: web.Request) -> web.StreamResponse:
             return _health_response(health.live())
@@ -86,6 +93,8 @@ class MetricsEndpoint:
 
         application = web.Application(middlewares=[self._access.middleware])
         application.router.add_get("/metrics", self._metrics)
+        application.router.add_get("/jolokia{path:(/.*)?}", self._jolokia)
+        application.router.add_post("/jolokia{path:/?}", self._jolokia_requests)
         application.router.add_get("/health/live", live)
         application.router.add_get("/health/ready", ready)
         application.router.add_get("/health/safe", safe)
@@ -121,17 +130,68 @@ class MetricsEndpoint:
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
         response = web.StreamResponse(headers={"Content-Type": content_type})
         await response.prepare(request)
-        shown = [it for it in self._registry.metrics if not it.is_per_partition or self._shows_partitions()]
+        is_open_metrics = content_type.startswith(OPEN_METRICS)
         with contextlib.suppress(ConnectionError):
-            for piece in pieces(shown, is_open_metrics=content_type.startswith(OPEN_METRICS)):
-                if piece:
-                    await response.write(piece.encode())
-                await asyncio.sleep(0)
+            await _send(
+                response,
+                pieces(self._registry, with_partitions=self._shows_partitions(), is_open_metrics=is_open_metrics),
+            )
             # Counting open files may take a while. This part ends with the mark of OpenMetrics' end.
             loop = asyncio.get_running_loop()
             await response.write(await loop.run_in_executor(self._blocking, encoder, self._process))
             await response.write_eof()
         return response
+
+    async def _jolokia(self, request: web.Request) -> web.StreamResponse:
+        path = request.rel_url.raw_path.removeprefix("/jolokia").strip("/")
+        try:
+            asked: JolokiaRequest | JolokiaError = request_of_path(path)
+        except JolokiaError as error:
+            asked = error
+        return await self._send_json(request, self._respond(asked))
+
+    async def _jolokia_requests(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked, is_array = requests_of_body(await request.read())
+        except JolokiaError as error:
+            asked, is_array = [error], False
+        return await self._send_json(request, self._respond_all(asked) if is_array else self._respond(asked[0]))
+
+    def _respond_all(self, requests: Iterable[JolokiaRequest | JolokiaError]) -> Iterator[str]:
+        before = "["
+        for one in requests:
+            yield before
+            yield from self._respond(one)
+            before = ","
+        yield "[]" if before == "[" else "]"
+
+    def _respond(self, request: JolokiaRequest | JolokiaError) -> Iterator[str]:
+        now_s = self._wall_ms() // 1000
+        return respond(self._registry, request, now_s, __version__, with_partitions=self._shows_partitions())
+
+    async def _send_json(self, request: web.Request, text: Iterator[str]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await _send(response, text)
+            await response.write_eof()
+        return response
+
+
+async def _send(response: web.StreamResponse, text: Iterable[str]) -> None:
+    """Send a text in chunks of limited size; others are served between its pieces."""
+    waiting: list[str] = []
+    size = 0
+    for piece in text:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= CHUNK_SIZE or not piece or len(waiting) >= PIECES_PER_TURN:
+            if size:
+                await response.write("".join(waiting).encode())
+            waiting, size = [], 0
+            await asyncio.sleep(0)
+    if size:
+        await response.write("".join(waiting).encode())
 
 
 def _health_response(verdict: Verdict) -> web.Response:

@@ -5,7 +5,9 @@ Owns: the quantiles and the totals. Must not know what is measured. Pure: times 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable
+from statistics import fmean
 from typing import Final
 
 from broker.loop.reservoir import Reservoir
@@ -38,7 +40,10 @@ class Histogram:
 def distribution(count: int, total: float, sample: Iterable[float]) -> Distribution:
     """Return `count` and `total` of all values with the quantiles of `sample`."""
     values = sorted(sample)
-    return Distribution(count, total, {share: _quantile(values, float(share)) for share in QUANTILES})
+    quantiles = {share: _quantile(values, float(share)) for share in QUANTILES}
+    if not values:
+        return Distribution(count, total, quantiles)
+    return Distribution(count, total, quantiles, values[0], values[-1], statistics.pstdev(values, fmean(values)))
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from broker.metrics.metric import Kind, Metric, alone
+from broker.metrics.metric import Kind, Metric, Shown, alone
 
 AVERAGED_S: Final = 60.0
 """A share of a minute ago counts 1/e of the present one, as in Kafka's one-minute rates."""
@@ -47,19 +47,26 @@ def idle_metrics(idle: LoopIdle) -> Iterator[Metric]:
     handlers = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
     network = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
     text = "Share of time in which the event loop was idle, from 0 to 1."
-    for bean, own_name in (
-        (handlers, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),
-        (network, ""),
-        (network, "kafka_network_socketserver_networkprocessoravgidle_percent"),
+    for bean, own_name, shown in (
+        (handlers, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", Shown.PROMETHEUS),
+        (network, "", Shown.EVERYWHERE),
+        (network, "kafka_network_socketserver_networkprocessoravgidle_percent", Shown.PROMETHEUS),
     ):
-        yield Metric(Kind.GAUGE, bean, text, alone(lambda: idle.share), own_name=own_name)
-    yield Metric(
-        Kind.GAUGE,
-        handlers,
-        "Nanoseconds in which the event loop was idle.",
-        alone(lambda: int(idle.idle_s * NS_PER_S)),
-        own_name="kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_count",
-    )
+        yield Metric(Kind.GAUGE, bean, text, alone(lambda: idle.share), own_name=own_name, shown=shown)
+    for kind, own_name, shown in (
+        (Kind.GAUGE, "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_count", Shown.PROMETHEUS),
+        (Kind.METER, "", Shown.JSON),
+    ):
+        yield Metric(
+            kind,
+            handlers,
+            "Nanoseconds in which the event loop was idle; its rates are shares of time.",
+            alone(lambda: int(idle.idle_s * NS_PER_S)),
+            own_name=own_name,
+            shown=shown,
+            event_type="percent",
+            rate_unit_s=1 / NS_PER_S,
+        )
     yield Metric(
         Kind.GAUGE,
         "kafka.network:type=Processor,name=IdlePercent",

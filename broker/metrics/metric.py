@@ -15,32 +15,48 @@ from typing import TypeVar
 
 
 class Kind(Enum):
-    """The kind of a metric's values."""
+    """The kind of a metric's values, under the name that docs/metrics.md uses."""
 
     GAUGE = "gauge"
-    """A number that goes up and down."""
-    METER = "counter"
-    """A count of events, which only rises."""
-    HISTOGRAM = "summary"
+    """A number that goes up and down, or a text."""
+    METER = "meter"
+    """A count of events, which only rises. JSON adds its rates."""
+    HISTOGRAM = "histogram"
     """A `Distribution` of measured values."""
+    TIMER = "timer"
+    """A `Distribution` of durations. JSON adds how often they end."""
+    RATE = "rate"
+    """A count of events, shown as events per second over the last windows (`metrics.sample.window.ms`)."""
+
+
+class Shown(Enum):
+    """Which of the two representations have a metric."""
+
+    EVERYWHERE = "everywhere"
+    PROMETHEUS = "prometheus"
+    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The number and the sum of all measured values, and some quantiles.
+    """The number and the sum of all measured values, and figures of a sample of the latest.
 
-    The keys of `quantiles` are spelled as in Kafka's dashboards ("0.50"). It is empty if no quantiles are kept.
+    The keys of `quantiles` are spelled as in Kafka's dashboards ("0.50"). It is empty if no sample is kept.
     """
 
     count: int
     total: float
     quantiles: Mapping[str, float]
+    minimum: float = 0.0
+    maximum: float = 0.0
+    standard_deviation: float = 0.0
 
 
 T = TypeVar("T")
 
 TagValues = tuple[str, ...]
-Value = int | float | Distribution
+Value = int | float | str | Distribution
+"""A text is shown in JSON only."""
 Sample = tuple[TagValues, Value]
 Samples = Iterable[Sample | None]
 
@@ -65,6 +81,11 @@ class Metric:
     own_name: str = ""
     """The Prometheus name where it does not follow from the object name."""
     is_per_partition: bool = False
+    shown: Shown = Shown.EVERYWHERE
+    event_type: str = "events"
+    """What a meter counts, in Kafka's words."""
+    rate_unit_s: float = 1.0
+    """The unit of time of a meter's rates, in seconds."""
 
     @property
     def prometheus_name(self) -> str:
@@ -98,12 +119,3 @@ def gauges(
     """A gauge for each row of the table: its name within `bean`, its text, and a fact that `view` looks up."""
     for name, text, fact in table:
         yield Metric(Kind.GAUGE, f"{bean},name={name}", text, view(fact), tags, is_per_partition=is_per_partition)
-
-
-class Registry:
-    """All metrics of one broker. Names are unique."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self.metrics = list(metrics)
-        names = [metric.prometheus_name for metric in self.metrics]
-        assert len(set(names)) == len(names), sorted(name for name in names if names.count(name) > 1)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from broker.cluster.broker_state import BrokerState
+from broker.metrics.histogram import distribution
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
@@ -58,7 +59,7 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
     for event in EVENTS:
         bean = f"kafka.controller:type=ControllerStats,name={event}RateAndTimeMs"
         text = f"Time that the controller spent on events of the kind {event}."
-        yield Metric(Kind.HISTOGRAM, bean, text, _event_times(statistics.by_event, event))
+        yield Metric(Kind.TIMER, bean, text, _event_times(statistics.by_event, event))
 
 
 def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterator[Metric]:
@@ -103,7 +104,7 @@ def _event_times(by_event: dict[str, EventTimes], event: str) -> Callable[[], li
 
 
 def _distribution(times: EventTimes) -> Distribution:
-    return Distribution(times.count, times.total_ms, {})
+    return distribution(times.count, times.total_ms, times.latest_ms)
 
 
 def _disk_bytes(field: str) -> Callable[[], Iterator[Sample]]:

@@ -79,7 +79,7 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
     of_each = partial(_per_log, logs)
     yield from gauges("kafka.log:type=Log", PER_LOG, of_each, ("topic", "partition"), is_per_partition=True)
     yield Metric(
-        Kind.HISTOGRAM,
+        Kind.TIMER,
         "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
         "Time to sync a log.",
         alone(flush_times.distribution),

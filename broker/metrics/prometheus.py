@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from broker.metrics.metric import Distribution, Kind, Metric, Sample, TagValues
+from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, TagValues
+from broker.metrics.registry import Registry
 
 SAMPLES_PER_PIECE = 250
 """About half a millisecond."""
@@ -19,25 +21,36 @@ SAMPLES_PER_PIECE = 250
 logger = logging.getLogger("kafka.server.Metrics")
 
 
-def pieces(metrics: Iterable[Metric], *, is_open_metrics: bool) -> Iterator[str]:
+TYPES: Final[Mapping[Kind, str]] = {
+    Kind.GAUGE: "gauge",
+    Kind.RATE: "gauge",
+    Kind.METER: "counter",
+    Kind.HISTOGRAM: "summary",
+    Kind.TIMER: "summary",
+}
+
+
+def pieces(registry: Registry, *, with_partitions: bool, is_open_metrics: bool) -> Iterator[str]:
     """The text of all metrics, without OpenMetrics' end mark; a piece may be empty.
 
     A metric that cannot be read is logged and left out.
     """
-    for metric in metrics:
+    for metric in registry.metrics:
+        if metric.shown is Shown.JSON or (metric.is_per_partition and not with_partitions):
+            continue
         try:
-            yield from _pieces_of(metric, is_open_metrics)
+            yield from _pieces_of(registry, metric, is_open_metrics)
         except Exception:
             logger.exception("cannot read the metric %s", metric.prometheus_name)
 
 
-def _pieces_of(metric: Metric, is_open_metrics: bool) -> Iterator[str]:
+def _pieces_of(registry: Registry, metric: Metric, is_open_metrics: bool) -> Iterator[str]:
     name = metric.prometheus_name
     total = f"{name}_total" if metric.kind is Kind.METER else name
     title = name if is_open_metrics else total
-    head = f"# HELP {title} {_escaped(metric.help)}\n# TYPE {title} {metric.kind.value}\n"
+    head = f"# HELP {title} {_escaped(metric.help)}\n# TYPE {title} {TYPES[metric.kind]}\n"
     lines: list[str] = []
-    for sample in metric.read():
+    for sample in registry.samples(metric):
         if sample is not None:
             lines.append(head + _line(total, metric.label_names, sample))
             head = ""
@@ -51,6 +64,7 @@ def _pieces_of(metric: Metric, is_open_metrics: bool) -> Iterator[str]:
 def _line(name: str, label_names: tuple[str, ...], sample: Sample) -> str:
     tags, value = sample
     labels = _labels(label_names, tags) if tags else ""  # a sum over all subjects has none
+    assert not isinstance(value, str), f"{name} is a text, which only JSON can show"
     if isinstance(value, Distribution):
         return _summary(name, labels, value)
     return f"{name}{{{labels}}} {_number(value)}\n" if labels else f"{name} {_number(value)}\n"

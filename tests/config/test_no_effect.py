@@ -22,16 +22,16 @@ def test_each_set_setting_is_named_with_its_reason() -> None:
 def test_lines_are_grouped_by_reason() -> None:
     keys = [
         "replication.quota.window.size.seconds",
-        "metrics.num.samples",
+        "alter.log.dirs.replication.quota.window.num",
         "replication.quota.window.num",
-        "metrics.sample.window.ms",
+        "alter.log.dirs.replication.quota.window.size.seconds",
     ]
     lines = BrokerConfig.from_properties(dict.fromkeys(keys, "1000")).warnings
     assert [line.split()[0] for line in lines] == [
         "replication.quota.window.num",
         "replication.quota.window.size.seconds",
-        "metrics.num.samples",
-        "metrics.sample.window.ms",
+        "alter.log.dirs.replication.quota.window.num",
+        "alter.log.dirs.replication.quota.window.size.seconds",
     ]
 
 

@@ -25,6 +25,7 @@ from protocol.messages.offset_commit import (
 )
 from protocol.schema import ZERO_UUID
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
+from tests.broker.metrics.table import SHOWN, table_of_a_broker
 from tests.support.in_process import InProcessBroker, running_broker
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
@@ -283,7 +284,36 @@ async def test_other_paths_are_not_there(monitored: Monitored) -> None:
         assert response.status == 404
 
 
+async def test_json_has_the_values_of_prometheus(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t.x")
+    await produce(monitored.broker, "t.x", {0: batch_of(*[b"x"] * 7)})
+    scrape = await monitored.scrape()
+    name = "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=t.x"
+    asked = [{"type": "read", "mbean": name, "attribute": "Count"}, {"type": "read", "mbean": "kafka.log:type=Log,*"}]
+    url = f"http://127.0.0.1:{monitored.port}/jolokia"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/read/{name}/Count") as response:
+            assert response.content_type == "application/json"
+            one = await response.json()
+        async with session.post(url, json=asked) as response:
+            posted = await response.json()
+        async with session.post(url, data=b"nonsense") as response:
+            refused = await response.json()
+    assert one["value"] == posted[0]["value"] == 7
+    assert scrape("kafka_server_brokertopicmetrics_messagesin_total", topic="t.x") == 7
+    size = scrape("kafka_log_log_size", topic="t.x", partition="0")
+    assert posted[1]["value"]["kafka.log:type=Log,name=Size,topic=t.x,partition=0"] == {"Value": size}
+    assert refused["status"] == 400
+
+
 async def test_without_an_address_nothing_is_registered(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         data = (await broker.services.controller._store.get(paths.broker_path(0))).data
     assert b'"jmx_port":-1' in data
+
+
+async def test_the_table_of_the_page_is_made_from_the_metrics(tmp_path: Path) -> None:
+    shown = SHOWN.search(PAGE.read_text())
+    assert shown
+    # python -m tests.broker.metrics.table writes it anew
+    assert shown[0] == await table_of_a_broker(tmp_path)

@@ -31,5 +31,7 @@ def test_processor_time_beyond_the_elapsed_time_is_no_negative_idle_time() -> No
 
 def test_handlers_and_network_have_the_same_share() -> None:
     idle = LoopIdle()
-    values = [value for metric in idle_metrics(idle) for sample in metric.read() if sample for value in [sample[1]]]
-    assert values == [1.0, 1.0, 1.0, 0, 1.0]
+    idle.update(0.0, 0.0)
+    idle.update(2.0, 0.0)
+    values = [sample[1] for metric in idle_metrics(idle) for sample in metric.read() if sample]
+    assert values == [1.0, 1.0, 1.0, 2_000_000_000, 2_000_000_000, 1.0]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.metrics.metric import Kind, Metric, Registry, alone
+from broker.metrics.metric import Kind, Metric, alone
+from broker.metrics.registry import Registry
 
 
 def metric(bean: str, kind: Kind = Kind.GAUGE, attribute: str = "", tags: tuple[str, ...] = ()) -> Metric:
@@ -48,4 +49,4 @@ def test_labels_keep_their_case_and_lose_their_dashes() -> None:
 
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(AssertionError, match="kafka_a_b"):
-        Registry([metric("kafka.a:type=B"), metric("kafka.a:type=b")])
+        Registry([metric("kafka.a:type=B"), metric("kafka.a:type=b")], lambda: 0.0)

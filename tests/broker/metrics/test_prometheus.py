@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from prometheus_client import Metric as Family
@@ -11,7 +11,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
-from broker.metrics.prometheus import SAMPLES_PER_PIECE, pieces
+from broker.metrics.prometheus import SAMPLES_PER_PIECE
+from broker.metrics.prometheus import pieces as pieces_of
+from broker.metrics.registry import Registry
+
+
+def pieces(metrics: list[Metric], *, is_open_metrics: bool) -> Iterator[str]:
+    return pieces_of(Registry(metrics, lambda: 0.0), with_partitions=True, is_open_metrics=is_open_metrics)
+
 
 Read = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
