@@ -86,6 +86,8 @@ class Foundation:
     environment: Environment
     timer: Timer
     store: StateStore
+    acl_store: StateStore
+    """The same, or that of the authorizer's own ensemble."""
     log_manager: LogManager
     blocking: Executor
     cpu_pool: CpuPool
@@ -285,7 +287,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         enforced_quotas=enforced_quotas,
         scram_credentials=ScramCredentials(on.store, sliced_work),
         authorizer=authorizer,
-        acls=AclStore(on.store, clock, authorizer),
+        acls=AclStore(on.acl_store, clock, authorizer),
         delegation_tokens=DelegationTokens(
             on.store, clock, random, delegation_token_secret(config), delegation_token_times(config)
         ),

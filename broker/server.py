@@ -52,13 +52,13 @@ from broker.replica.log_cleaner import LogCleaner
 from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.services import Services
+from broker.security.acl_session import AclSession
 from broker.security.remote_keys import RemoteKeys
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
     controller_settings,
     listener_settings,
-    zookeeper_settings,
 )
 from broker.settings.listener_security import (
     HTTP_LISTENER,
@@ -71,6 +71,7 @@ from broker.settings.listener_security import (
     sasl_listeners,
 )
 from broker.settings.unmet_settings import unmet_by_one_broker
+from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -326,6 +327,7 @@ class Server:
             environment,
             loop_timer.timer,
             store,
+            await self._open_acl_store(store),
             log_manager,
             self._blocking,
             self._cpu_pool,
@@ -349,7 +351,8 @@ class Server:
 
         Also returns the directories that the embedded store accepted, for `record_directories`.
         """
-        zookeeper, new_cluster_store = zookeeper_settings(self._config), self._environment.new_cluster_store
+        zookeeper = zookeeper_settings(self._config, self._environment.random)
+        new_cluster_store = self._environment.new_cluster_store
         if zookeeper is not None and new_cluster_store is not None:
             cluster_store = new_cluster_store(zookeeper)
             await cluster_store.open()
@@ -366,6 +369,17 @@ class Server:
         )
         self._embedded_store = store
         return store, accepted
+
+    async def _open_acl_store(self, store: StateStore) -> StateStore:
+        """Open the authorizer's own ensemble if it has one; else return `store`."""
+        zookeeper = authorizer_zookeeper_settings(self._config, self._environment.random)
+        new_cluster_store = self._environment.new_cluster_store
+        if zookeeper is None or new_cluster_store is None:
+            return store
+        acl_store = new_cluster_store(zookeeper)
+        await acl_store.open()
+        self._undo.push_async_callback(acl_store.close)
+        return acl_store
 
     def _reject_missing_cluster_store(self) -> None:
         """Raise StartupError if the configuration names a cluster, and this broker can only run alone."""
@@ -399,6 +413,9 @@ class Server:
         self._undo.callback(change_listener.stop)
         await services.acls.start()
         self._undo.callback(services.acls.stop)
+        if foundation.acl_store is not foundation.store:
+            session = AclSession(foundation.acl_store, services.acls.start)
+            self._undo.push_async_callback(session.stop)
         await services.delegation_tokens.start()
         self._undo.callback(services.delegation_tokens.stop)
         self._undo.push_async_callback(services.directory_moves.stop)
@@ -764,12 +781,6 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
             f"Invalid value {control_plane} for configuration {properties.CONTROL_PLANE_LISTENER_NAME.name}: brokers "
             f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
         )
-    for row in (properties.ZOOKEEPER_SSL_CLIENT_ENABLE, properties.ZOOKEEPER_SET_ACL):
-        if zookeeper_settings(config) is not None and config[row]:
-            raise StartupError(
-                f"Invalid value true for configuration {row.name}: the connection to ZooKeeper is not encrypted or "
-                "authenticated yet, expected false; see docs/not-yet.md"
-            )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
         raise StartupError(

@@ -88,31 +88,37 @@ ZOOKEEPER_CLIENT_CNXN_SOCKET = string("zookeeper.clientCnxnSocket", None, READ_O
 ZOOKEEPER_SSL_CLIENT_ENABLE = boolean("zookeeper.ssl.client.enable", False, READ_ONLY, MEDIUM,
     doc="Whether the connection to ZooKeeper uses TLS.")
 ZOOKEEPER_SSL_KEYSTORE_LOCATION = string("zookeeper.ssl.keystore.location", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Keystore that identifies this broker to ZooKeeper.")
+    doc="Keystore that identifies this broker to ZooKeeper.")
 ZOOKEEPER_SSL_KEYSTORE_PASSWORD = password("zookeeper.ssl.keystore.password", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Password of the keystore used towards ZooKeeper.")
+    doc="Password of the keystore used towards ZooKeeper.")
 ZOOKEEPER_SSL_KEYSTORE_TYPE = string("zookeeper.ssl.keystore.type", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Format of the keystore used towards ZooKeeper; unset means by file name.")
+    doc="Format of the keystore used towards ZooKeeper; unset means by file name.")
 ZOOKEEPER_SSL_TRUSTSTORE_LOCATION = string("zookeeper.ssl.truststore.location", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Trusted certificates for ZooKeeper servers.")
+    doc="Trusted certificates for ZooKeeper servers.")
 ZOOKEEPER_SSL_TRUSTSTORE_PASSWORD = password("zookeeper.ssl.truststore.password", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Password of the truststore used towards ZooKeeper.")
+    doc="Password of the truststore used towards ZooKeeper.")
 ZOOKEEPER_SSL_TRUSTSTORE_TYPE = string("zookeeper.ssl.truststore.type", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.ZOOKEEPER, doc="Format of the truststore used towards ZooKeeper; unset means by file name.")
+    doc="Format of the truststore used towards ZooKeeper; unset means by file name.")
 ZOOKEEPER_SSL_PROTOCOL = string("zookeeper.ssl.protocol", "TLSv1.2", READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="TLS version offered to ZooKeeper first.")
+    doc="TLS version offered to ZooKeeper first.")
 ZOOKEEPER_SSL_ENABLED_PROTOCOLS = string_list("zookeeper.ssl.enabled.protocols", None, READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER,
     doc="TLS versions allowed towards ZooKeeper; unset means the one of zookeeper.ssl.protocol.")
 ZOOKEEPER_SSL_CIPHER_SUITES = string_list("zookeeper.ssl.cipher.suites", None, READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="Cipher suites allowed towards ZooKeeper; unset means those of the library.")
+    doc="Cipher suites allowed towards ZooKeeper; unset means those of the library.")
 ZOOKEEPER_SSL_ENDPOINT_IDENTIFICATION_ALGORITHM = string(
     "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="HTTPS checks the ZooKeeper server's host name; an empty value does not.")
+    doc="HTTPS checks the ZooKeeper server's host name; an empty value does not.")
 ZOOKEEPER_SSL_CRL_ENABLE = boolean("zookeeper.ssl.crl.enable", False, READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="Whether revocation lists are consulted for ZooKeeper's certificates.")
+    doc="Whether revocation lists are consulted for ZooKeeper's certificates.")
 ZOOKEEPER_SSL_OCSP_ENABLE = boolean("zookeeper.ssl.ocsp.enable", False, READ_ONLY, LOW,
-    no_effect=NoEffect.ZOOKEEPER, doc="Whether the online status protocol is consulted for ZooKeeper's certificates.")
+    doc="Whether the online status protocol is consulted for ZooKeeper's certificates.")
+ZOOKEEPER_SASL_CLIENT = boolean("zookeeper.sasl.client", True, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Whether the broker logs in to ZooKeeper if it has a login; in Kafka a system property.")
+ZOOKEEPER_SASL_CLIENTCONFIG = string("zookeeper.sasl.clientconfig", "Client", READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Section of the file of java.security.auth.login.config with the login to ZooKeeper; in Kafka a system "
+        "property.")
+ZOOKEEPER_SASL_JAAS_CONFIG = password("zookeeper.sasl.jaas.config", None, READ_ONLY, MEDIUM, visibility=FOREIGN,
+    doc="Login to ZooKeeper in the form of sasl.jaas.config, instead of a section of a file. Milena's own setting.")
 ZOOKEEPER_METADATA_MIGRATION_ENABLE = boolean("zookeeper.metadata.migration.enable", False, READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="Migration to Raft metadata; true stops the start.")
 
@@ -499,6 +505,18 @@ AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
     doc="Authoriser that decides what a principal may do; if empty, everyone may do everything.")
 SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
     doc="Principals that the authoriser never refuses, as User:name separated by semicolons.")
+AUTHORIZER_ZOOKEEPER_URL = string("authorizer.zookeeper.url", None, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="ZooKeeper ensemble with the ACLs, as zookeeper.connect; unset means the store of the other metadata. TLS and "
+        "login are those of zookeeper.connect.")
+AUTHORIZER_ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer(
+    "authorizer.zookeeper.connection.timeout.ms", None, READ_ONLY, LOW, POSITIVE, visibility=FOREIGN,
+    doc="Value of zookeeper.connection.timeout.ms for the ensemble with the ACLs; unset means the same.")
+AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS = integer(
+    "authorizer.zookeeper.session.timeout.ms", None, READ_ONLY, LOW, POSITIVE, visibility=FOREIGN,
+    doc="Value of zookeeper.session.timeout.ms for the ensemble with the ACLs; unset means the same.")
+AUTHORIZER_ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer(
+    "authorizer.zookeeper.max.in.flight.requests", None, READ_ONLY, LOW, POSITIVE, visibility=FOREIGN,
+    doc="Value of zookeeper.max.in.flight.requests for the ensemble with the ACLs; unset means the same.")
 ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether a resource without ACLs is accessible to everyone.")

@@ -110,7 +110,7 @@ class Visibility(Enum):
 class NoEffect(Enum):
     """Why the broker accepts a setting but ignores it. The value is the reason as shown to operators."""
 
-    ZOOKEEPER = "the connection to ZooKeeper uses no TLS yet, see docs/not-yet.md"
+    ZOOKEEPER = "it names a Java class; TLS to ZooKeeper needs only zookeeper.ssl.client.enable"
     PEERS = "brokers use the protocol of Kafka 3.9 and fixed timeouts of connections, see docs/not-yet.md"
     READS_FROM_FOLLOWERS = "reads from followers are not supported yet, see docs/not-yet.md"
     REPLICATION_THROTTLES = "replication throttles are not supported yet, see docs/not-yet.md"

@@ -27,6 +27,7 @@ from controller.model import (
     TopicPartition,
 )
 
+CONSUMERS = "/consumers"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE_ID = "/brokers/seqid"
 TOPICS = "/brokers/topics"
@@ -47,12 +48,14 @@ MIGRATION = "/migration"
 MILENA = "/milena"
 LOG_DIRS_IN_USE = f"{MILENA}/log_dirs"
 
+DELEGATION_TOKENS = "/delegation_token/tokens"
+
 CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY = "<default>"
 
 # Every broker creates these at start if they are missing, parents first and without data.
 PERSISTENT_PATHS = (
-    "/consumers",
+    CONSUMERS,
     "/brokers",
     BROKER_IDS,
     TOPICS,

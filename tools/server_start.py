@@ -12,7 +12,13 @@ from pathlib import Path
 from config import properties
 from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig, base_row
-from config.broker_properties import BROKER_ID, JAVA_SECURITY_AUTH_LOGIN_CONFIG, METRICS_HTTP_LISTENER
+from config.broker_properties import (
+    BROKER_ID,
+    JAVA_SECURITY_AUTH_LOGIN_CONFIG,
+    METRICS_HTTP_LISTENER,
+    ZOOKEEPER_SASL_CLIENT,
+    ZOOKEEPER_SASL_CLIENTCONFIG,
+)
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
@@ -22,7 +28,11 @@ from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
 
-_JAAS_OPTION = f"-D{JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}="
+_SYSTEM_PROPERTY = "-D"
+_SYSTEM_PROPERTIES = {
+    row.name for row in (JAVA_SECURITY_AUTH_LOGIN_CONFIG, ZOOKEEPER_SASL_CLIENT, ZOOKEEPER_SASL_CLIENTCONFIG)
+}
+"""Settings that Kafka reads from Java's system properties."""
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 
@@ -94,8 +104,9 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
         settings[METRICS_HTTP_LISTENER.name] = f"{LOOPBACK}:{port}"
     for option in variables.get("KAFKA_OPTS", "").split():
-        if option.startswith(_JAAS_OPTION):
-            settings[JAVA_SECURITY_AUTH_LOGIN_CONFIG.name] = option.removeprefix(_JAAS_OPTION)
+        name, equals, value = option.removeprefix(_SYSTEM_PROPERTY).partition("=")
+        if equals and option.startswith(_SYSTEM_PROPERTY) and name in _SYSTEM_PROPERTIES:
+            settings[name] = value
     return settings
 
 

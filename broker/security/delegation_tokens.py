@@ -25,14 +25,14 @@ from broker.network.sasl.exchange import Login
 from broker.network.sasl.scram import ITERATIONS_MIN, Digest, ScramCredential, ScramUser
 from controller.change_notifications import ChangeListener
 from controller.clock import Clock
-from controller.paths import Undecodable
+from controller.paths import DELEGATION_TOKENS, Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import Create, Delete, NoNode, SetData, StateStore
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.server.DelegationTokenManager")
 
-ROOT, TOKENS, CHANGES = "/delegation_token", "/delegation_token/tokens", "/delegation_token/token_changes"
+ROOT, TOKENS, CHANGES = "/delegation_token", DELEGATION_TOKENS, "/delegation_token/token_changes"
 _CHANGE = f"{CHANGES}/token_change_"
 _FORMAT_VERSION = 3
 _ID_SIZE, _SALT_SIZE = 16, 26

@@ -17,7 +17,6 @@ from config.broker import BrokerConfig
 from config.definition import Property
 from config.log_config import CompactionLag
 from controller.settings import ControllerSettings
-from controller.zookeeper.settings import ZooKeeperSettings
 
 
 class UnknownHostError(Exception):
@@ -102,21 +101,6 @@ def quota_defaults(config: BrokerConfig) -> dict[Key, float]:
     """Return the default quotas of client ids that the properties of Kafka 0.9 set."""
     rows = {Key.PRODUCE: properties.QUOTA_PRODUCER_DEFAULT, Key.FETCH: properties.QUOTA_CONSUMER_DEFAULT}
     return {key: float(config[row]) for key, row in rows.items() if config[row] != row.default}
-
-
-def zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings | None:
-    """Return None for a broker that runs alone, with the embedded store."""
-    connect = (config[properties.ZOOKEEPER_CONNECT] or "").strip()
-    if not connect:
-        return None
-    session_timeout_ms = config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
-    connection_timeout_ms = config[properties.ZOOKEEPER_CONNECTION_TIMEOUT_MS]
-    return ZooKeeperSettings(
-        connect=connect,
-        session_timeout_ms=session_timeout_ms,
-        connection_timeout_ms=session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
-        max_in_flight_requests=config[properties.ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS],
-    )
 
 
 def _connection_overrides(text: str) -> dict[str, int]:

@@ -94,7 +94,7 @@ def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
             f"Invalid value {mechanism} for configuration {row.name}: expected one of the mechanisms that "
             f"{rows.SASL_ENABLED_MECHANISMS.name} enables for listener {listener}"
         )
-    module = _login_module(config, listener, mechanism, _jaas_file(config))
+    module = _login_module(config, listener, mechanism, read_jaas_file(config))
     user, password = ("", "") if module is None else (module.options.get(each, "") for each in ("username", "password"))
     if not user or not password:
         raise InvalidSecurityError(
@@ -160,7 +160,7 @@ class Sources:
 
 def sasl_listeners(config: BrokerConfig, sources: Sources) -> dict[str, SaslListener]:
     """Return how the clients of each listener with SASL authenticate themselves. Raises InvalidSecurityError."""
-    jaas_file = _jaas_file(config)
+    jaas_file = read_jaas_file(config)
     if config[rows.SASL_JAAS_CONFIG] is not None:
         logger.warning(
             "%s is ignored: it needs the prefix of a listener and a mechanism, such as %ssasl_ssl.plain.",
@@ -300,7 +300,8 @@ def _login_module(
     return entries[0]
 
 
-def _jaas_file(config: BrokerConfig) -> Mapping[str, list[LoginModule]]:
+def read_jaas_file(config: BrokerConfig) -> Mapping[str, list[LoginModule]]:
+    """Return the sections of the file of `java.security.auth.login.config`. Raises InvalidSecurityError."""
     path = config[rows.JAVA_SECURITY_AUTH_LOGIN_CONFIG]
     if not path:
         return {}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.network.channel import ANONYMOUS
 from broker.network.tls import (
@@ -36,6 +35,7 @@ from broker.security.stores.material import (
     Identity,
     InvalidStoreError,
     StoreSource,
+    as_pem,
     read_identity,
     read_trusted,
 )
@@ -151,7 +151,7 @@ def _make(config: BrokerConfig, listener: Listener) -> _Made:
     parameters = TlsParameters(_versions(config, listener), config.for_listener(listener.name, rows.SSL_CIPHER_SUITES))
     try:
         identity = read_identity(key_store)
-        trusted = _pem(read_trusted(trust_store)) if trust_store.is_given else None
+        trusted = as_pem(read_trusted(trust_store)) if trust_store.is_given else None
         context = server_context(identity.pem, trusted, _client_auth(config, listener), parameters)
         client = None
         if listener.name == config.inter_broker_listener.name:
@@ -215,10 +215,6 @@ def _store_type(config: BrokerConfig, listener: Listener, row: Property[str]) ->
             f"{', '.join(TYPES)}"
         )
     return value
-
-
-def _pem(certificates: list[x509.Certificate]) -> str:
-    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def _principals(config: BrokerConfig, listener: Listener) -> Callable[[bytes | None], str]:

@@ -15,7 +15,6 @@ from the first failure on until the next, which the loop calls when it has proce
 
 import asyncio
 import logging
-import select
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,20 +22,19 @@ from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionLoss
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.states import Callback, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from controller.state_store import Check, Create, Delete, Operation, SetData, WatchKind
+from controller.zookeeper.connection import ACL_OF_ACCESS, SecureHandler, secure
+from controller.zookeeper.security import ZooKeeperSecurity, access_of
 from controller.zookeeper.settings import ZooKeeperSettings
 
 logger = logging.getLogger("org.apache.zookeeper.ClientCnxn")
 
 RETRY_PAUSE_SECONDS_MIN = 0.05
 RETRY_PAUSE_SECONDS_MAX = 1.0
-CONNECTIONS_PER_TIMEOUT = 3
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
@@ -83,7 +81,9 @@ class ZooKeeperSession:
         self._reports: deque[Callable[[], None]] = deque()
         self._is_reporting = False
         self._log = _ClientLog(logger)
-        handler = _Handler(settings.session_timeout_ms / 1000 / (settings.hosts.count(",") + 1), self._request_lost)
+        handler = _Handler(
+            settings.session_timeout_ms / 1000 / (settings.hosts.count(",") + 1), settings.security, self._request_lost
+        )
         self._client = KazooClient(
             settings.hosts,
             timeout=settings.session_timeout_ms / 1000,
@@ -98,6 +98,7 @@ class ZooKeeperSession:
             ),
             logger=self._log,
         )
+        self._connection = secure(self._client, settings.security, self._connected)
         self._client.add_listener(self._state_changed)
 
     @property
@@ -114,6 +115,11 @@ class ZooKeeperSession:
     def last_problem(self) -> str:
         """Why the last attempt to connect failed; empty if unknown."""
         return self._log.last_problem
+
+    @property
+    def is_login_refused(self) -> bool:
+        """Whether the session ended because the server refused its login."""
+        return self._connection.is_login_refused
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
@@ -162,8 +168,21 @@ class ZooKeeperSession:
         """Perform the operations as one transaction; the result has one entry each, an exception if all failed."""
         transaction = self._client.transaction()
         # kazoo's own methods refuse to create a node without data, which Kafka tells from empty data.
-        transaction.operations.extend(map(_serializable, operations))
+        transaction.operations.extend(map(self._serializable, operations))
         return self._send(transaction.commit_async, done)
+
+    def _serializable(self, operation: Operation) -> object:
+        match operation:
+            case Create(path, data, ephemeral, sequential):
+                flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+                access = access_of(path.removeprefix(self._settings.chroot), is_secure=self._settings.set_acl)
+                return serialization.Create(path, data, ACL_OF_ACCESS[access], flags)
+            case SetData(path, data, version):
+                return serialization.SetData(path, data, version)
+            case Delete(path, version):
+                return serialization.Delete(path, version)
+            case Check(path, version):
+                return serialization.CheckVersion(path, version)
 
     def _watch(self, watched: bool) -> Callable[[WatchedEvent], None] | None:
         return self._changed if watched else None
@@ -182,13 +201,17 @@ class ZooKeeperSession:
         with self._accepting:
             self._accepts = False
 
+    def _connected(self) -> None:
+        if not self._has_ended:
+            self._known_id = int(self._client.client_id[0])
+            self._report(self._listener.connected)
+
     def _state_changed(self, state: str) -> None:
         if self._has_ended:
             return
         if state == KazooState.CONNECTED:
-            self._known_id = int(self._client.client_id[0])
-            self._report(self._listener.connected)
-        elif state == KazooState.SUSPENDED:
+            return  # `_connected` reports it after the login
+        if state == KazooState.SUSPENDED:
             self._request_lost()
             self._report(self._listener.connection_lost)
         else:
@@ -291,12 +314,13 @@ class _MultiRead(serialization.Transaction):  # type: ignore[misc]
         return results
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class _Handler(SecureHandler):
     """kazoo's threads, without the queues for callbacks."""
 
-    def __init__(self, connect_timeout_seconds: float, on_request_lost: Callable[[], None]) -> None:
-        super().__init__()
-        self._connect_timeout_seconds = connect_timeout_seconds
+    def __init__(
+        self, connect_timeout_seconds: float, security: ZooKeeperSecurity, on_request_lost: Callable[[], None]
+    ) -> None:
+        super().__init__(connect_timeout_seconds, security)
         self._on_request_lost = on_request_lost
 
     def start(self) -> None:
@@ -310,33 +334,6 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
 
-    def create_connection(self, *args: object, timeout: float, **options: object) -> Any:
-        """Connect within this host's share of the session timeout, so that a silent host leaves time for the others."""
-        return super().create_connection(*args, timeout=min(timeout, self._connect_timeout_seconds), **options)
-
-    def select(
-        self, readable: Sequence[Any], writable: Sequence[Any], _: Sequence[Any], timeout: float | None = None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets by poll: kazoo's own way creates and closes an epoll descriptor for each wait.
-
-        kazoo waits for one socket alone in the middle of a response, and for that to its first request. A server that
-        accepts connections while it starts may never send that one. kazoo would wait as long as the session lasts; in
-        a third of this time another connection can be tried.
-        """
-        poll = select.poll()
-        if timeout is not None and len(readable) == 1:
-            timeout = min(timeout, self._connect_timeout_seconds / CONNECTIONS_PER_TIMEOUT)
-        for socket in readable:
-            poll.register(socket, select.POLLIN)
-        for socket in writable:
-            poll.register(socket, select.POLLOUT)
-        ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)}
-        return (
-            [socket for socket in readable if socket.fileno() in ready],
-            [socket for socket in writable if socket.fileno() in ready],
-            [],
-        )
-
 
 class _ClientLog(logging.LoggerAdapter):  # type: ignore[type-arg]
     """kazoo's log lines: repeated for every attempt to connect, so all but errors of its own are for debugging."""
@@ -349,19 +346,6 @@ class _ClientLog(logging.LoggerAdapter):  # type: ignore[type-arg]
         if level == logging.WARNING:
             self.last_problem = str(msg) % args
         super().log(level if level > logging.WARNING else logging.DEBUG, msg, *args, **options)
-
-
-def _serializable(operation: Operation) -> object:
-    match operation:
-        case Create(path, data, ephemeral, sequential):
-            flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
-            return serialization.Create(path, data, OPEN_ACL_UNSAFE, flags)
-        case SetData(path, data, version):
-            return serialization.SetData(path, data, version)
-        case Delete(path, version):
-            return serialization.Delete(path, version)
-        case Check(path, version):
-            return serialization.CheckVersion(path, version)
 
 
 def _complete(future: asyncio.Future[None]) -> None:

@@ -5,6 +5,8 @@ Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not
 
 from dataclasses import dataclass
 
+from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
+
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
@@ -15,6 +17,9 @@ class ZooKeeperSettings:
     connection_timeout_ms: int = 18_000
     """The longest wait for the first connection. Later a lost connection is retried for ever."""
     max_in_flight_requests: int = 10
+    security: ZooKeeperSecurity = UNPROTECTED
+    set_acl: bool = False
+    """Whether nodes are created so that only this client's identity may change them."""
 
     @property
     def hosts(self) -> str:

@@ -247,10 +247,15 @@ class ZooKeeperStore(SingleWrites):
     def ended(self) -> None:
         if self._session is None:
             return
-        logger.warning("the session 0x%x with ZooKeeper has expired", self._session.session_id)
+        if self._session.is_login_refused:
+            logger.error("the session 0x%x ends: %s", self._session.session_id, self._session.last_problem)
+        else:
+            logger.warning("the session 0x%x with ZooKeeper has expired", self._session.session_id)
         self._has_expired = True
         if self._opening is not None:
-            _fail(self._opening, self._expired())
+            session = self._session
+            is_refused = session.is_login_refused
+            _fail(self._opening, StoreUnavailable(session.last_problem) if is_refused else self._expired())
         self._fail_all(self._expired())
         for callback in list(self._on_expired):
             callback()

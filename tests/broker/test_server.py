@@ -80,8 +80,8 @@ async def test_metrics_address_in_use_stops_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("key", ["zookeeper.ssl.client.enable", "zookeeper.set.acl"])
-async def test_protection_of_zookeeper_that_is_not_served_stops_the_start(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("key", ["zookeeper.set.acl"])
+async def test_acls_of_nodes_without_an_identity_stop_the_start(tmp_path: Path, key: str) -> None:
     reason = await reason_not_to_start(
         settings(tmp_path, zookeeper_connect="127.0.0.1:1", **{key.replace(".", "_"): "true"})
     )

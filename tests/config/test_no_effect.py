@@ -74,9 +74,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 
 def test_values_are_not_logged() -> None:
-    lines = warnings(
-        metric_reporters="hidden", zookeeper_ssl_keystore_password="hidden", sasl_kerberos_service_name="hidden"
-    )
+    lines = warnings(metric_reporters="hidden", kafka_metrics_reporters="hidden", sasl_kerberos_service_name="hidden")
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)
 

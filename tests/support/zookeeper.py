@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.certificates import STORE_PASSWORD, Stores
 from tests.support.java import java_command, pyspark_jars
 from tests.support.processes import ServerProcess
 
 ASK_TIMEOUT_S = 2.0
 
 
-def server_command(settings: Path) -> list[str]:
+def server_command(settings: Path, options: Sequence[str] = ()) -> list[str]:
     """Return a command line with options for a quick start and little memory."""
     return java_command(
         [pyspark_jars() / "*"],
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",
         [str(settings)],
-        options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options],
     )
 
 
@@ -61,3 +63,91 @@ def _properties(data: Path, port: int) -> Mapping[str, str]:
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "*",
     }
+
+
+SASL_USER, SASL_PASSWORD = "kafka", 'kafka "secret"'
+
+
+class SecuredZooKeeper(ServerProcess):
+    """A server with one port, which has TLS and asks for a client certificate, and logins by DIGEST-MD5."""
+
+    def __init__(self, folder: Path, *, with_tls: bool = True) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stores = Stores(folder / "stores")
+        self._with_tls = with_tls
+        server = self.stores.pkcs12(self.stores.issue("zookeeper", "zookeeper"))
+        jaas = folder / "server.jaas"
+        escaped = SASL_PASSWORD.replace('"', '\\"')
+        jaas.write_text(
+            "Server { org.apache.zookeeper.server.auth.DigestLoginModule required\n"
+            f'  user_{SASL_USER}="{escaped}"; }};\n'
+        )
+        settings = folder / "zoo.cfg"
+        plain = "secureClientPort" if with_tls else "clientPort"
+
+        def properties(port: int) -> Mapping[str, str]:
+            own = dict(_properties(folder / "data", port))
+            address = own.pop("clientPortAddress")
+            del own["clientPort"]
+            own |= {
+                plain: str(port),
+                f"{plain}Address": address,
+                "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            }
+            if with_tls:
+                own |= {
+                    "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                    "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+                    "ssl.keyStore.location": str(server),
+                    "ssl.keyStore.password": STORE_PASSWORD,
+                    "ssl.trustStore.location": str(self.stores.ca),
+                    "ssl.trustStore.type": "PEM",
+                    "ssl.clientAuth": "want",
+                    "ssl.enabledProtocols": "TLSv1.2,TLSv1.3",  # by default 1.3 alone, Kafka's client has 1.2 alone
+                }
+            return own
+
+        super().__init__(
+            "ZooKeeper",
+            server_command(settings, [f"-Djava.security.auth.login.config={jaas}"]),
+            folder / "zookeeper.log",
+            self._serves,
+            settings=settings,
+            properties=properties,
+        )
+
+    @property
+    def connect(self) -> str:
+        """The value of `zookeeper.connect`."""
+        return self.bootstrap
+
+    @property
+    def tls_settings(self) -> dict[str, str]:
+        """The settings of a client that trusts the server."""
+        return {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.truststore.location": str(self.stores.ca),
+        }
+
+    @property
+    def login(self) -> str:
+        """A JAAS string with the login of the one user."""
+        return digest_login(SASL_USER, SASL_PASSWORD)
+
+    def _serves(self, port: int) -> bool:
+        if not self._with_tls:
+            return _is_serving(port)
+        context = ssl.create_default_context(cafile=str(self.stores.ca))
+        with (
+            socket.create_connection(("127.0.0.1", port), ASK_TIMEOUT_S) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            connection.sendall(b"srvr")
+            return connection.recv(4096).startswith(b"Zookeeper version")
+
+
+def digest_login(user: str, password: str) -> str:
+    """Return the JAAS string of a login to ZooKeeper."""
+    escaped = password.replace('"', '\\"')
+    return f'org.apache.zookeeper.server.auth.DigestLoginModule required username="{user}" password="{escaped}";'

@@ -7,7 +7,7 @@ As Java does, a store of type JKS or PKCS12 is read by its content: JKS begins w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,11 @@ def read_trusted(source: StoreSource) -> list[x509.Certificate]:
     if not certificates:
         raise InvalidStoreError(f"the {source} has no trusted certificate")
     return certificates
+
+
+def as_pem(certificates: Iterable[x509.Certificate]) -> str:
+    """Return certificates as PEM text."""
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
 
 def _trusted(source: StoreSource) -> list[x509.Certificate]:

@@ -1,5 +1,7 @@
 """The settings that the components of a broker derive from its configuration."""
 
+from random import Random
+
 import pytest
 
 from broker.network.connection_quotas import UNLIMITED, ListenerLimits
@@ -7,8 +9,8 @@ from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
     listener_settings,
-    zookeeper_settings,
 )
+from broker.settings.zookeeper_settings import zookeeper_settings
 from config.broker import BrokerConfig
 
 TWO_LISTENERS = {
@@ -68,7 +70,7 @@ def test_the_bound_of_arriving_requests() -> None:
 
 
 def test_broker_without_zookeeper_connect_has_no_zookeeper() -> None:
-    assert zookeeper_settings(BrokerConfig.from_properties({"zookeeper.connect": " "})) is None
+    assert zookeeper_settings(BrokerConfig.from_properties({"zookeeper.connect": " "}), Random(1)) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_broker_without_zookeeper_connect_has_no_zookeeper() -> None:
 )
 def test_zookeeper_connect_ends_in_the_chroot(connect: str, hosts: str, chroot: str) -> None:
     settings = zookeeper_settings(
-        BrokerConfig.from_properties({"zookeeper.connect": connect, "zookeeper.session.timeout.ms": "6000"})
+        BrokerConfig.from_properties({"zookeeper.connect": connect, "zookeeper.session.timeout.ms": "6000"}), Random(1)
     )
     assert settings is not None
     assert (settings.hosts, settings.chroot, settings.connection_timeout_ms) == (hosts, chroot, 6000)
