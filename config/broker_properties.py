@@ -699,6 +699,9 @@ METRICS_HTTP_SSL_ENABLE = boolean("metrics.http.ssl.enable", False, READ_ONLY, M
 METRICS_HTTP_USERS = password("metrics.http.users", None, READ_ONLY, MEDIUM, visibility=FOREIGN,
     doc="Users of the HTTP port as name:password,...; each request then needs basic authentication. Milena's own "
         "setting.")
+LOG_FILES_KEEP = integer("log.files.keep", 168, READ_ONLY, LOW, POSITIVE, visibility=FOREIGN,
+    doc="How many files of earlier hours (or days, as log4j.properties says) are kept of each log file of the server. "
+        "Milena's own setting.")
 METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether metrics of single partitions are served. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,

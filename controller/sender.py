@@ -15,6 +15,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 logger = logging.getLogger("kafka.controller.RequestSendThread")
+state_log = logging.getLogger("state.change.logger")
 
 
 class Sender:
@@ -36,6 +37,13 @@ class Sender:
 
     def send(self, broker_id: int, request: ControlRequest) -> None:
         """Send without waiting; the channels keep the order."""
+        state_log.info(
+            "sending a %s to broker %d as controller %d epoch %d",
+            type(request).__name__.removesuffix("Request"),
+            broker_id,
+            request.controller_id,
+            request.controller_epoch,
+        )
         future = asyncio.ensure_future(self._channels.send(broker_id, request))
         self._in_flight[future] = broker_id
         future.add_done_callback(lambda future: self._complete(broker_id, request, future))

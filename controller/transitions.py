@@ -260,6 +260,13 @@ class Transitions:
         self._context.leaderships |= written
         async for change in self._turns.through(changes):
             # A topic that is being deleted is left out: UpdateMetadata has already removed it from the brokers.
+            if change.partition in written:
+                logger.info(
+                    "controller epoch %d: %s has the state %s",
+                    self._context.epoch,
+                    change.partition,
+                    written[change.partition],
+                )
             if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
                 self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
                 self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))

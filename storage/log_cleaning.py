@@ -418,7 +418,7 @@ class LogCleaning(LogObserver):
 def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:
     removed = 100.0 * (1 - result.bytes_kept / result.bytes_read) if result.bytes_read else 0.0
     _logger.info(
-        "%s-%d cleaned from %d to %d: %d of %d records and %d bytes kept (%.1f %% less), map %.0f %% full, "
+        "%s-%d cleaned from %d to %d: %d of %d records and %d of %d bytes kept (%.1f %% less), map %.0f %% full, "
         "%.1f s for the map, %.1f s to copy",
         cleaning.log.topic,
         cleaning.log.partition,
@@ -427,6 +427,7 @@ def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:
         result.records_kept,
         result.records_read,
         result.bytes_kept,
+        result.bytes_read,
         removed,
         100 * result.map_utilization,
         result.map_seconds,

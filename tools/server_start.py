@@ -15,6 +15,7 @@ from config.broker import BrokerConfig, base_row
 from config.broker_properties import (
     BROKER_ID,
     JAVA_SECURITY_AUTH_LOGIN_CONFIG,
+    LOG_FILES_KEEP,
     METRICS_HTTP_LISTENER,
     ZOOKEEPER_SASL_CLIENT,
     ZOOKEEPER_SASL_CLIENTCONFIG,
@@ -22,8 +23,8 @@ from config.broker_properties import (
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
-from tools.log_lines import log_to_stderr
 from tools.running_servers import registered
+from tools.server_logging import start_logging
 from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
@@ -121,7 +122,7 @@ def _load_failure(path: str, error: OSError | ValueError) -> str:
 
 
 def _run(config: BrokerConfig) -> int:
-    log_to_stderr(logging.INFO)
+    start_logging(os.environ, config[LOG_FILES_KEEP])
     for notice in config.notices:
         logger.info(notice)
     for warning in config.warnings:

@@ -36,6 +36,8 @@ from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplic
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 logger = logging.getLogger("kafka.server.KafkaApis")
+state_log = logging.getLogger("state.change.logger")
+TRACE = 5
 
 UNKNOWN_BROKER_EPOCH = -1
 NEGATIVE = "it has a partition with a negative number"
@@ -104,11 +106,20 @@ class ControlDoor:
         """Called with the topics that an UpdateMetadata changed, after it is applied."""
         self._in_order = asyncio.Lock()
 
-    async def submit(self, request: ControlRequest) -> ControlResponse:
+    async def submit(self, request: ControlRequest, correlation_id: int | None = None) -> ControlResponse:
         """Apply a request after all earlier ones, and return the response.
+
+        `correlation_id` is None if the controller is this broker.
 
         It is applied as a whole also if the caller is cancelled, for example because its connection is lost.
         """
+        state_log.info(
+            "received a %s with correlation id %s from controller %d epoch %d",
+            type(request).__name__.removesuffix("Request"),
+            correlation_id,
+            request.controller_id,
+            request.controller_epoch,
+        )
         applying = asyncio.ensure_future(self._apply(request))
         applying.add_done_callback(_log_failure)
         return await asyncio.shield(applying)
@@ -147,6 +158,8 @@ class ControlDoor:
         await take_steps(
             self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
         )
+        if state_log.isEnabledFor(TRACE):
+            await self._sliced_work.finished(_trace(request))
         response = await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
         response.topics += [
             LeaderAndIsrTopicError(
@@ -178,6 +191,25 @@ class ControlDoor:
                 self._topic_configs.forget(topic)
         self.on_metadata(changed)
         return UpdateMetadataResponse()
+
+
+def _trace(request: LeaderAndIsrRequest) -> Slices[None]:
+    """Log the state of each partition."""
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            state_log.log(
+                TRACE,
+                "controller %d epoch %d: %s-%d has leader %d, leader epoch %d, ISR %s, replicas %s",
+                request.controller_id,
+                request.controller_epoch,
+                topic.topic_name,
+                state.partition_index,
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.replicas,
+            )
+            yield
 
 
 def _partitions_of(request: LeaderAndIsrRequest | StopReplicaRequest) -> Iterator[tuple[str, int]]:

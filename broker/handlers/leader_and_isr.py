@@ -40,7 +40,7 @@ async def handle(
     require_broker(services.config, context)
     if context.api_version < FIRST_VERSION_BY_TOPIC:
         request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
-    response = cast(LeaderAndIsrResponse, await services.control_door.submit(request))
+    response = cast(LeaderAndIsrResponse, await services.control_door.submit(request, context.correlation_id))
     return response if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else _flat(response)
 
 

@@ -33,7 +33,7 @@ async def handle(services: Needs, request: StopReplicaRequest, context: RequestC
     if context.api_version < FIRST_VERSION_WITH_STATES:
         states = _states(_names(request, context.api_version), is_deleted=request.delete_partitions)
         request.topic_states = await services.sliced_work.finished(states)
-    return await services.control_door.submit(request)
+    return await services.control_door.submit(request, context.correlation_id)
 
 
 def failed(request: StopReplicaRequest, context: RequestContext, code: ErrorCode) -> object:

@@ -48,7 +48,7 @@ async def handle(services: Needs, request: UpdateMetadataRequest, context: Reque
             _name_listeners(broker, version)
     if version < FIRST_VERSION_BY_TOPIC:
         request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
-    return await services.control_door.submit(request)
+    return await services.control_door.submit(request, context.correlation_id)
 
 
 def failed(request: UpdateMetadataRequest, context: RequestContext, code: ErrorCode) -> object:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from broker.network.sasl.session import SaslSession
 
 ANONYMOUS = "User:ANONYMOUS"
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
 
 
 class Hold:
@@ -70,6 +71,8 @@ class Channel:
         "on_authenticated",
         "principal",
         "sasl",
+        "security_protocol",
+        "software",
     )
 
     def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
@@ -86,6 +89,9 @@ class Channel:
         """The client's authentication; None on a listener without SASL."""
         self.on_authenticated: Callable[[], None] = _do_nothing
         """Lifts the limits on a client that has not authenticated itself."""
+        self.security_protocol = "PLAINTEXT"
+        self.software = UNKNOWN_SOFTWARE
+        """Name and version of the client library, as its ApiVersions request gave them (KIP-511)."""
         self.holds = 0
         """A bit set of `Hold`."""
         self.is_closed = False

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from broker.handlers.request_context import RequestContext
 from broker.loop.reservoir import Reservoir
 from broker.network.channel import Channel
+from broker.requests.request_log import DEBUG, log_request, request_logger
 
 
 class RequestParts(NamedTuple):
@@ -130,6 +131,8 @@ class ServedRequest(RequestContext):
         self.waited_s = self.queue_s = 0.0
         self.mute_ms = self.temporary_size = 0
         self.errors = None
+        self.details: object = None
+        """What it contains, for the request log."""
 
     def sent(self, now_s: float, sending_since_s: float | None) -> None:
         """Part of `Answered`: add the request to its metrics."""
@@ -155,7 +158,9 @@ class ServedRequest(RequestContext):
             metrics.remote_s += self.waited_s
             metrics.temporary_size += self.temporary_size
             metrics.conversion_s += self.conversion_s
-        if metrics.sample.is_due(now_s):
+        is_due = metrics.sample.is_due(now_s)
+        is_logged = request_logger.isEnabledFor(DEBUG)
+        if is_due or is_logged:
             parts = RequestParts(
                 total_s,
                 self.queue_s,
@@ -168,4 +173,23 @@ class ServedRequest(RequestContext):
                 self.temporary_size,
                 self.conversion_s,
             )
-            metrics.sample.add(parts, now_s)
+            if is_due:
+                metrics.sample.add(parts, now_s)
+            if is_logged:
+                log_request(self, _times_ms(parts), self.details)
+
+
+def _times_ms(parts: RequestParts) -> dict[str, float]:
+    """Return the parts under the names that Kafka's request log gives them."""
+    return {
+        "totalTimeMs": 1000 * parts.total_s,
+        "requestQueueTimeMs": 1000 * parts.queue_s,
+        "localTimeMs": 1000 * parts.local_s,
+        "remoteTimeMs": 1000 * parts.remote_s,
+        "throttleTimeMs": 1000 * parts.throttle_s,
+        "responseQueueTimeMs": 1000 * parts.response_queue_s,
+        "sendTimeMs": 1000 * parts.send_s,
+        "requestBytes": parts.size,
+        "temporaryMemoryBytes": parts.temporary_size,
+        "messageConversionsTime": 1000 * parts.conversion_s,
+    }

@@ -13,7 +13,7 @@ from config.describe import ConfigRow
 from protocol.errors import ErrorCode, KafkaError
 
 ROOT = "root"
-TRACE = 5
+TRACE, OFF = 5, 60
 
 KAFKA_LEVELS = {
     TRACE: "TRACE",
@@ -22,6 +22,7 @@ KAFKA_LEVELS = {
     logging.WARNING: "WARN",
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
+    OFF: "OFF",
 }
 # Named in the logging configuration that Kafka ships, so that tools and manuals address them before anything is logged.
 ALWAYS_KNOWN = (
@@ -58,7 +59,7 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
 def level_of(name: str) -> str:
     """Return the effective level of a logger in Kafka's words; between two of these, the stricter one."""
     level = _logger(name).getEffectiveLevel()
-    return next((word for known, word in KAFKA_LEVELS.items() if level <= known), "FATAL")
+    return next((word for known, word in KAFKA_LEVELS.items() if level <= known), "OFF")
 
 
 def change_levels(words: Mapping[str, str | None], *, validate_only: bool = False) -> None:
