@@ -6,7 +6,7 @@ Owns: the wiring, nothing else. Nothing here waits, starts or touches a disk; `b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,7 @@ from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import ReplicaRules
 from broker.replica.transaction_verification import Guards, TransactionVerifier
+from broker.requests.release_gate import apis_of_release
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.acl_store import AclStore
@@ -70,7 +71,8 @@ from controller.controller import Controller
 from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
 from controller.topic_nodes import TopicNodes
-from protocol.api import APIS
+from protocol.api import APIS, Api
+from protocol.releases import release_named
 from storage.log_manager import LogManager
 
 T = TypeVar("T")
@@ -302,8 +304,16 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         cpu_pool=on.cpu_pool,
         sliced_work=sliced_work,
         unsent_responses=on.unsent_responses,
-        served_apis=[APIS[key] for key in sorted(TABLE)],
+        served_apis=_served_apis(config),
     )
+
+
+def _served_apis(config: BrokerConfig) -> Sequence[Api]:
+    """Return the APIs that clients may use, ordered by key."""
+    served = [APIS[key] for key in sorted(TABLE)]
+    named = config[properties.ADVERTISED_KAFKA_VERSION]
+    release = None if named is None else release_named(named)
+    return served if release is None else list(apis_of_release(served, release))
 
 
 def _open_transport(on: Foundation) -> OpenTransport:

@@ -16,7 +16,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
+from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
 from broker.security.acl_session import AclSession
 from broker.security.remote_keys import RemoteKeys
@@ -94,6 +95,7 @@ from controller.registration import (
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
 from protocol.errors import ErrorCode, KafkaError
+from protocol.releases import RELEASES, release_named
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_manager import LogManager
@@ -142,13 +144,18 @@ class StartupError(Exception):
 
 def run(config: BrokerConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status. Raises StartupError."""
+    return run_in_loop(_serve(config))
+
+
+def run_in_loop(main: Coroutine[None, None, int]) -> int:
+    """Run a coroutine that hosts brokers, in a process and an event loop set up for them; return its result."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()  # modules and classes live as long as the process
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(main)
 
 
 async def _serve(config: BrokerConfig) -> int:
@@ -206,6 +213,11 @@ class Server:
     def metrics_port(self) -> int | None:
         """The port of the metrics endpoint; None without `metrics.http.listener` or before the start."""
         return None if self._metrics_endpoint is None else self._metrics_endpoint.port
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The port of each listener, by its name; after the addresses are bound."""
+        return self._sockets.ports
 
     async def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
         """Start the broker; return when clients are served.
@@ -277,7 +289,8 @@ class Server:
         services.replica_manager.report_unclaimed_logs(partial(services.metadata_cache.is_assigned, services.broker_id))
         admission.admit_clients()
         if not self._is_clustered:
-            self._sockets.start(self.dispatcher)
+            gated = self._config[properties.ADVERTISED_KAFKA_VERSION] is not None
+            self._sockets.start(ReleaseGate(self.dispatcher, services.served_apis) if gated else self.dispatcher)
         self._undo.callback(self._close_doors)
         self._undo.push_async_callback(services.fetchers.stop)  # before its doors close, as leaders count it in sync
         self._state = BrokerState.RUNNING
@@ -780,6 +793,12 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
         raise StartupError(
             f"Invalid value {control_plane} for configuration {properties.CONTROL_PLANE_LISTENER_NAME.name}: brokers "
             f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
+        )
+    release = config[properties.ADVERTISED_KAFKA_VERSION]
+    if release is not None and (release_named(release) is None or zookeeper_settings(config) is not None):
+        expected = f"a release from {RELEASES[0]} to {RELEASES[-1]}, and a broker without ZooKeeper"
+        raise StartupError(
+            f"Invalid value {release} for configuration {properties.ADVERTISED_KAFKA_VERSION.name}: expected {expected}"
         )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:

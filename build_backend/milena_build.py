@@ -42,6 +42,7 @@ PROJECT_KEYS = {
     "dependencies",
     "optional-dependencies",
     "scripts",
+    "entry-points",
 }
 
 Settings = Mapping[str, Any] | None
@@ -116,11 +117,15 @@ def _write_wheel(directory: str, files: dict[str, bytes]) -> str:
     project, version = _project()
     base = f"{_file_name(project)}-{version}"
     info = f"{base}.dist-info"
-    scripts = "".join(f"{name} = {target}\n" for name, target in project["scripts"].items())
+    entry_points = {"console_scripts": project["scripts"], **project["entry-points"]}
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
+        for group, entries in entry_points.items()
+    ]
     files = {
         **files,
         f"{info}/METADATA": _metadata(project, version).encode(),
-        f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}".encode(),
+        f"{info}/entry_points.txt": "\n".join(groups).encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: milena_build\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     files |= {f"{info}/licenses/{name}": (ROOT / name).read_bytes() for name in project["license-files"]}

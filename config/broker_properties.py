@@ -499,6 +499,12 @@ CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, RE
     KnownClass("Callbacks for client quotas are"),
     no_effect=NoEffect.PLUG_INS, doc="Plug-in that decides client quotas.")
 
+# Compatibility
+ADVERTISED_KAFKA_VERSION = string("advertised.kafka.version", None, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="The release of Kafka, from 0.8.2 to 3.9, whose API versions clients may use, so that a client library can be "
+        "tested against it. Before 0.10 there is no ApiVersions request: it closes the connection. If unset, every "
+        "version is served. Milena's own setting.")
+
 # Authorisation and secrets
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
     KnownClass("Other authorizers are", ("", *AUTHORIZERS), "non-null string"),

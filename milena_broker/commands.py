@@ -15,12 +15,12 @@ from pathlib import Path
 
 def run(module: str) -> int:
     """Run the `main` of one of Milena's modules with the arguments of this process; return its exit status."""
-    sys.path.insert(0, str(_modules()))
+    sys.path.insert(0, str(modules()))
     status: int = import_module(module).main()
     return status
 
 
-def _modules() -> Path:
+def modules() -> Path:
     """Return the folder of Milena's modules: inside the package in a wheel, beside it in a clone."""
     package = Path(__file__).resolve().parent
     installed = package / "_modules"

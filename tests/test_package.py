@@ -209,6 +209,14 @@ def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
 
 
+def test_example_project_runs_with_the_installed_fixtures(installation: Installation) -> None:
+    """The example in examples/ finds the fixtures by their entry point, beside the project's own modules."""
+    example = ROOT / "examples" / "pytest_orders"
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-n", "2")
+    printed = installation.run("python", "-m", "pytest", *options, str(example))
+    assert "4 passed" in printed
+
+
 def test_installed_kafka_server_stop_stops_the_broker(installation: Installation, broker: BrokerProcess) -> None:
     installation.run("kafka-server-stop")
     assert broker.wait_for_exit() == 0

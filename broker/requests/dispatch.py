@@ -135,7 +135,7 @@ class RequestDispatcher:
         try:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
-            return self._unsupported_version(unsupported)
+            return unsupported_version(unsupported, APIS[API_VERSIONS_KEY].versions)
         route = self._routes.get(header[:2]) or self._new_route(header)
         if len(frame) > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
             _check_admission(route, header, len(frame), channel)
@@ -391,20 +391,6 @@ class RequestDispatcher:
         metric_name = getattr(module, "metric_name", None)
         return None if metric_name is None else lambda request: self.metrics[metric_name(request)]
 
-    def _unsupported_version(self, unsupported: UnsupportedApi) -> Buffers:
-        """Return the response to an unsupported version of ApiVersions, in the layout of version 0 (KIP-35).
-
-        Raises UnsupportedApi for every other API.
-        """
-        if not unsupported.is_api_versions:
-            raise unsupported
-        api = APIS[API_VERSIONS_KEY]
-        itself = ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
-        response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-        buffers = _encoded(encoder(api.response, 0), response, ELEMENTS_UNLIMITED)
-        _add_header(buffers, unsupported.header.correlation_id, b"")
-        return buffers
-
     def _failure(self, route: Route, request: object, context: RequestContext, error: Exception) -> object:
         """Return the response to a request that failed as a whole."""
         if isinstance(error, KafkaError):
@@ -433,6 +419,20 @@ def _check_admission(route: Route, header: RequestHeader, size: int, channel: Ch
         raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}")
     if channel.authentication is PENDING and header.api_key not in SERVED_BEFORE_AUTHENTICATION:
         raise CloseConnection(f"{_named(route.api, header)}: the client has not authenticated itself")
+
+
+def unsupported_version(unsupported: UnsupportedApi, versions: range) -> Buffers:
+    """Return the response to an unsupported version of ApiVersions, in the layout of version 0 (KIP-35).
+
+    `versions` are those of ApiVersions that are supported. Raises UnsupportedApi for every other API.
+    """
+    if not unsupported.is_api_versions:
+        raise unsupported
+    itself = ApiVersion(api_key=API_VERSIONS_KEY, min_version=versions.start, max_version=versions.stop - 1)
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
+    buffers = _encoded(encoder(ApiVersionsResponse, 0), response, ELEMENTS_UNLIMITED)
+    _add_header(buffers, unsupported.header.correlation_id, b"")
+    return buffers
 
 
 def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controller import paths
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 
 @pytest.fixture

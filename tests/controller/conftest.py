@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
-from tests.support.memory_store import MemoryStore, MemoryTree
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 

@@ -15,6 +15,7 @@ from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType, RebalanceDue
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import ApiError, Broker, Endpoint, Leadership, TopicPartition
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
@@ -33,7 +34,6 @@ from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplic
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from tests.controller.paces import Unpaced
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 # Iterations of the event loop without a change, after which nothing more will happen.
 QUIET_TURNS = 30

@@ -12,6 +12,7 @@ from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
@@ -23,7 +24,6 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.controller.paces import Unpaced
 from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 
 class OneBroker:

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Sequence
 
 from controller import paths
+from controller.memory_store import MemoryStore
 from controller.model import TopicPartition
 from controller.state_store import Operation, Result
 from tests.controller.scripted_cluster import ScriptedCluster
-from tests.support.memory_store import MemoryStore
 
 CREATE_AND_DELETE = [
     "create first partitions=3",

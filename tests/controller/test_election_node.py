@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from controller import paths
 from controller.election_node import NO_CONTROLLER, ControllerNode, Won
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.state_store import Operation, Result, WatchEvent
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 CLOCK = ManualClock()
 

@@ -14,10 +14,10 @@ from controller.entity_configs import (
     entity_overrides,
     overrides_of_topics,
 )
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 USER = ConfigEntity((("users", "alice"),))
 USER_CLIENT = ConfigEntity((("users", "alice"), ("clients", "app1")))

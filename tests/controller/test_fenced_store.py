@@ -7,11 +7,11 @@ import pytest
 from controller import paths
 from controller.effects import ChangeLeadership
 from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
 from controller.turns import Turns
 from tests.controller.paces import Unpaced
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 TOPIC = Topic(paths.decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
 STATE = LeaderAndIsr(1, 0, (1,))

@@ -8,10 +8,10 @@ import pytest
 
 from controller import paths
 from controller.membership import UNREGISTERED_EPOCH, Membership
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint
 from controller.registration import BrokerRegistration, IdentityError
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 BROKER = Broker(1, (Endpoint("PLAINTEXT", "a", 9092, "PLAINTEXT"),))
 TURNS = 50

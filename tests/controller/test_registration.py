@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from controller import paths
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint
 from controller.registration import (
     BrokerRegistration,
@@ -16,7 +17,6 @@ from controller.registration import (
     ensure_paths,
     register_broker,
 )
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 REGISTRATION = BrokerRegistration(Broker(1, (Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),)), timestamp_ms=5)
 

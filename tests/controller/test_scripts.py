@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
+from controller.memory_store import MemoryStore
 from tests.controller.scripted_cluster import ScriptedCluster
 from tests.controller.scripted_zookeeper import ZooKeeperCluster
-from tests.support.memory_store import MemoryStore
 from tests.support.zookeeper import ZooKeeperProcess
 
 SCRIPTS = Path(__file__).parent / "scripts"

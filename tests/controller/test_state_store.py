@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.sqlite_store import SqliteStore
 from controller.state_store import (
     DATA_SIZE_MAX,
@@ -33,7 +34,6 @@ from controller.state_store import (
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 from tests.support.zookeeper import ZooKeeperProcess
 
 KINDS = ["sqlite", "memory", "late", "zookeeper"]

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from controller.memory_store import MemoryTree
 from controller.state_store import (
     Delete,
     Node,
@@ -41,7 +42,6 @@ from controller.zookeeper.settings import ZooKeeperSettings
 from tests.sim.disk import EPOCH_MS
 from tests.sim.network import SimulatedNetwork
 from tests.sim.world import ProcessLoop
-from tests.support.memory_store import MemoryTree
 
 T = TypeVar("T")
 

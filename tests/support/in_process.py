@@ -1,6 +1,6 @@
 """A whole broker in the test's own process and event loop, used without sockets.
 
-Owns: the server's life and the way of one request through the dispatcher, encoded and decoded as on the wire.
+Owns: the server's life.
 """
 
 from __future__ import annotations
@@ -9,67 +9,32 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 from broker.environment import environment_of_this_machine
 from broker.loop.clock import Clock
-from broker.network.channel import Channel
-from broker.network.connection import Buffers, Outcome
 from broker.network.unsent_responses import UnsentResponses
 from broker.requests.dispatch import RequestDispatcher
+from broker.requests.local_client import LocalClient
 from broker.requests.services import Services
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
-from protocol.api import APIS
-from protocol.codec import decode, encode
-from protocol.headers import read_response_header, request_header
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.schema import message_info
-from storage.files import Files, FileSlice
-
-T = TypeVar("T")
+from storage.files import Files
 
 LISTENER = "PLAINTEXT"
 
 
-class InProcessBroker:
+class InProcessBroker(LocalClient):
     """One running broker; `ask` sends a request and returns the decoded response."""
 
     def __init__(self, dispatcher: RequestDispatcher, services: Services, metrics_port: int | None = None) -> None:
+        super().__init__(dispatcher, services.clock, LISTENER)
         self.dispatcher = dispatcher
         self.services = services
         """The broker's components, for states that no request can cause."""
         self.metrics_port = metrics_port
-        self.channel = Channel("127.0.0.1", 50_000, LISTENER)
-
-    async def ask(self, request: object, version: int | None = None, *, client_id: str = "test") -> Any:
-        """Return the response to `request` in `version` (default: the latest); None if there is none.
-
-        Raises Malformed if the connection would close.
-        """
-        api = APIS[message_info(type(request)).api_key]
-        version = api.versions[-1] if version is None else version
-        frame = request_header(api.key, version, 7, client_id) + b"".join(encode(request, version))
-        answer = await self.send(frame, self.channel)
-        if answer is None:
-            return None
-        payload = b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in answer)[4:]
-        correlation_id, position = read_response_header(api.key, version, payload)
-        assert correlation_id == 7
-        return decode(api.response, version, payload, position)
-
-    async def send(self, frame: bytes, channel: Channel) -> Buffers | None:
-        """Return the framed response to the bytes of one request; None if there is none."""
-        answer = self.dispatcher.dispatch(memoryview(bytearray(frame)), channel)
-        if isinstance(answer, bytes | bytearray | memoryview):
-            answer = [answer]
-        elif not (answer is None or isinstance(answer, list | Outcome)):
-            answer = await answer
-        now_s = self.services.clock.monotonic_s()
-        channel.sent(now_s, now_s)
-        return answer.buffers if isinstance(answer, Outcome) else answer
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic; `configs` have underscores for dots."""

@@ -11,11 +11,11 @@ from broker.environment import environment_of_this_machine
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from controller import paths
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
 from controller.state_store import parent_path
 from protocol.errors import KafkaError
 from tests.support.in_process_cluster import until
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 NONSENSE = b"\xff{nonsense"
 TOPIC = b'{"partitions":{"0":[1]},"topic_id":"pSEGtdSkRXmCBClYmmbVaw","version":3}'

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.groups.legacy_offsets import LegacyOffsets
+from controller.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 
 @pytest.fixture

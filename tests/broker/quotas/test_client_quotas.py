@@ -17,9 +17,9 @@ from broker.quotas.client_quotas import (
     matches,
 )
 from controller import paths
+from controller.memory_store import MemoryStore, MemoryTree
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 Names = tuple[tuple[str, str | None], ...]
 

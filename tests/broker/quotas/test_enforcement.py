@@ -6,8 +6,8 @@ import pytest
 
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
 from broker.quotas.enforcement import EnforcedQuotas, Key, QuotaWindows
+from controller.memory_store import MemoryStore
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 
 LEVELS: list[list[tuple[str, str | None]]] = [
     [("user", "u"), ("client-id", "c")],

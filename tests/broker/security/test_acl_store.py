@@ -9,9 +9,9 @@ import pytest
 from broker.security.acl_store import AclStore
 from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
+from controller.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 ALLOW = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
 TOPIC = Pattern(ResourceType.TOPIC, "t")

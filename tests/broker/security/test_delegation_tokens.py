@@ -12,9 +12,9 @@ from broker.network.sasl.clients import ScramClient
 from broker.network.sasl.exchange import InvalidCredentials, Login
 from broker.network.sasl.scram import Digest, ScramExchange
 from broker.security.delegation_tokens import DelegationToken, DelegationTokens, TokenTimes
+from controller.memory_store import MemoryStore
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 
 TIMES = TokenTimes(lifetime_ms_max=1000, expiry_ms=100)
 ALICE, BOB, EVE = "User:alice", "User:bob", "User:eve"

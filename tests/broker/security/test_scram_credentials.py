@@ -9,9 +9,9 @@ import pytest
 from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.security.scram_credentials import Deletion, Mechanism, ScramCredentials, Upsertion, stored_text
 from controller import paths
+from controller.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import SteppingClock
-from tests.support.memory_store import MemoryStore, MemoryTree
 
 SHA_256, SHA_512 = Mechanism.SCRAM_SHA_256.number, Mechanism.SCRAM_SHA_512.number
 

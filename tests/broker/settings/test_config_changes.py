@@ -15,10 +15,10 @@ from config import broker_properties as rows
 from config.broker import BrokerConfig
 from controller import paths
 from controller.entity_configs import change_overrides, entity_overrides, overrides_of_topics
+from controller.memory_store import MemoryStore
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
-from tests.support.memory_store import MemoryStore
 
 BROKER_ID, OTHER_ID = 1, 2
 TOPIC = "t"

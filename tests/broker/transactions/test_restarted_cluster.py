@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from controller.memory_store import MemoryStore
 from controller.state_store import Node, Watch
 from protocol.errors import ErrorCode
 from tests.broker.cluster.test_control_channels import create
 from tests.broker.transactions.test_across_brokers import Producer, last_stable_offset, pause
 from tests.support.in_process_cluster import running_cluster, until
-from tests.support.memory_store import MemoryStore
 
 
 def _slow_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,17 @@
+"""Brokers for tests: a Kafka broker of its own process, without Java, that starts in a fraction of a second.
+
+    from milena_broker.testing import Broker
+
+    with Broker() as broker:
+        broker.produce("orders", ["first", "second"])
+        assert [record.value for record in broker.consume("orders")] == [b"first", b"second"]
+
+`pytest` finds the fixtures `kafka_broker`, `kafka_topic` and `kafka_cluster` by itself (`milena_broker.pytest_plugin`).
+
+Owns the process of the brokers from the side of the test. It imports the standard library alone, so that it puts no
+module of the broker into the test process: the process that hosts the brokers (`tools.broker_host`) does the work.
+"""
+
+from milena_broker.testing.broker import Broker, BrokerError, Cluster, Record
+
+__all__ = ["Broker", "BrokerError", "Cluster", "Record"]
