@@ -795,7 +795,7 @@ def _reject_unsupported_settings(config: BrokerConfig) -> None:
             f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
         )
     release = config[properties.ADVERTISED_KAFKA_VERSION]
-    if release is not None and (release_named(release) is None or zookeeper_settings(config) is not None):
+    if release is not None and (release_named(release) is None or config[properties.ZOOKEEPER_CONNECT]):
         expected = f"a release from {RELEASES[0]} to {RELEASES[-1]}, and a broker without ZooKeeper"
         raise StartupError(
             f"Invalid value {release} for configuration {properties.ADVERTISED_KAFKA_VERSION.name}: expected {expected}"
