@@ -600,6 +600,8 @@ class Server:
         if endpoint is None:
             return
         # Imported here because a broker without the endpoint starts faster.
+        from broker.console.assembly import open_console
+        from broker.console.console import Measures
         from broker.metrics.catalog import all_metrics
         from broker.metrics.health import Health
         from broker.metrics.histogram import Histogram
@@ -643,6 +645,19 @@ class Server:
             services.sliced_work,
             shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION],
             wall_ms=self._clock.now_ms,
+            add_routes=open_console(
+                services,
+                self.dispatcher,
+                self._sockets,
+                Measures(
+                    state=lambda: self._state,
+                    requests=self.dispatcher.metrics,
+                    loop_lag=loop_lag.distribution,
+                    loop_idle_percent=lambda: 100 * loop_idle.share,
+                    started_ms=self._clock.now_ms(),
+                ),
+                self._undo,
+            ).add_routes,
         )
         logger.info("metrics are served on port %d", endpoint.port)
 

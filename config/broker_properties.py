@@ -710,6 +710,22 @@ LOG_FILES_KEEP = integer("log.files.keep", 168, READ_ONLY, LOW, POSITIVE, visibi
         "Milena's own setting.")
 METRICS_PER_PARTITION = boolean("metrics.per.partition", True, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether metrics of single partitions are served. Milena's own setting.")
+CONSOLE_CLIENTS = string("console.clients", "loopback", READ_ONLY, MEDIUM, OneOf(("loopback", "any", "none")),
+    visibility=FOREIGN,
+    doc="Which addresses the web console on the port of metrics.http.listener serves: loopback addresses only, any, or "
+        "none. Metrics and health are served to any. Milena's own setting.")
+CONSOLE_HOSTS = string_list("console.hosts", (), READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Host names under which browsers reach the web console, besides localhost and numeric addresses. Requests with "
+        "another Host header are rejected. Milena's own setting.")
+CONSOLE_WRITE_ENABLE = boolean("console.write.enable", False, READ_ONLY, MEDIUM, visibility=FOREIGN,
+    doc="Whether the web console may produce records, change and delete the offsets of groups, and change "
+        "configurations. Milena's own setting.")
+CONSOLE_PRINCIPAL = string("console.principal", "User:ANONYMOUS", READ_ONLY, MEDIUM, NON_EMPTY_STRING,
+    visibility=FOREIGN,
+    doc="The principal as which the web console acts if there is an authorizer. Milena's own setting.")
+CONSOLE_SCHEMA_REGISTRY_URL = string("console.schema.registry.url", None, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Address of the schema registry with whose schemas the web console shows Avro, Protobuf and JSON Schema "
+        "values. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Largest batch of metrics a client may push.")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from controller.clock import Clock
 from controller.events import Event
-from controller.settings import ControllerStatistics, EventTimes
+from controller.settings import ControllerStatistics, EventTimes, RecentEvent
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 STOP_TIMEOUT_SECONDS = 5.0
@@ -90,10 +90,12 @@ class EventQueue:
     async def _run(self) -> None:
         while (queued := await self._waiting.get()) is not None:
             started_ms = self._clock.now_ms()
+            failure = ""
             self._statistics.queue_time.add(started_ms - queued.enqueued_ms)
             try:
                 result = await self._process(queued.event)
             except KafkaError as error:
+                failure = error.code.name
                 queued.fail(error)
             except asyncio.CancelledError:
                 queued.fail(KafkaError(ErrorCode.NOT_CONTROLLER))
@@ -101,6 +103,8 @@ class EventQueue:
             else:
                 if queued.result is not None and not queued.result.done():
                     queued.result.set_result(result)
+            duration_ms = self._clock.now_ms() - started_ms
+            self._statistics.recent.append(RecentEvent(type(queued.event).__name__, started_ms, duration_ms, failure))
             if name := queued.event.statistic:
                 times = self._statistics.by_event.setdefault(name, EventTimes())
-                times.add(self._clock.now_ms() - started_ms)
+                times.add(duration_ms)

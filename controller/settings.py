@@ -5,6 +5,7 @@ Owns both. Must not know the names of settings or metrics, or who reads them.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
 
@@ -45,6 +46,19 @@ class EventTimes:
         self.latest_ms.append(duration_ms)
 
 
+RECENT_EVENTS_MAX: Final = 100
+
+
+class RecentEvent(NamedTuple):
+    """An event that was processed: its kind, the wall clock when it was, and how long that took."""
+
+    kind: str
+    processed_ms: int
+    duration_ms: int
+    error: str
+    """The name of the error code; empty if it succeeded."""
+
+
 @dataclass(slots=True)
 class ControllerStatistics:
     """Plain counters that are read when metrics are scraped. They are kept across elections."""
@@ -52,3 +66,5 @@ class ControllerStatistics:
     unclean_leader_elections: int = 0
     queue_time: EventTimes = field(default_factory=EventTimes)
     by_event: dict[str, EventTimes] = field(default_factory=dict)
+    recent: deque[RecentEvent] = field(default_factory=lambda: deque(maxlen=RECENT_EVENTS_MAX))
+    """The events that this broker processed last, the oldest first."""

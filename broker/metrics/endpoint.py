@@ -76,8 +76,12 @@ class MetricsEndpoint:
         *,
         shows_partitions: Callable[[], bool],
         wall_ms: Callable[[], int],
+        add_routes: Callable[[web.Application], None] = lambda _: None,
     ) -> None:
-        """Serve; metrics of single partitions only while `shows_partitions()`. `wall_ms()` dates JSON responses."""
+        """Serve; metrics of single partitions only while `shows_partitions()`. `wall_ms()` dates JSON responses.
+
+        `add_routes` adds further resources.
+        """
         self._registry = registry
         self._shows_partitions = shows_partitions
         self._wall_ms = wall_ms
@@ -98,6 +102,7 @@ class MetricsEndpoint:
         application.router.add_get("/health/live", live)
         application.router.add_get("/health/ready", ready)
         application.router.add_get("/health/safe", safe)
+        add_routes(application)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         await self._listen()

@@ -45,7 +45,7 @@ class LateTransactions:
         for partition in self._replica_manager.hosted():
             yield
             oldest = partition.log.producers().oldest_open if partition.is_leader else None
-            if oldest is None or now_ms - oldest.last_timestamp_ms <= self._limit_ms:
+            if oldest is None or not self.is_late(oldest, now_ms):
                 continue
             count += 1
             late = (partition.topic, partition.partition, oldest.current_transaction_first_offset)
@@ -54,6 +54,10 @@ class LateTransactions:
                 _report(partition.topic, partition.partition, oldest)
         self._reported = still_late
         self.partition_count = count
+
+    def is_late(self, producer: ProducerEntry, now_ms: int) -> bool:
+        """Return whether the open transaction of a producer is older than any may be."""
+        return now_ms - producer.last_timestamp_ms > self._limit_ms
 
 
 def _report(topic: str, partition: int, producer: ProducerEntry) -> None:

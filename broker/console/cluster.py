@@ -1,0 +1,348 @@
+"""The cluster for the console: brokers, controller, log directories, and partitions by leader and replica.
+
+Owns what the overview and the pages of brokers and partitions contain. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from broker.console.console import Console
+from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
+from broker.loop.slices import Slices
+from milena_broker import __version__
+from protocol.errors import ErrorCode
+from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+
+PARTITIONS_SHOWN_MAX = 200
+
+
+class LogDir(TypedDict):
+    """One log directory of a broker. Bytes of the volume are -1 if they are not known."""
+
+    path: str
+    error: str
+    size_bytes: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: int
+
+
+class BrokerRow(TypedDict):
+    """One broker; `log_dirs` is empty if it did not respond."""
+
+    id: int
+    host: str
+    port: int
+    listeners: dict[str, str]
+    rack: str | None
+    is_controller: bool
+    is_alive: bool
+    is_this: bool
+    leaders: int
+    replicas: int
+    preferred_leaders: int
+    out_of_sync: int
+    log_dirs: list[LogDir]
+
+
+class ClusterRates(TypedDict):
+    """Rates of the broker that was asked, per second over the last 10 s, and how busy its event loop is."""
+
+    messages_in: float
+    bytes_in: float
+    bytes_out: float
+    requests: float
+    loop_idle_percent: float
+    loop_lag_p99_ms: float
+
+
+class Overview(TypedDict):
+    """The state of the cluster."""
+
+    cluster_id: str
+    broker_id: int
+    version: str
+    controller_id: int
+    controller_epoch: int | None
+    state: str
+    started_ms: int
+    now_ms: int
+    topics: int
+    partitions: int
+    replicas: int
+    under_replicated: int
+    under_min_isr: int
+    offline: int
+    not_preferred: int
+    rates: ClusterRates
+    brokers: list[BrokerRow]
+    is_writing_enabled: bool
+    has_authorizer: bool
+    unavailable: list[Unavailable]
+
+
+class BadPartition(TypedDict):
+    """A partition that is not as it should be."""
+
+    topic: str
+    partition: int
+    state: Literal["ok", "under-replicated", "offline", "not preferred"]
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+
+
+class Reassignment(TypedDict):
+    """A partition that moves. `caught_up` counts the adding replicas that are in sync."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+    caught_up: int
+
+
+class BrokerShare(TypedDict):
+    """How many partitions a broker has. Skew is the difference to the mean in percent."""
+
+    broker: int
+    leaders: int
+    replicas: int
+    leader_skew_percent: float
+    replica_skew_percent: float
+
+
+class Partitions(TypedDict):
+    """How the partitions are spread, and those that are not as they should be (`bad` is cut at 200)."""
+
+    shares: list[BrokerShare]
+    bad_count: int
+    bad: list[BadPartition]
+    reassignments: list[Reassignment]
+    reassignments_problem: str
+
+
+class _Tally:
+    """Counts over all partitions."""
+
+    def __init__(self) -> None:
+        self.partitions = self.replicas = 0
+        self.by_state = {"ok": 0, "under-replicated": 0, "offline": 0, "not preferred": 0}
+        self.under_min_isr = 0
+        self.leaders: dict[int, int] = {}
+        self.hosted: dict[int, int] = {}
+        self.preferred: dict[int, int] = {}
+        self.out_of_sync: dict[int, int] = {}
+        self.bad: list[BadPartition] = []
+        self.bad_count = 0
+
+
+async def overview(console: Console) -> Overview:
+    """Return the state of the cluster."""
+    services, measures = console.services, console.measures
+    metadata, clock = services.metadata_cache, services.clock
+    tally = await services.sliced_work.finished(_tally(console))
+    logs = await console.log_dirs.get()
+    lag = measures.loop_lag()
+    rates = console.rates
+    seconds = 10.0
+
+    def rate(name: str) -> float:
+        series = rates.figure(name)
+        last = None if series is None else series.last(rates.index)
+        return 0.0 if last is None else last / seconds
+
+    return Overview(
+        cluster_id=metadata.cluster_id,
+        broker_id=services.broker_id,
+        version=__version__,
+        controller_id=metadata.controller_id,
+        controller_epoch=services.controller.epoch if services.controller.is_active else _epoch_seen(console),
+        state=measures.state().name,
+        started_ms=measures.started_ms,
+        now_ms=clock.now_ms(),
+        topics=len(metadata.topics),
+        partitions=tally.partitions,
+        replicas=tally.replicas,
+        under_replicated=tally.by_state["under-replicated"],
+        under_min_isr=tally.under_min_isr,
+        offline=tally.by_state["offline"],
+        not_preferred=tally.by_state["not preferred"],
+        rates=ClusterRates(
+            messages_in=rate("messages_in"),
+            bytes_in=rate("bytes_in"),
+            bytes_out=rate("bytes_out"),
+            requests=rate("requests"),
+            loop_idle_percent=round(measures.loop_idle_percent(), 1),
+            loop_lag_p99_ms=round(lag.quantiles["0.99"] * 1000, 2),
+        ),
+        brokers=await _brokers(console, tally, logs),
+        is_writing_enabled=console.is_writing_enabled,
+        has_authorizer=services.authorizer.is_active,
+        unavailable=unavailable_of(logs),
+    )
+
+
+async def partitions(console: Console) -> Partitions:
+    """Return the spread of the partitions, bad ones, and moves in progress."""
+    services = console.services
+    tally = await services.sliced_work.finished(_tally(console))
+    brokers = sorted(services.metadata_cache.brokers.keys() | tally.hosted.keys())
+    leaders_mean = sum(tally.leaders.values()) / max(len(brokers), 1)
+    replicas_mean = tally.replicas / max(len(brokers), 1)
+    moves, problem = await _reassignments(console)
+    return Partitions(
+        shares=[
+            BrokerShare(
+                broker=each,
+                leaders=tally.leaders.get(each, 0),
+                replicas=tally.hosted.get(each, 0),
+                leader_skew_percent=_skew(tally.leaders.get(each, 0), leaders_mean),
+                replica_skew_percent=_skew(tally.hosted.get(each, 0), replicas_mean),
+            )
+            for each in brokers
+        ],
+        bad_count=tally.bad_count,
+        bad=tally.bad,
+        reassignments=moves,
+        reassignments_problem=problem,
+    )
+
+
+async def _reassignments(console: Console) -> tuple[list[Reassignment], str]:
+    metadata = console.services.metadata_cache
+    controller = metadata.controller_id
+    answers = await console.client.ask_each({controller: ListPartitionReassignmentsRequest(topics=None)})
+    response = answers.by_broker.get(controller)
+    if response is None:
+        return [], answers.unavailable.get(controller, "the controller is not known")
+    if response.error_code:
+        return [], ErrorCode(response.error_code).name
+    moves = []
+    for topic in response.topics[:PARTITIONS_SHOWN_MAX]:
+        for one in topic.partitions[:PARTITIONS_SHOWN_MAX]:
+            state = metadata.topics.get(topic.name)
+            known = None if state is None else state.partitions.get(one.partition_index)
+            in_sync = set(() if known is None else known.isr)
+            moves.append(
+                Reassignment(
+                    topic=topic.name,
+                    partition=one.partition_index,
+                    replicas=list(one.replicas),
+                    adding=list(one.adding_replicas),
+                    removing=list(one.removing_replicas),
+                    caught_up=sum(each in in_sync for each in one.adding_replicas),
+                )
+            )
+    return moves, ""
+
+
+def _tally(console: Console) -> Slices[_Tally]:
+    tally = _Tally()
+    services = console.services
+    steps = 0
+    for topic in list(services.metadata_cache.topics.values()):
+        if not console.may_describe(topic.name):
+            continue
+        min_isr = services.topic_configs.effective(topic.name).min_insync_replicas
+        for number, one in list(topic.partitions.items()):
+            tally.partitions += 1
+            tally.replicas += len(one.replicas)
+            state = state_of(one)
+            tally.by_state[state] += 1
+            tally.under_min_isr += len(one.isr) < min(min_isr, len(one.replicas))
+            tally.leaders[one.leader] = tally.leaders.get(one.leader, 0) + 1
+            tally.preferred[one.replicas[0]] = tally.preferred.get(one.replicas[0], 0) + 1
+            for each in one.replicas:
+                tally.hosted[each] = tally.hosted.get(each, 0) + 1
+                if each not in one.isr:
+                    tally.out_of_sync[each] = tally.out_of_sync.get(each, 0) + 1
+            if state != "ok":
+                tally.bad_count += 1
+                if len(tally.bad) < PARTITIONS_SHOWN_MAX:
+                    tally.bad.append(
+                        BadPartition(
+                            topic=topic.name,
+                            partition=number,
+                            state=state,
+                            leader=one.leader,
+                            replicas=list(one.replicas),
+                            isr=list(one.isr),
+                        )
+                    )
+        steps += len(topic.partitions)
+        if steps >= STEP_SIZE:
+            steps = 0
+            yield
+    tally.leaders.pop(-1, None)
+    return tally
+
+
+async def _brokers(console: Console, tally: _Tally, logs: Any) -> list[BrokerRow]:
+    services = console.services
+    metadata = services.metadata_cache
+    listener = services.config.inter_broker_listener.name
+    rows = []
+    for broker in sorted(metadata.brokers.keys() | tally.hosted.keys() | {services.broker_id}):
+        node = metadata.brokers.get(broker)
+        endpoints = {} if node is None else node.endpoints
+        host, port = endpoints.get(listener, next(iter(endpoints.values()), ("", -1)))
+        response = logs.by_broker.get(broker)
+        rows.append(
+            BrokerRow(
+                id=broker,
+                host=host,
+                port=port,
+                listeners={name: f"{address[0]}:{address[1]}" for name, address in endpoints.items()},
+                rack=None if node is None else node.rack,
+                is_controller=broker == metadata.controller_id,
+                is_alive=node is not None,
+                is_this=broker == services.broker_id,
+                leaders=tally.leaders.get(broker, 0),
+                replicas=tally.hosted.get(broker, 0),
+                preferred_leaders=tally.preferred.get(broker, 0),
+                out_of_sync=tally.out_of_sync.get(broker, 0),
+                log_dirs=[] if response is None else await services.sliced_work.finished(_log_dirs(response)),
+            )
+        )
+    return rows
+
+
+def _log_dirs(response: Any) -> Slices[list[LogDir]]:
+    rows = []
+    for directory in response.results:
+        size = replicas = 0
+        for topic in directory.topics:
+            replicas += len(topic.partitions)
+            size += sum(one.partition_size for one in topic.partitions)
+            if replicas % STEP_SIZE < len(topic.partitions):
+                yield
+        rows.append(
+            LogDir(
+                path=directory.log_dir,
+                error=ErrorCode(directory.error_code).name if directory.error_code else "",
+                size_bytes=size,
+                total_bytes=directory.total_bytes,
+                usable_bytes=directory.usable_bytes,
+                replicas=replicas,
+            )
+        )
+    return rows
+
+
+def _skew(count: int, mean: float) -> float:
+    return round(100 * (count - mean) / mean, 1) if mean else 0.0
+
+
+def _epoch_seen(console: Console) -> int | None:
+    """Return the newest epoch of a controller in the metadata of partitions; None if there is none."""
+    return max(
+        (
+            next(iter(topic.partitions.values())).controller_epoch
+            for topic in console.services.metadata_cache.topics.values()
+            if topic.partitions
+        ),
+        default=None,
+    )

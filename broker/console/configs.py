@@ -1,0 +1,154 @@
+"""Configurations of topics and brokers for the console, with their sources, and their changes.
+
+Owns what the page of a configuration contains. Values of sensitive settings never leave the broker: DescribeConfigs
+has none. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from broker.console.console import Console
+from broker.console.problem import bad_request, of_code
+from broker.console.topics import require_topic
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+ResourceKind = Literal["topic", "broker"]
+TYPES: dict[ResourceKind, int] = {"topic": 2, "broker": 4}
+SOURCES = {
+    1: "topic",
+    2: "this broker",
+    3: "all brokers",
+    4: "server.properties",
+    5: "default",
+    6: "logger",
+}
+DEFAULT_SOURCE = 5
+SET, DELETE = 0, 1
+
+
+class ConfigSource(TypedDict):
+    """A value that one source has for a setting."""
+
+    source: str
+    name: str
+    value: str | None
+
+
+class ConfigRow(TypedDict):
+    """One setting with its effective value; a sensitive one has none."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str | None
+    differs: bool
+    is_read_only: bool
+    is_sensitive: bool
+    doc: str
+    sources: list[ConfigSource]
+
+
+class Configs(TypedDict):
+    """The configuration of a topic or a broker."""
+
+    kind: ResourceKind
+    name: str
+    configs: list[ConfigRow]
+    is_writing_enabled: bool
+
+
+class ConfigChange(TypedDict):
+    """Values to set by name; null removes the value, so that the next source is in effect."""
+
+    changes: dict[str, str | None]
+    validate_only: bool
+
+
+class Done(TypedDict):
+    """A change was made, or would be."""
+
+    done: str
+
+
+async def configs(console: Console, *, kind: ResourceKind, name: str) -> Configs:
+    """Return all settings. Raises ProblemError."""
+    broker = _broker_of(console, kind, name)
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    result = (await console.client.ask(broker, request)).results[0]
+    if result.error_code:
+        raise of_code(result.error_code, result.error_message or "")
+    rows = []
+    for one in result.configs:
+        default = next((each.value for each in one.synonyms if each.source == DEFAULT_SOURCE), None)
+        rows.append(
+            ConfigRow(
+                name=one.name,
+                value=None if one.is_sensitive else one.value,
+                source=SOURCES.get(one.config_source, str(one.config_source)),
+                default=None if one.is_sensitive else default,
+                differs=one.config_source != DEFAULT_SOURCE and (one.is_sensitive or one.value != default),
+                is_read_only=one.read_only,
+                is_sensitive=one.is_sensitive,
+                doc=one.documentation or "",
+                sources=[
+                    ConfigSource(
+                        source=SOURCES.get(each.source, str(each.source)),
+                        name=each.name,
+                        value=None if one.is_sensitive else each.value,
+                    )
+                    for each in one.synonyms
+                ],
+            )
+        )
+    return Configs(
+        kind=kind,
+        name=name,
+        configs=sorted(rows, key=lambda row: (not row["differs"], row["name"])),
+        is_writing_enabled=console.is_writing_enabled,
+    )
+
+
+async def change_configs(console: Console, *, kind: ResourceKind, name: str, body: ConfigChange) -> Done:
+    """Set and remove dynamic values. Raises ProblemError."""
+    broker = _broker_of(console, kind, name)
+    changes, validate_only = body["changes"], body["validate_only"]
+    if not changes:
+        raise bad_request("changes is empty, expected at least one setting")
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=TYPES[kind],
+                resource_name=name,
+                configs=[
+                    AlterableConfig(name=each, config_operation=DELETE if value is None else SET, value=value)
+                    for each, value in changes.items()
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    result = (await console.client.ask(broker, request)).responses[0]
+    if result.error_code:
+        raise of_code(result.error_code, result.error_message or "")
+    verb = "valid" if validate_only else "changed"
+    return Done(done=f"{len(changes)} settings of {kind} {name} {verb}")
+
+
+def _broker_of(console: Console, kind: ResourceKind, name: str) -> int:
+    """Return whom to ask: the broker itself, or this one about topics. Raises ProblemError."""
+    if kind == "topic":
+        require_topic(console, name)
+        return console.services.broker_id
+    if not (name.isascii() and name.isdecimal() and len(name) < 11):
+        raise bad_request(f"broker {name[:40]!r}: expected a number")
+    return int(name)

@@ -1,0 +1,147 @@
+"""What the pages of one broker's console share: its parts, its settings and what it remembers.
+
+Owns the wiring and the caches of cluster-wide facts that pages need at once. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from broker.cluster.broker_state import BrokerState
+from broker.console.cluster_client import Answers, ClusterClient, TopicPartition
+from broker.console.group_lags import committed
+from broker.console.rates import LagHistory, RatesHistory
+from broker.console.record_reader import RecordReader
+from broker.console.schemas import SchemaRegistry
+from broker.metrics.metric import Distribution
+from broker.network.connection import Dispatcher
+from broker.network.outgoing import PeerUnavailable
+from broker.network.socket_server import SocketServer
+from broker.requests.request_metrics import RequestMetrics
+from broker.requests.services import Services
+from broker.security.acls import Operation, ResourceType
+from config import broker_properties as properties
+from protocol.errors import KafkaError
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.list_groups import ListGroupsRequest
+
+T = TypeVar("T")
+
+CACHED_MS = 10_000
+GROUPS_INDEXED_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the broker measures about itself, as the metrics read it."""
+
+    state: Callable[[], BrokerState]
+    requests: Mapping[str, RequestMetrics]
+    loop_lag: Callable[[], Distribution]
+    loop_idle_percent: Callable[[], float]
+    started_ms: int
+
+
+class Cached(Generic[T]):
+    """A fact that is expensive to collect: at most once per `CACHED_MS`, by one collection at a time."""
+
+    def __init__(self, collect: Callable[[], Awaitable[T]], monotonic_ms: Callable[[], int]) -> None:
+        self._collect = collect
+        self._monotonic_ms = monotonic_ms
+        self._collected_ms: int | None = None
+        self._value: T | None = None
+        self._collecting: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return the fact, collected anew if it is too old."""
+        is_fresh = self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < CACHED_MS
+        if self._value is not None and is_fresh:
+            return self._value
+        return await asyncio.shield(self._begin())
+
+    def recent(self) -> T | None:
+        """Return the fact as it was collected last, and collect it anew in the background if it is too old."""
+        if self._collected_ms is None or self._monotonic_ms() - self._collected_ms >= CACHED_MS:
+            self._begin()
+        return self._value
+
+    def forget(self) -> None:
+        """Collect anew at the next use: the fact was changed."""
+        self._collected_ms = None
+
+    def _begin(self) -> asyncio.Task[T]:
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.ensure_future(self._collected())
+            self._collecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._collecting
+
+    async def _collected(self) -> T:
+        value = await self._collect()
+        self._value, self._collected_ms = value, self._monotonic_ms()
+        return value
+
+    def stop(self) -> None:
+        if self._collecting is not None:
+            self._collecting.cancel()
+
+
+class Console:
+    """The console of one broker."""
+
+    def __init__(self, services: Services, dispatcher: Dispatcher, sockets: SocketServer, measures: Measures) -> None:
+        config = services.config
+        self.services = services
+        self.sockets = sockets
+        self.measures = measures
+        self.client = ClusterClient(
+            services, dispatcher, config[properties.CONSOLE_PRINCIPAL], config.inter_broker_listener.name
+        )
+        self.reader = RecordReader(services, self.client)
+        self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
+        self.rates = RatesHistory()
+        self.lags = LagHistory()
+        self.group_offsets = Cached(self._collect_group_offsets, services.clock.monotonic_ms)
+        """The committed offsets of all groups, by group."""
+        self.log_dirs = Cached(self._collect_log_dirs, services.clock.monotonic_ms)
+
+    @property
+    def is_writing_enabled(self) -> bool:
+        return self.services.config[properties.CONSOLE_WRITE_ENABLE]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be served: the logs are loaded and the cluster's metadata are known."""
+        return self.measures.state() is BrokerState.RUNNING
+
+    def may_describe(self, topic: str) -> bool:
+        """Return whether the console's principal may know that a topic exists."""
+        if not self.services.authorizer.is_active:
+            return True
+        return self.client.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections of Kafka clients to this broker."""
+        return sum(listener.connection_count for listener in self.sockets.listeners)
+
+    async def stop(self) -> None:
+        self.group_offsets.stop()
+        self.log_dirs.stop()
+        await self.schemas.close()
+
+    async def _collect_group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
+        answers = await self.client.ask_all(ListGroupsRequest())
+        offsets: dict[str, dict[TopicPartition, int]] = {}
+        for broker, response in answers.by_broker.items():
+            names = [each.group_id for each in response.groups][:GROUPS_INDEXED_MAX]
+            try:
+                offsets.update(await committed(self.client, broker, names))
+            except (PeerUnavailable, KafkaError):
+                continue  # the groups of a broker that is away are missing in the list of topics
+        return offsets
+
+    async def _collect_log_dirs(self) -> Answers[object]:
+        return await self.client.ask_all(DescribeLogDirsRequest(topics=None))

@@ -1,0 +1,299 @@
+"""The language of record filters: a fixed grammar, so that no filter is code.
+
+Owns the grammar and its limits. Pure. Must not know where records come from.
+
+    filter      = either { "or" either }
+    either      = part { "and" part }
+    part        = "not" part | "(" filter ")" | comparison | text
+    comparison  = field operator literal
+    field       = "key" | "value" | "offset" | "partition" | "timestamp" | "size"
+                | "header." name | "value." path | "key." path
+    operator    = "=" | "!=" | "<" | "<=" | ">" | ">=" | "contains" | "starts"
+    literal     = "text in quotes" | number | word
+
+A text alone is searched in key, value and headers, without regard to case. `value.path` is a member of a JSON object,
+with numbers for the elements of arrays: `value.items.0.price > 10`. A timestamp is compared with milliseconds, or with
+a time such as "2024-05-01T12:00:00Z".
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from protocol.records.batch import Record
+
+LENGTH_MAX: Final = 1_000
+DEPTH_MAX: Final = 20
+JSON_SIZE_MAX: Final = 1 << 20
+"""Values above this size are not parsed, so members of them are missing."""
+
+Matches = Callable[[int, Record], bool]
+"""Whether a record of a partition passes."""
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<operator><=|>=|!=|=|<|>)|(?P<bracket>[()])"""
+    r"""|(?P<word>[^\s()"=<>!]+))"""
+)
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_WORD_OPERATORS: Final = ("contains", "starts")
+_NUMBERS: Final = ("offset", "partition", "timestamp", "size")
+
+
+class FilterError(Exception):
+    """The text is no filter; the message says where and what was expected."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    position: int
+
+
+class _Missing:
+    """A field that a record does not have. It passes no comparison but `!=`."""
+
+
+_MISSING: Final = _Missing()
+
+
+def parse_filter(text: str) -> Matches:
+    """Return the function that a filter describes; an empty text passes every record. Raises FilterError."""
+    if len(text) > LENGTH_MAX:
+        raise FilterError(f"the filter has {len(text)} characters, expected at most {LENGTH_MAX}")
+    if not text.strip():
+        return lambda _partition, _record: True
+    return _Parser(_tokens(text)).parsed()
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens = []
+    position = 0
+    end = len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
+        if match is None or match.lastgroup is None:
+            raise FilterError(f"character {position + 1}: {text[position:].strip()[:1]!r} begins no word of a filter")
+        tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
+        position = match.end()
+    return tokens
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._position = 0
+
+    def parsed(self) -> Matches:
+        matches = self._either(0)
+        if self._position < len(self._tokens):
+            left = self._tokens[self._position]
+            raise FilterError(f"character {left.position + 1}: {left.text!r} where 'and', 'or' or the end was expected")
+        return matches
+
+    def _next(self) -> _Token | None:
+        return self._tokens[self._position] if self._position < len(self._tokens) else None
+
+    def _take(self, expected: str) -> _Token:
+        token = self._next()
+        if token is None:
+            raise FilterError(f"the filter ends where {expected} was expected")
+        self._position += 1
+        return token
+
+    def _is_next(self, word: str) -> bool:
+        token = self._next()
+        return token is not None and token.kind != "quoted" and token.text.lower() == word
+
+    def _either(self, depth: int) -> Matches:
+        parts = [self._all(depth)]
+        while self._is_next("or"):
+            self._position += 1
+            parts.append(self._all(depth))
+        if len(parts) == 1:
+            return parts[0]
+        return lambda partition, record: any(part(partition, record) for part in parts)
+
+    def _all(self, depth: int) -> Matches:
+        parts = [self._part(depth)]
+        while self._is_next("and"):
+            self._position += 1
+            parts.append(self._part(depth))
+        if len(parts) == 1:
+            return parts[0]
+        return lambda partition, record: all(part(partition, record) for part in parts)
+
+    def _part(self, depth: int) -> Matches:
+        if depth > DEPTH_MAX:
+            raise FilterError(f"more than {DEPTH_MAX} levels of brackets and 'not'")
+        if self._is_next("not"):
+            self._position += 1
+            inner = self._part(depth + 1)
+            return lambda partition, record: not inner(partition, record)
+        token = self._take("a field or a text")
+        if token.text == "(" and token.kind == "bracket":
+            inside = self._either(depth + 1)
+            closing = self._take("')'")
+            if closing.text != ")":
+                raise FilterError(f"character {closing.position + 1}: {closing.text!r} where ')' was expected")
+            return inside
+        if token.kind == "quoted":
+            return _anywhere(_unquoted(token))
+        following = self._next()
+        is_comparison = following is not None and (
+            following.kind == "operator" or following.text.lower() in _WORD_OPERATORS
+        )
+        if token.kind != "word":
+            raise FilterError(f"character {token.position + 1}: {token.text!r} where a field or a text was expected")
+        return self._comparison(token) if is_comparison else _anywhere(token.text)
+
+    def _comparison(self, name: _Token) -> Matches:
+        read = _field(name)
+        sign = self._take("an operator").text.lower()
+        literal = self._take("a value")
+        if literal.kind not in ("quoted", "word"):
+            raise FilterError(f"character {literal.position + 1}: {literal.text!r} where a value was expected")
+        wanted: object = _unquoted(literal) if literal.kind == "quoted" else _number_or_text(literal.text)
+        if name.text == "timestamp":
+            wanted = _milliseconds(literal, wanted)
+        elif name.text in _NUMBERS and not isinstance(wanted, int | float):
+            raise FilterError(f"character {literal.position + 1}: {literal.text!r} where a number was expected")
+        return _comparing(read, sign, wanted)
+
+
+def _comparing(read: Callable[[int, Record], object], sign: str, wanted: object) -> Matches:
+    if sign in _WORD_OPERATORS:
+        text = str(wanted)
+        within: Callable[[str], bool] = (
+            (lambda found: text in found) if sign == "contains" else (lambda found: found.startswith(text))
+        )
+
+        def matches_text(partition: int, record: Record) -> bool:
+            found = read(partition, record)
+            return found is not _MISSING and within(_text_of(found))
+
+        return matches_text
+    compare = _COMPARE[sign]
+
+    def matches(partition: int, record: Record) -> bool:
+        found = read(partition, record)
+        if found is _MISSING:
+            return sign == "!="
+        if isinstance(wanted, int | float) and isinstance(found, str):
+            number = _number_or_text(found)
+            found = number if isinstance(number, int | float) else found
+        if isinstance(found, bool) or found is None:
+            found = _text_of(found)
+        if isinstance(found, int | float) != isinstance(wanted, int | float):
+            return compare(_text_of(found), _text_of(wanted)) if sign in ("=", "!=") else False
+        return compare(found, wanted)
+
+    return matches
+
+
+def _field(name: _Token) -> Callable[[int, Record], object]:
+    first, _, rest = name.text.partition(".")
+    if name.text in _FIELDS:
+        return _FIELDS[name.text]
+    if first == "header" and rest:
+        wanted = rest
+        return lambda _partition, record: next(
+            (_decoded(value) for key, value in reversed(record.headers) if key == wanted), _MISSING
+        )
+    if first in ("value", "key") and rest:
+        path = rest.split(".")
+        is_key = first == "key"
+        return lambda _partition, record: _member(record.key if is_key else record.value, path)
+    raise FilterError(
+        f"character {name.position + 1}: {name.text!r} is no field, expected key, value, value.PATH, key.PATH, "
+        "header.NAME, offset, partition, timestamp or size"
+    )
+
+
+_FIELDS: Mapping[str, Callable[[int, Record], object]] = {
+    "key": lambda _partition, record: _MISSING if record.key is None else _decoded(record.key),
+    "value": lambda _partition, record: _MISSING if record.value is None else _decoded(record.value),
+    "offset": lambda _partition, record: record.offset,
+    "partition": lambda partition, _record: partition,
+    "timestamp": lambda _partition, record: record.timestamp,
+    "size": lambda _partition, record: len(record.value or b""),
+}
+
+
+def _decoded(data: bytes | None) -> object:
+    return _MISSING if data is None else bytes(data).decode(errors="replace")
+
+
+def _member(data: bytes | None, path: list[str]) -> object:
+    if data is None or len(data) > JSON_SIZE_MAX or bytes(data[:1]) not in (b"{", b"["):
+        return _MISSING
+    try:
+        found = json.loads(bytes(data))
+    except (ValueError, RecursionError):
+        return _MISSING
+    for step in path:
+        if isinstance(found, dict) and step in found:
+            found = found[step]
+        elif isinstance(found, list) and step.isascii() and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return _MISSING
+    return found
+
+
+def _anywhere(text: str) -> Matches:
+    wanted = text.lower()
+
+    def matches(_partition: int, record: Record) -> bool:
+        return any(
+            data is not None and wanted in bytes(data).decode(errors="replace").lower()
+            for data in (record.key, record.value, *(value for _, value in record.headers))
+        )
+
+    return matches
+
+
+def _unquoted(token: _Token) -> str:
+    return re.sub(r"\\(.)", r"\1", token.text[1:-1])
+
+
+def _number_or_text(text: str) -> int | float | str:
+    try:
+        return int(text) if len(text) < 20 else text
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _milliseconds(literal: _Token, wanted: object) -> int | float:
+    if isinstance(wanted, int | float):
+        return wanted
+    try:
+        moment = datetime.fromisoformat(str(wanted))
+    except ValueError:
+        raise FilterError(
+            f"character {literal.position + 1}: {literal.text} where a time such as 2024-05-01T12:00:00Z was expected"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,268 @@
+"""Consumer groups for the console: the list, and the members, offsets and lags of one.
+
+Owns what pages of groups contain. Must not know HTTP.
+
+Every broker lists the groups that it coordinates. Lags are the differences of committed offsets and the ends of the
+partitions, which their leaders know. The history of lags is kept by the coordinator of a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Literal, TypedDict
+
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
+from broker.console.cluster_client import EARLIEST, TopicPartition
+from broker.console.console import Console
+from broker.console.group_lags import TopicGroup, committed, end_offsets, groups_by_topic, lags_in_time_ms
+from broker.console.problem import ProblemError, not_found, of_code
+from broker.console.topics import Unavailable, require_topic, unavailable_of
+from broker.coordination.partitioner import partition_for
+from broker.network.outgoing import PeerUnavailable
+from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from protocol.messages.list_groups import ListGroupsRequest
+
+LAG_SAMPLES_MIN = 3
+
+Status = Literal["OK", "WARN", "STOP"]
+
+
+class GroupRow(TypedDict):
+    """One group of the list; `lag` is null while its offsets are not known."""
+
+    group: str
+    state: str
+    protocol_type: str
+    coordinator: int
+    topics: int
+    lag: int | None
+
+
+class GroupPage(TypedDict):
+    """One page of groups; `total` counts all that match."""
+
+    total: int
+    groups: list[GroupRow]
+    unavailable: list[Unavailable]
+
+
+class Assigned(TypedDict):
+    """Partitions of one topic that a member reads."""
+
+    topic: str
+    partitions: list[int]
+
+
+class MemberRow(TypedDict):
+    """One member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: list[Assigned]
+
+
+class GroupPartitionRow(TypedDict):
+    """One partition that a group reads. `lag_ms` is the age of the first unread record."""
+
+    topic: str
+    partition: int
+    committed: str
+    end: str | None
+    lag: int | None
+    lag_ms: int | None
+    member: str
+    status: Status
+    lags: list[int | None]
+
+
+class GroupDetail(TypedDict):
+    """One group. `lags` of partitions are of the last hour, one a minute; only the coordinator keeps them."""
+
+    group: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: list[MemberRow]
+    partitions: list[GroupPartitionRow]
+    lag: int
+    has_history: bool
+    history_end_ms: int
+
+
+class TopicGroups(TypedDict):
+    """The groups that read a topic, those with the largest lag first."""
+
+    groups: list[TopicGroup]
+
+
+async def groups(console: Console, *, search: str, offset: int, limit: int) -> GroupPage:
+    """Return a page of the groups whose names contain `search`, ordered by name."""
+    answers = await console.client.ask_all(ListGroupsRequest())
+    listed = []
+    for broker, response in answers.by_broker.items():
+        listed += [(group, broker) for group in response.groups if search.lower() in group.group_id.lower()]
+    listed.sort(key=lambda each: each[0].group_id)
+    page = listed[offset : offset + limit]
+    by_broker: dict[int, list[str]] = {}
+    for group, broker in page:
+        by_broker.setdefault(broker, []).append(group.group_id)
+    offsets: dict[str, dict[TopicPartition, int]] = {}
+    for broker, names in by_broker.items():
+        try:
+            offsets.update(await committed(console.client, broker, names))
+        except (PeerUnavailable, KafkaError) as error:
+            answers.unavailable[broker] = str(error)
+    ends = await end_offsets(console.client, sorted({each for of_group in offsets.values() for each in of_group}))
+    return GroupPage(
+        total=len(listed),
+        groups=[
+            GroupRow(
+                group=group.group_id,
+                state=group.group_state,
+                protocol_type=group.protocol_type,
+                coordinator=broker,
+                topics=len({topic for topic, _ in offsets.get(group.group_id, ())}),
+                lag=_sum(offsets[group.group_id], ends) if group.group_id in offsets else None,
+            )
+            for group, broker in page
+        ],
+        unavailable=unavailable_of(answers),
+    )
+
+
+async def group(console: Console, *, group: str) -> GroupDetail:
+    """Return one group. Raises ProblemError."""
+    broker = coordinator_of(console, group)
+    described = await described_group(console, broker, group)
+    offsets = (await committed(console.client, broker, [group])).get(group, {})
+    if described.group_state == "Dead" and not offsets:
+        raise not_found(f"group {group!r} does not exist")
+    ends, times = await _ends_and_times(console, offsets)
+    members, readers = _members(described)
+    history = {(topic, partition): lags for topic, partition, lags in console.lags.of(group)}
+    rows = []
+    for each in sorted(offsets.keys() | readers.keys()):
+        topic, partition = each
+        position, end = offsets.get(each), ends.get(each)
+        lag = None if position is None or end is None else max(0, end - position)
+        rows.append(
+            GroupPartitionRow(
+                topic=topic,
+                partition=partition,
+                committed="" if position is None else str(position),
+                end=None if end is None else str(end),
+                lag=lag,
+                lag_ms=times.get(each),
+                member=readers.get(each, ""),
+                status=_status(lag, history.get(each, []), has_member=each in readers),
+                lags=history.get(each, []),
+            )
+        )
+    return GroupDetail(
+        group=group,
+        state=described.group_state,
+        protocol_type=described.protocol_type,
+        assignor=described.protocol_data,
+        coordinator=broker,
+        members=members,
+        partitions=rows,
+        lag=_sum(offsets, ends),
+        has_history=broker == console.services.broker_id,
+        history_end_ms=console.lags.recorded_ms,
+    )
+
+
+def coordinator_of(console: Console, group: str) -> int:
+    """Return the broker that coordinates a group. Raises ProblemError."""
+    metadata = console.services.metadata_cache
+    count = metadata.partition_count(GROUP_METADATA_TOPIC)
+    if count is None:
+        raise not_found(f"group {group!r} does not exist: there are no groups yet")
+    leader = metadata.leader_of(GROUP_METADATA_TOPIC, partition_for(group, count))
+    if leader < 0:
+        raise of_code(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of group {group!r} has no leader")
+    return leader
+
+
+async def described_group(console: Console, broker: int, group: str) -> DescribedGroup:
+    """Return a group as its coordinator describes it. Raises ProblemError."""
+    response = await console.client.ask(broker, DescribeGroupsRequest(groups=[group]))
+    described: DescribedGroup = response.groups[0]
+    if described.error_code:
+        raise of_code(described.error_code, f"group {group!r}")
+    return described
+
+
+async def topic_groups(console: Console, *, name: str) -> TopicGroups:
+    """Return the groups with offsets of a topic. Raises ProblemError."""
+    require_topic(console, name)
+    index = await console.group_offsets.get()
+    wanted = sorted({each for offsets in index.values() for each in offsets if each[0] == name})
+    ends = await end_offsets(console.client, wanted)
+    found = await console.services.sliced_work.finished(groups_by_topic(index, {name}, ends))
+    return TopicGroups(groups=found.get(name, []))
+
+
+async def _ends_and_times(
+    console: Console, offsets: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    partitions = sorted(offsets)
+    ends, starts = await asyncio.gather(
+        end_offsets(console.client, partitions), console.client.offsets(partitions, EARLIEST)
+    )
+    positions = {
+        each: max(position, starts[each].offset) if each in starts else position for each, position in offsets.items()
+    }
+    try:
+        return ends, await lags_in_time_ms(console, positions, ends)
+    except ProblemError:
+        return ends, {}
+
+
+def _members(described: DescribedGroup) -> tuple[list[MemberRow], dict[TopicPartition, str]]:
+    """Return the members, and which of them reads each partition."""
+    rows = []
+    readers: dict[TopicPartition, str] = {}
+    for member in described.members:
+        assigned: list[Assigned] = []
+        if described.protocol_type == PROTOCOL_TYPE and member.member_assignment:
+            try:
+                _, assignment = read_assignment(bytes(member.member_assignment))
+            except Malformed:
+                assignment = None
+            for each in () if assignment is None else assignment.assigned_partitions:
+                assigned.append(Assigned(topic=each.topic, partitions=sorted(each.partitions)))
+                readers.update({(each.topic, partition): member.member_id for partition in each.partitions})
+        rows.append(
+            MemberRow(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                assignment=assigned,
+            )
+        )
+    return rows, readers
+
+
+def _status(lag: int | None, history: list[int | None], *, has_member: bool) -> Status:
+    """Judge a partition by its lag over the last minutes: no thresholds, only whether it grows or stays."""
+    if not lag:
+        return "OK"
+    known = [each for each in history if each is not None][-10:]
+    if not has_member:
+        return "STOP"
+    if len(known) < LAG_SAMPLES_MIN or 0 in known:
+        return "OK"
+    return "WARN" if all(a < b for a, b in pairwise(known)) else "OK"
+
+
+def _sum(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    return sum(max(0, ends[each] - position) for each, position in offsets.items() if each in ends)

@@ -1,0 +1,279 @@
+"""The console over HTTP: its pages, its JSON, and the checks that every request passes.
+
+Owns what is allowed to reach the console, and the headers of its responses. Must not know any resource.
+
+The checks, in this order: the client's address (`console.clients`), the Host header (a name that was not expected may
+be a page of a stranger that rebinds its name to this address), and where the request comes from (`Sec-Fetch-Site`,
+`Origin`), so that no other page can read or change anything through a browser. A request that changes something also
+needs a JSON body, which a form of another page cannot send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
+from importlib import resources as package_files
+from ipaddress import ip_address
+from typing import Any, Final
+
+from aiohttp import web
+
+from broker.console.bodies import require_type
+from broker.console.console import Console
+from broker.console.openapi import document
+from broker.console.problem import ProblemError, bad_request, of_kafka_error
+from broker.console.records import LONG_READS_MAX, Line
+from broker.console.routes import RESOURCES, Resource, parsed
+from broker.network.outgoing import PeerUnavailable
+from config import broker_properties as properties
+from milena_broker import __version__
+from protocol.errors import KafkaError, Malformed
+
+logger = logging.getLogger("milena.console")
+
+BODY_SIZE_MAX: Final = 2 << 20
+REQUEST_TIME_MAX_S: Final = 20.0
+REQUESTS_MAX: Final = 32
+"""Requests for JSON that are served at the same time; further ones wait for their turn."""
+WRITE_TIMEOUT_S: Final = 30.0
+"""How long the client of a long read may read nothing."""
+
+CONTENT_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+PAGES: Final = ("index.html",)
+
+SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+NOT_STORED: Final = {"Cache-Control": "no-store"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ConsoleHttp:
+    """Serves one console."""
+
+    def __init__(self, console: Console) -> None:
+        config = console.services.config
+        self._console = console
+        self._clients = config[properties.CONSOLE_CLIENTS]
+        self._hosts = frozenset(each.lower() for each in config[properties.CONSOLE_HOSTS])
+        self._requests = asyncio.Semaphore(REQUESTS_MAX)
+        self._long_reads = 0
+        self._document = json.dumps(document(RESOURCES, __version__)).encode()
+
+    def add_routes(self, application: web.Application) -> None:
+        """Add the pages and resources to an application."""
+        router = application.router
+        for name, content in _static_files():
+            handler = self._guarded(_static(name, content), is_page=name in PAGES)
+            router.add_get(f"/console/{name}", handler)
+            if name in PAGES:
+                router.add_get("/", handler)
+                router.add_get("/console/", handler)
+        for resource in RESOURCES:
+            router.add_route(resource.method, f"/api/v1{resource.path}", self._guarded(self._handler(resource)))
+        router.add_get("/api/v1/openapi.json", self._guarded(self._openapi))
+        router.add_route("*", "/api/{rest:.*}", self._guarded(_unknown))
+
+    async def _openapi(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(body=self._document, content_type="application/json")
+
+    def _guarded(self, handler: Handler, *, is_page: bool = False) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            try:
+                self._admit(request, is_page=is_page)
+                response = await handler(request)
+            except ProblemError as problem:
+                response = _failure(problem.status, problem.message)
+            except KafkaError as error:
+                failed = of_kafka_error(error)
+                response = _failure(failed.status, failed.message)
+            except (PeerUnavailable, Malformed) as error:
+                response = _failure(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            except TimeoutError:
+                message = f"not ready within {REQUEST_TIME_MAX_S:.0f} s: ask for less"
+                response = _failure(HTTPStatus.GATEWAY_TIMEOUT, message)
+            except (web.HTTPException, ConnectionError, asyncio.CancelledError):
+                raise
+            except Exception:
+                logger.exception("%s %s failed unexpectedly", request.method, request.path)
+                response = _failure(HTTPStatus.INTERNAL_SERVER_ERROR, "the console failed, see the log of the broker")
+            if not response.prepared:
+                for name, value in SECURITY_HEADERS.items():
+                    response.headers.setdefault(name, value)
+                response.headers.setdefault("Cache-Control", "no-store")
+            return response
+
+        return guarded
+
+    def _admit(self, request: web.Request, *, is_page: bool) -> None:
+        """Raises ProblemError for a request that must not reach the console."""
+        if self._clients == "none":
+            raise ProblemError(HTTPStatus.NOT_FOUND, "the console is switched off by console.clients=none")
+        if self._clients == "loopback" and not _is_loopback(request.remote):
+            raise ProblemError(
+                HTTPStatus.FORBIDDEN,
+                f"the console serves loopback addresses only, not {request.remote}; set console.clients=any to change "
+                "that",
+            )
+        host = request.headers.get("Host", "")
+        if not self._is_expected(host):
+            raise ProblemError(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"Host {host[:100]!r} is not expected: use an address or localhost, or add the name to console.hosts",
+            )
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        is_navigation = is_page and request.headers.get("Sec-Fetch-Mode") == "navigate"
+        if site not in ("none", "same-origin") and not is_navigation:
+            raise ProblemError(HTTPStatus.FORBIDDEN, f"a request from another site ({site[:20]}) is not served")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise ProblemError(HTTPStatus.FORBIDDEN, f"a request from the origin {origin[:100]!r} is not served")
+        if not is_page and request.path.startswith("/api/") and not self._console.is_ready:
+            state = self._console.measures.state().name
+            raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, f"the broker is in the state {state}, expected RUNNING")
+
+    def _is_expected(self, host: str) -> bool:
+        name = _host_name(host).lower()
+        if name == "localhost" or name in self._hosts:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _handler(self, resource: Resource) -> Handler:
+        if resource.is_stream:
+            return lambda request: self._stream(resource, request)
+        return lambda request: self._respond(resource, request)
+
+    async def _respond(self, resource: Resource, request: web.Request) -> web.StreamResponse:
+        arguments = parsed(resource, request.match_info, _single(request))
+        if resource.is_write and not self._console.is_writing_enabled:
+            raise ProblemError(HTTPStatus.FORBIDDEN, "the console is read-only: console.write.enable is false")
+        if resource.body is not None:
+            body_given = await _body_of(request)
+            require_type(body_given, resource.body)
+            arguments["body"] = body_given
+        elif resource.is_write and request.headers.get("X-Requested-With") != "milena-console":
+            raise bad_request("a request that changes something needs the header X-Requested-With: milena-console")
+        async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
+            result = await resource.serve(self._console, **arguments)
+            body = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    async def _stream(self, resource: Resource, request: web.Request) -> web.StreamResponse:
+        arguments = parsed(resource, request.match_info, _single(request))
+        if self._long_reads >= LONG_READS_MAX:
+            raise ProblemError(
+                HTTPStatus.TOO_MANY_REQUESTS, f"{LONG_READS_MAX} searches and tails run already: end one of them"
+            )
+        self._long_reads += 1
+        try:
+            lines = await resource.serve(self._console, **arguments)
+            response = web.StreamResponse(
+                headers={**SECURITY_HEADERS, **NOT_STORED, "Content-Type": "application/x-ndjson; charset=utf-8"}
+            )
+            await response.prepare(request)
+            async with contextlib.aclosing(lines):
+                try:
+                    async for line in lines:
+                        await asyncio.wait_for(response.write(_encoded(line)), WRITE_TIMEOUT_S)
+                except (KafkaError, Malformed, PeerUnavailable) as error:
+                    await response.write(_encoded(Line(problem=str(error), done="failed")))
+                except ProblemError as problem:
+                    await response.write(_encoded(Line(problem=problem.message, done="failed")))
+                await response.write_eof()
+        finally:
+            self._long_reads -= 1
+        return response
+
+
+def _encoded(line: Any) -> bytes:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+
+
+async def _unknown(request: web.Request) -> web.StreamResponse:
+    raise ProblemError(
+        HTTPStatus.NOT_FOUND, f"no resource {request.method} {request.path[:200]}: see /api/v1/openapi.json"
+    )
+
+
+def _failure(status: HTTPStatus, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)
+
+
+def _single(request: web.Request) -> dict[str, str]:
+    """Return the parameters of a query, each of which may be named once. Raises ProblemError."""
+    query: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in query:
+            raise bad_request(f"the parameter {name[:40]!r} is named twice")
+        query[name] = value
+    return query
+
+
+async def _body_of(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object in a request. Raises ProblemError."""
+    if request.content_type != "application/json":
+        raise ProblemError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"content type {request.content_type[:60]!r}, expected application/json"
+        )
+    body = await request.content.read(BODY_SIZE_MAX + 1)
+    while len(body) <= BODY_SIZE_MAX and not request.content.at_eof():
+        body += await request.content.read(BODY_SIZE_MAX + 1 - len(body))
+    if len(body) > BODY_SIZE_MAX:
+        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {BODY_SIZE_MAX} bytes")
+    try:
+        parsed_body = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is no JSON: {error}") from error
+    if not isinstance(parsed_body, dict):
+        raise bad_request("the body is no JSON object")
+    return parsed_body
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        parsed_address = ip_address((address or "").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed_address, "ipv4_mapped", None)
+    return (mapped or parsed_address).is_loopback
+
+
+def _host_name(host: str) -> str:
+    """Return the name in a Host header, without the port and without the brackets of an IPv6 address."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _static_files() -> Iterable[tuple[str, bytes]]:
+    for file in sorted(package_files.files("broker.console").joinpath("static").iterdir(), key=lambda each: each.name):
+        yield file.name, file.read_bytes()
+
+
+def _static(name: str, content: bytes) -> Handler:
+    content_type = CONTENT_TYPES[name[name.rindex(".") :]]
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            body=content, content_type=content_type, charset="utf-8", headers={"Cache-Control": "no-cache"}
+        )
+
+    return serve

@@ -1,0 +1,363 @@
+"""Reads records of a topic for people: the newest first over all partitions, or forwards from offsets.
+
+Owns: the order of the records, the budget of bytes, and which records a reader sees (aborted and control records are
+left out). Must not know HTTP, or how a record is shown.
+
+Records are read by Fetch requests, so by the reader that consumers use. Batches are opened in a thread.
+
+Newest first: each partition is read backwards in pieces of offsets, `[before - span, before)`. The heads of all
+partitions are merged by timestamp. A partition whose piece is used up is read further before the merge goes on, so
+what is returned of each partition is a contiguous end of it, and `before` is the cursor of the next page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from broker.cluster.metadata_cache import NO_LEADER
+from broker.console.cluster_client import (
+    CONSUMER,
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ClusterClient,
+)
+from broker.console.problem import not_found
+from broker.requests.services import Services
+from protocol.errors import ErrorCode, Malformed
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from protocol.records.batch import BatchHeader, Record, batches, records
+from protocol.records.control import ControlType, read_marker, read_usual_marker
+
+PARTITIONS_PER_FETCH: Final = 50
+PIECE_SIZE: Final = 256 << 10
+"""Bytes of one partition in one response."""
+BYTES_MAX: Final = 32 << 20
+"""Bytes that one page of records may read."""
+BATCH_SIZE_MAX: Final = 16 << 20
+"""Bytes of one opened batch."""
+ROUNDS_MAX: Final = 40
+READS_MAX: Final = 4
+"""How many pages, searches and tails read at the same time; further ones wait."""
+
+
+class Found(NamedTuple):
+    """One record, with the header of its batch."""
+
+    partition: int
+    record: Record
+    header: BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The readable offsets of a partition; `end` is excluded."""
+
+    start: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """What one read of a partition returned."""
+
+    records: list[Found]
+    next_offset: int
+    """Where the next read goes on."""
+    size: int
+    error_code: int
+    problem: str
+    """Why a batch could not be opened; empty if all could."""
+    counted: int
+    """Records in the batches, without control and aborted ones."""
+    is_stuck: bool = False
+    """Whether no whole batch was returned: the first one exceeds the limit, or there is none in the range."""
+
+
+@dataclass(slots=True)
+class Page:
+    """Some records, and where the next page goes on."""
+
+    found: list[Found] = field(default_factory=list)
+    before: dict[int, int] = field(default_factory=dict)
+    """By partition: the records before this offset were not returned yet."""
+    has_more: bool = False
+    is_complete: bool = True
+    """Whether all were read that the page needed; False when the budget was used up."""
+    problems: list[str] = field(default_factory=list)
+
+
+class RecordReader:
+    """Reads records of one cluster."""
+
+    def __init__(self, services: Services, client: ClusterClient) -> None:
+        self._services = services
+        self._client = client
+        self._reads = asyncio.Semaphore(READS_MAX)
+
+    async def ranges(
+        self, topic: str, partitions: Iterable[int], *, is_committed: bool
+    ) -> tuple[dict[int, Range], list[int]]:
+        """Return the readable offsets by partition, and the partitions whose leaders did not respond."""
+        wanted = [(topic, partition) for partition in partitions]
+        isolation = READ_COMMITTED if is_committed else READ_UNCOMMITTED
+        starts, ends = await asyncio.gather(
+            self._client.offsets(wanted, EARLIEST),
+            self._client.offsets(wanted, LATEST, isolation=isolation),
+        )
+        found = {
+            each[1]: Range(starts[each].offset, ends[each].offset) for each in wanted if each in starts and each in ends
+        }
+        return found, [partition for _, partition in wanted if partition not in found]
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Return the partitions of a topic. Raises ProblemError."""
+        state = self._services.metadata_cache.topics.get(topic)
+        if state is None:
+            raise not_found(f"topic {topic!r} does not exist")
+        return sorted(state.partitions)
+
+    async def newest(
+        self,
+        topic: str,
+        limit: int,
+        *,
+        partitions: Sequence[int],
+        before: Mapping[int, int],
+        is_committed: bool,
+        to_end: Mapping[int, int] | None = None,
+    ) -> Page:
+        """Return the newest `limit` records before the offsets in `before`, newest first."""
+        page = Page()
+        ranges, missing = await self.ranges(topic, partitions, is_committed=is_committed)
+        page.problems += [f"partition {each}: its leader did not respond" for each in missing[:10]]
+        span = max(4, 2 * limit // max(len(ranges), 1) + 2)
+        ends = {each: min(before.get(each, one.end), one.end) for each, one in ranges.items()}
+        heads = {each: _Head(one.start, ends[each], span) for each, one in ranges.items()}
+        bytes_left = BYTES_MAX
+        for _ in range(ROUNDS_MAX):
+            hungry = [each for each, head in heads.items() if head.has_to_be_read]
+            if hungry:
+                bytes_left -= await self._fill(topic, {each: heads[each] for each in hungry}, page, is_committed)
+            _merge(heads, page.found, limit)
+            if len(page.found) >= limit or not any(head.has_to_be_read for head in heads.values()):
+                break
+            if bytes_left <= 0:
+                page.is_complete = False
+                break
+        else:
+            page.is_complete = False
+        page.before = {each: head.before for each, head in heads.items()}
+        page.has_more = any(head.before > head.start for head in heads.values())
+        return page
+
+    async def _fill(self, topic: str, heads: Mapping[int, _Head], page: Page, is_committed: bool) -> int:
+        """Read the next older piece of each partition; return the bytes read."""
+        pieces = await self.read(
+            topic,
+            {each: Range(head.next_start, head.unread_before) for each, head in heads.items()},
+            is_committed=is_committed,
+        )
+        size = 0
+        for each, head in heads.items():
+            piece = pieces.get(each)
+            if piece is None or piece.error_code:
+                name = "did not respond" if piece is None else ErrorCode(piece.error_code).name
+                page.problems.append(f"partition {each}: {name}")
+                head.end_reached()
+                continue
+            size += piece.size
+            if piece.problem:
+                page.problems.append(f"partition {each}: {piece.problem}")
+            head.add(piece)
+        return size
+
+    async def read(
+        self,
+        topic: str,
+        ranges: Mapping[int, Range],
+        *,
+        is_committed: bool,
+        piece_size: int = PIECE_SIZE,
+        is_counting: bool = False,
+    ) -> dict[int, Piece]:
+        """Read each partition once, from the start of its range and up to its end, at most `piece_size` bytes of each.
+
+        With `is_counting` no batch is opened; `counted` then has the records in the headers of whole batches.
+        """
+        by_leader: dict[int, list[int]] = {}
+        for partition in ranges:
+            leader = self._services.metadata_cache.leader_of(topic, partition)
+            if leader != NO_LEADER:
+                by_leader.setdefault(leader, []).append(partition)
+        pieces: dict[int, Piece] = {}
+        for leader, partitions in by_leader.items():
+            for first in range(0, len(partitions), PARTITIONS_PER_FETCH):
+                chunk = {each: ranges[each] for each in partitions[first : first + PARTITIONS_PER_FETCH]}
+                async with self._reads:
+                    answers = await self._client.ask_each({leader: _request(topic, chunk, is_committed, piece_size)})
+                    response = answers.by_broker.get(leader)
+                    if response is None:
+                        continue
+                    data = [one for each in response.responses for one in each.partitions]
+                    opened = await self._services.cpu_pool.run(
+                        lambda data=data, chunk=chunk: [  # type: ignore[misc]
+                            _opened(one, chunk[one.partition_index], is_committed, is_counting) for one in data
+                        ]
+                    )
+                pieces.update({one.partition_index: piece for one, piece in zip(data, opened, strict=True)})
+        for partition, piece in pieces.items():
+            if piece.is_stuck and len(ranges) > 1:
+                # Only the first batch of a response is whole whatever its size, so this partition is read alone.
+                alone = await self.read(
+                    topic,
+                    {partition: ranges[partition]},
+                    is_committed=is_committed,
+                    piece_size=piece_size,
+                    is_counting=is_counting,
+                )
+                pieces[partition] = alone.get(partition, piece)
+            elif piece.is_stuck:
+                pieces[partition] = piece._replace(next_offset=ranges[partition].end)
+        return pieces
+
+    async def one(self, topic: str, partition: int, offset: int) -> Found:
+        """Return the record at an offset. Raises ProblemError."""
+        self.partitions_of(topic)
+        pieces = await self.read(topic, {partition: Range(offset, offset + 1)}, is_committed=False)
+        piece = pieces.get(partition)
+        for found in () if piece is None else piece.records:
+            if found.record.offset == offset:
+                return found
+        raise not_found(f"{topic}-{partition} has no record at offset {offset}")
+
+
+class _Head:
+    """The newest records of one partition that were read and not returned yet."""
+
+    __slots__ = ("_span", "before", "records", "start", "unread_before")
+
+    def __init__(self, start: int, end: int, span: int) -> None:
+        self.start = start
+        self.before = max(end, start)
+        """The end of what was not returned yet."""
+        self.unread_before = self.before
+        self.records: list[Found] = []  # oldest first
+        self._span = span
+
+    @property
+    def has_to_be_read(self) -> bool:
+        return not self.records and self.unread_before > self.start
+
+    @property
+    def next_start(self) -> int:
+        return max(self.start, self.unread_before - self._span)
+
+    def add(self, piece: Piece) -> None:
+        """Add what was read from `next_start` on. A piece that ends early is dropped for one with fewer offsets."""
+        if piece.next_offset < self.unread_before and self._span > 1:
+            self._span = max(1, self._span // 4)
+            return
+        self.records = piece.records
+        self.unread_before = self.next_start
+        if not self.records:
+            self.before = self.unread_before
+            self._span *= 4  # compacted offsets, or markers
+
+    def pop(self) -> Found:
+        found = self.records.pop()
+        self.before = found.record.offset
+        if not self.records:
+            self.before = self.unread_before
+        return found
+
+    def end_reached(self) -> None:
+        self.unread_before = self.start
+
+
+def _merge(heads: Mapping[int, _Head], found: list[Found], limit: int) -> None:
+    """Move records to `found`, newest first, until a partition has to be read, or `limit` is reached."""
+    while len(found) < limit:
+        best = None
+        for head in heads.values():
+            if head.has_to_be_read:
+                return
+            if head.records and (best is None or head.records[-1].record.timestamp > best.records[-1].record.timestamp):
+                best = head
+        if best is None:
+            return
+        found.append(best.pop())
+
+
+def _request(topic: str, ranges: Mapping[int, Range], is_committed: bool, piece_size: int) -> FetchRequest:
+    return FetchRequest(
+        replica_id=CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=piece_size * len(ranges),
+        isolation_level=READ_COMMITTED if is_committed else READ_UNCOMMITTED,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(partition=each, fetch_offset=one.start, partition_max_bytes=piece_size)
+                    for each, one in ranges.items()
+                ],
+            )
+        ],
+    )
+
+
+def _opened(data: PartitionData, wanted: Range, is_committed: bool, is_counting: bool) -> Piece:
+    """Open the batches of one partition. Runs in a thread."""
+    buffer = data.records or b""
+    found: list[Found] = []
+    next_offset, counted, problem, is_stuck = wanted.start, 0, "", wanted.start < wanted.end
+    aborted = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
+    open_aborted: set[int] = set()
+    if data.error_code:
+        return Piece([], next_offset, 0, data.error_code, "", 0)
+    try:
+        for position, header in batches(buffer):
+            is_stuck = False
+            if header.base_offset >= wanted.end:
+                next_offset = max(next_offset, wanted.end)
+                break
+            while aborted and aborted[0][0] <= header.last_offset:
+                open_aborted.add(aborted.pop(0)[1])
+            next_offset = header.next_offset
+            if header.is_control:
+                if _is_abort(buffer, position, header):
+                    open_aborted.discard(header.producer_id)
+                continue
+            if is_committed and header.is_transactional and header.producer_id in open_aborted:
+                continue
+            is_whole = header.base_offset >= wanted.start and header.last_offset < wanted.end
+            if is_counting and is_whole:
+                counted += header.records_count
+                continue
+            try:
+                inner = [
+                    Found(data.partition_index, one, header)
+                    for one in records(buffer, position, size_max=BATCH_SIZE_MAX)
+                    if wanted.start <= one.offset < wanted.end
+                ]
+            except Malformed as error:
+                problem = f"the batch at offset {header.base_offset} cannot be opened: {error}"
+                continue
+            counted += len(inner)
+            found += () if is_counting else inner
+    except Malformed as error:
+        problem, next_offset, is_stuck = str(error), wanted.end, False
+    return Piece(found, min(next_offset, wanted.end), len(buffer), 0, problem, counted, is_stuck)
+
+
+def _is_abort(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:
+    marker = read_usual_marker(buffer, position, header)
+    if marker is None:
+        record = next(iter(records(buffer, position, size_max=BATCH_SIZE_MAX)), None)
+        marker = None if record is None else read_marker(record)
+    return marker is not None and marker.control_type is ControlType.ABORT

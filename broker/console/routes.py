@@ -1,0 +1,335 @@
+"""The table of the console's JSON resources: paths, parameters, results, and what serves each.
+
+Owns the table. HTTP requests are parsed by it, and the OpenAPI document is derived from it. Must not know an HTTP
+library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal
+
+from broker.console import cluster, configs, groups, records, requests, security, topics, transactions, writes
+from broker.console.problem import bad_request
+from broker.security.acls import Operation, ResourceType
+
+Kind = Literal["string", "integer", "boolean"]
+INT64_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a path or a query. Without a default it is required."""
+
+    name: str
+    kind: Kind
+    doc: str
+    default: str | int | bool | None = None
+    minimum: int = 0
+    maximum: int = INT64_MAX
+    choices: tuple[str, ...] = ()
+    length_max: int = 249
+    is_in_path: bool = False
+
+    def parsed(self, text: str | None) -> str | int | bool:
+        """Return the value of the parameter. Raises ProblemError that names it."""
+        if text is None:
+            if self.default is None:
+                raise bad_request(f"the parameter {self.name} is missing")
+            return self.default
+        if self.kind == "integer":
+            return self._integer(text)
+        if self.kind == "boolean":
+            if text not in ("true", "false"):
+                raise bad_request(f"{self.name}={text[:40]!r}: expected true or false")
+            return text == "true"
+        if len(text) > self.length_max:
+            raise bad_request(f"{self.name} has {len(text)} characters, expected at most {self.length_max}")
+        if self.choices and text not in self.choices:
+            raise bad_request(f"{self.name}={text[:40]!r}: expected one of {', '.join(self.choices)}")
+        return text
+
+    def _integer(self, text: str) -> int:
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdecimal() and len(digits) < 20 and self.minimum <= int(text) <= self.maximum:
+            return int(text)
+        raise bad_request(f"{self.name}={text[:40]!r}: expected a number from {self.minimum} to {self.maximum}")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource below `/api/v1`. `serve(console, **parameters)` returns the object that is sent as JSON.
+
+    With `is_stream` it returns an iterator of lines. `body` is the type of the JSON object in a request, which `serve`
+    gets as `body`. Resources that write are served only if `console.write.enable` is set.
+    """
+
+    method: Literal["GET", "POST", "DELETE", "PATCH"]
+    path: str
+    serve: Callable[..., Any]
+    result: type
+    doc: str
+    parameters: tuple[Parameter, ...] = ()
+    body: type | None = None
+    is_stream: bool = False
+    is_write: bool = False
+
+
+NAME = Parameter("name", "string", "Name of the topic.", is_in_path=True)
+SEARCH = Parameter("search", "string", "Part of the name, in any case.", "")
+OFFSET = Parameter("offset", "integer", "How many entries to pass over.", 0, maximum=10_000_000)
+LIMIT = Parameter("limit", "integer", "The most entries of the page.", 50, minimum=1, maximum=500)
+PARTITION = Parameter("partition", "integer", "One partition; -1: all.", -1, minimum=-1, maximum=(1 << 31) - 1)
+ISOLATION = Parameter(
+    "isolation",
+    "string",
+    "Whether records of open and aborted transactions are read.",
+    "read_uncommitted",
+    choices=("read_uncommitted", "read_committed"),
+)
+FORM = Parameter("form", "string", "How values are shown.", "auto", choices=("auto", "hex"))
+FILTER = Parameter("filter", "string", "A filter, see docs/console.md.", "", length_max=1_000)
+RECORD_LIMIT = Parameter("limit", "integer", "The most records.", 100, minimum=1, maximum=500)
+CURSOR = Parameter("cursor", "string", "Cursor of the former page.", "", length_max=250_000)
+ORDER = Parameter("order", "string", "Order of the list.", "ascending", choices=("ascending", "descending"))
+
+
+GROUP = Parameter("group", "string", "Id of the group.", is_in_path=True, length_max=1_000)
+KIND = Parameter("kind", "string", "What is configured.", is_in_path=True, choices=("topic", "broker"))
+RESOURCE_NAME = Parameter("name", "string", "Name of the topic, or id of the broker.", is_in_path=True)
+
+
+def _names(elements: type[IntEnum]) -> tuple[str, ...]:
+    return tuple(each.name for each in elements if each.name not in ("UNKNOWN", "ANY"))
+
+
+def _time(name: str, doc: str) -> Parameter:
+    return Parameter(name, "integer", f"{doc} Milliseconds since 1970; -1: no bound.", -1, minimum=-1)
+
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource("GET", "/overview", cluster.overview, cluster.Overview, "The state of the cluster and of its brokers."),
+    Resource(
+        "GET", "/partitions", cluster.partitions, cluster.Partitions, "The spread of partitions, bad ones, and moves."
+    ),
+    Resource(
+        "GET",
+        "/topics",
+        topics.topics,
+        topics.TopicPage,
+        "A page of topics.",
+        (
+            SEARCH,
+            Parameter(
+                "sort",
+                "string",
+                "Column of the order.",
+                "name",
+                choices=("name", "partitions", "size", "messages_in", "bytes_in", "bytes_out"),
+            ),
+            ORDER,
+            OFFSET,
+            LIMIT,
+            Parameter("internal", "boolean", "Whether internal topics are listed.", False),
+        ),
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}",
+        topics.topic,
+        topics.TopicDetail,
+        "One topic with a page of its partitions.",
+        (NAME, OFFSET, LIMIT),
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/records",
+        records.records,
+        records.RecordPage,
+        "The newest records over all partitions.",
+        (NAME, RECORD_LIMIT, PARTITION, CURSOR, ISOLATION, FORM, _time("until", "Records up to this time.")),
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/partitions/{partition}/records/{offset}",
+        records.record,
+        records.WholeRecord,
+        "One record with its whole key, value and headers.",
+        (
+            NAME,
+            Parameter("partition", "integer", "The partition.", maximum=(1 << 31) - 1, is_in_path=True),
+            Parameter("offset", "integer", "The offset.", is_in_path=True),
+            FORM,
+        ),
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/search",
+        records.search,
+        records.Line,
+        "Search the records of a topic; the lines come while it runs. Closing the connection cancels it.",
+        (
+            NAME,
+            FILTER,
+            PARTITION,
+            Parameter("from_offset", "integer", "First offset.", 0),
+            Parameter("to_offset", "integer", "End offset, excluded; -1: no bound.", -1, minimum=-1),
+            _time("from_time", "Records from this time on."),
+            _time("to_time", "Records up to this time."),
+            RECORD_LIMIT,
+            ISOLATION,
+            FORM,
+        ),
+        is_stream=True,
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/tail",
+        records.tail,
+        records.Line,
+        "New records as they arrive. Closing the connection ends it.",
+        (NAME, FILTER, PARTITION, ISOLATION, FORM),
+        is_stream=True,
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/count",
+        records.count,
+        records.Line,
+        "The true number of records by partition: without markers, compacted offsets and aborted transactions.",
+        (
+            NAME,
+            PARTITION,
+            Parameter("from_offsets", "string", "Count from these offsets on, as a cursor.", "", length_max=250_000),
+            ISOLATION,
+        ),
+        is_stream=True,
+    ),
+    Resource(
+        "GET",
+        "/topics/{name}/groups",
+        groups.topic_groups,
+        groups.TopicGroups,
+        "The groups that read a topic, with their lag.",
+        (NAME,),
+    ),
+    Resource(
+        "GET", "/groups", groups.groups, groups.GroupPage, "A page of groups with their lag.", (SEARCH, OFFSET, LIMIT)
+    ),
+    Resource(
+        "GET",
+        "/groups/{group}",
+        groups.group,
+        groups.GroupDetail,
+        "One group: members, assignment, offsets, lag in offsets and in time, and its last hour.",
+        (GROUP,),
+    ),
+    Resource(
+        "GET",
+        "/rates",
+        requests.rates,
+        requests.Rates,
+        "Rates and latencies of this broker over an hour or a day.",
+        (
+            Parameter("window", "string", "How far back.", "hour", choices=("hour", "day")),
+            Parameter("topic", "string", "Only this topic; empty: the whole broker.", ""),
+        ),
+    ),
+    Resource(
+        "GET", "/requests", requests.requests, requests.Requests, "Requests of this broker by kind, and what waits."
+    ),
+    Resource(
+        "GET",
+        "/configs/{kind}/{name}",
+        configs.configs,
+        configs.Configs,
+        "The configuration of a topic or a broker, with sources.",
+        (KIND, RESOURCE_NAME),
+    ),
+    Resource(
+        "PATCH",
+        "/configs/{kind}/{name}",
+        configs.change_configs,
+        configs.Done,
+        "Set and remove dynamic settings.",
+        (KIND, RESOURCE_NAME),
+        body=configs.ConfigChange,
+        is_write=True,
+    ),
+    Resource(
+        "GET",
+        "/transactions",
+        transactions.transactions,
+        transactions.Transactions,
+        "Transactional ids, open transactions first, and hanging transactions of this broker.",
+    ),
+    Resource("GET", "/security", security.security, security.Security, "Users, quotas and ACLs."),
+    Resource(
+        "GET",
+        "/security/may",
+        security.may,
+        security.Verdict,
+        "Whether a principal may do something.",
+        (
+            Parameter("principal", "string", "Such as User:alice."),
+            Parameter("host", "string", "Address of its client.", "127.0.0.1"),
+            Parameter("operation", "string", "The operation.", choices=_names(Operation)),
+            Parameter("resource_type", "string", "Type of the resource.", choices=_names(ResourceType)),
+            Parameter("resource", "string", "Name of the resource."),
+        ),
+    ),
+    Resource(
+        "POST",
+        "/topics/{name}/records",
+        writes.produce,
+        writes.Produced,
+        "Produce a record.",
+        (NAME,),
+        body=writes.NewRecord,
+        is_write=True,
+    ),
+    Resource(
+        "POST",
+        "/topics/{name}/resend",
+        writes.resend,
+        writes.ResendResult,
+        "Produce stored records again, to a topic or to the topic in a header of each.",
+        (NAME,),
+        body=writes.Resend,
+        is_write=True,
+    ),
+    Resource(
+        "POST",
+        "/groups/{group}/offsets",
+        writes.reset_offsets,
+        writes.ResetPreview,
+        "Reset the offsets of a group, or show what a reset would set.",
+        (GROUP,),
+        body=writes.OffsetReset,
+        is_write=True,
+    ),
+    Resource(
+        "DELETE", "/groups/{group}", writes.delete_group, configs.Done, "Delete a group.", (GROUP,), is_write=True
+    ),
+    Resource(
+        "DELETE",
+        "/groups/{group}/offsets/{name}",
+        writes.delete_group_topic,
+        configs.Done,
+        "Delete the offsets of one topic from a group.",
+        (GROUP, NAME),
+        is_write=True,
+    ),
+)
+
+
+def parsed(resource: Resource, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of a request. Raises ProblemError, also for parameters that are not known."""
+    names = {one.name for one in resource.parameters if not one.is_in_path}
+    for name in query:
+        if name not in names:
+            expected = ", ".join(sorted(names)) or "none"
+            raise bad_request(f"unknown parameter {name[:40]!r}, expected: {expected}")
+    return {one.name: one.parsed((path if one.is_in_path else query).get(one.name)) for one in resource.parameters}

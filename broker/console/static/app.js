@@ -1,0 +1,109 @@
+// The frame of the pages: navigation, refresh every 5 s, light and dark.
+
+import { notice, h, fill } from "./dom.js";
+import { brokersPage } from "./brokers.js";
+import { groupPage } from "./group.js";
+import { groupsPage } from "./groups.js";
+import { overviewPage } from "./overview.js";
+import { partitionsPage } from "./partitions.js";
+import { requestsPage } from "./requests.js";
+import { securityPage } from "./security.js";
+import { topicPage } from "./topic.js";
+import { topicsPage } from "./topics.js";
+import { transactionsPage } from "./transactions.js";
+
+const REFRESH_MS = 5000;
+
+const PAGES = [
+  ["overview", "Overview", overviewPage],
+  ["topics", "Topics", (names) => (names.length ? topicPage(names) : topicsPage())],
+  ["groups", "Groups", (names) => (names.length ? groupPage(names) : groupsPage())],
+  ["brokers", "Brokers", brokersPage],
+  ["partitions", "Partitions", partitionsPage],
+  ["requests", "Requests", requestsPage],
+  ["transactions", "Transactions", transactionsPage],
+  ["security", "Security", securityPage],
+];
+
+const main = document.getElementById("main");
+const live = document.getElementById("live");
+let current = null;
+
+/**
+ * A page is { title, root, refresh(signal)?, stop()? }. `refresh` is awaited before the first display and then called every 5 s;
+ * it throws when the broker does not respond.
+ */
+async function show() {
+  const [name = "overview", ...names] = location.hash.replace(/^#\//, "").split("?")[0].split("/").filter(Boolean).map(decodeURIComponent);
+  const found = PAGES.find(([key]) => key === name) ?? PAGES[0];
+  current?.controller.abort();
+  current?.page?.stop?.();
+  clearTimeout(current?.timer);
+  const shown = { controller: new AbortController(), page: null, timer: 0 };
+  current = shown;
+  navigation(found[0]);
+  const page = found[2](names);
+  shown.page = page;
+  document.title = `${page.title} · Milena`;
+  const problem = h("div", null);
+  fill(main, problem, page.root);
+  main.setAttribute("aria-busy", "true");
+  await refresh(shown, problem);
+  if (shown === current) {
+    main.removeAttribute("aria-busy");
+    document.body.dataset.ready = location.hash || "#/overview";
+  }
+}
+
+async function refresh(shown, problem) {
+  if (!document.hidden) {
+    try {
+      await shown.page.refresh?.(shown.controller.signal);
+      if (shown !== current) return;
+      fill(problem);
+      live.textContent = new Date().toLocaleTimeString("en-GB");
+      live.className = "";
+    } catch (error) {
+      if (shown !== current || error.name === "AbortError") return;
+      fill(problem, notice(error.message, "bad"));
+      live.textContent = "not current";
+      live.className = "late";
+    }
+  }
+  shown.timer = setTimeout(() => refresh(shown, problem), REFRESH_MS);
+}
+
+function navigation(name) {
+  fill(
+    document.getElementById("nav"),
+    PAGES.map(([key, title]) => h("a", { href: `#/${key}`, "aria-current": key === name ? "page" : null }, title)),
+  );
+}
+
+const theme = document.getElementById("theme");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+function isDark() {
+  return (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+}
+
+function showTheme() {
+  theme.textContent = isDark() ? "☀" : "☾";
+}
+
+theme.addEventListener("click", () => {
+  const chosen = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = chosen;
+  localStorage.setItem("theme", chosen);
+  showTheme();
+});
+const stored = localStorage.getItem("theme");
+if (stored) document.documentElement.dataset.theme = stored;
+dark.addEventListener("change", showTheme);
+showTheme();
+addEventListener("hashchange", () => {
+  show();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+show();

@@ -1,0 +1,54 @@
+// The configuration of a topic or a broker: sources, what differs from the default, and changes when the broker allows them.
+
+import { getJson, path, sendJson } from "./api.js";
+import { dialog, field, fill, h, notice, tag, toast } from "./dom.js";
+import { table } from "./table.js";
+
+export function configTab(kind, name) {
+  const list = h("div", { class: "card skeleton" });
+  const search = h("input", { id: "config-search", type: "search", placeholder: "Part of a name", input: draw });
+  const differing = h("input", { id: "differing", type: "checkbox", change: draw });
+  let shown = null;
+
+  async function refresh(signal) {
+    shown = await getJson(path`/configs/${kind}/${name}`, {}, signal);
+    draw();
+  }
+
+  function draw() {
+    if (!shown) return;
+    list.className = "card";
+    const rows = shown.configs.filter((row) => row.name.includes(search.value.trim()) && (!differing.checked || row.differs));
+    fill(list, table(`${rows.length} settings; those that differ from the default come first.`, [
+      { title: "Setting", of: (row) => [h("div", { class: "mono" }, row.name), h("div", { class: "muted small" }, row.doc)] },
+      { title: "Value", className: "value", of: (row) => (row.is_sensitive ? tag("hidden") : row.value === "" || row.value === null ? h("span", { class: "muted" }, "none") : row.differs ? h("b", null, row.value) : row.value) },
+      { title: "Source", of: (row) => tag(row.source, row.differs ? "accent" : "") },
+      { title: "Default", className: "value", of: (row) => (row.differs && !row.is_sensitive ? row.default ?? "none" : "") },
+      { title: "", of: (row) => (shown.is_writing_enabled && !row.is_read_only ? h("button", { type: "button", "data-key": `change-${row.name}`, "aria-label": `Change ${row.name}`, click: () => change(row) }, "Change") : null) },
+    ], rows, { none: ["No setting matches", "Search for another part of the name."] }));
+  }
+
+  function change(row) {
+    const value = h("input", { id: "new-value", type: "text", value: row.value ?? "" });
+    const result = h("div", null);
+    const send = async (wanted) => {
+      try {
+        const done = await sendJson("PATCH", path`/configs/${kind}/${name}`, { changes: { [row.name]: wanted }, validate_only: false });
+        toast(done.done);
+        opened.close();
+        await refresh();
+      } catch (error) {
+        fill(result, notice(error.message, "bad"));
+      }
+    };
+    const opened = dialog(`Change ${row.name}`, h("p", { class: "muted" }, row.doc),
+      h("form", { submit: (event) => { event.preventDefault(); send(value.value); } },
+        h("div", { class: "form" }, field("Value", value, "wide"), h("button", { type: "submit", class: "primary", id: "save-config" }, "Save"), h("button", { type: "button", click: () => send(null) }, "Remove"))),
+      result, table("Values by source, the first is in effect", [{ title: "Source", of: (each) => each.source }, { title: "Setting", of: (each) => each.name }, { title: "Value", className: "value", of: (each) => each.value ?? "none" }], row.sources));
+  }
+
+  return {
+    root: h("div", null, h("div", { class: "form" }, field("Search", search, "wide"), h("label", { class: "line" }, differing, "Only what differs from the default")), list),
+    refresh: (signal) => (shown ? undefined : refresh(signal)),
+  };
+}

@@ -1,0 +1,59 @@
+// Numbers, sizes and times as text.
+
+const whole = new Intl.NumberFormat("en-US");
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function count(value) {
+  return value === null || value === undefined ? "–" : typeof value === "bigint" || Number.isInteger(value) ? whole.format(value) : value.toFixed(1);
+}
+
+export function compact(value) {
+  if (value === null || value === undefined) return "–";
+  if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G`;
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
+  return value >= 100 || Number.isInteger(value) ? whole.format(Math.round(value)) : value.toFixed(1);
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined || value < 0) return "–";
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toFixed(value < 10 ? 2 : 1)} ${UNITS[unit]}`;
+}
+
+export function rate(value, text = compact) {
+  return value ? `${text(value)}/s` : "0/s";
+}
+
+export function byteRate(value) {
+  return value ? `${bytes(Math.round(value))}/s` : "0/s";
+}
+
+export function time(ms) {
+  if (ms < 0) return "–";
+  const moment = new Date(ms);
+  const pad = (number, size = 2) => String(number).padStart(size, "0");
+  return `${moment.getFullYear()}-${pad(moment.getMonth() + 1)}-${pad(moment.getDate())} ${pad(moment.getHours())}:${pad(moment.getMinutes())}:${pad(moment.getSeconds())}.${pad(moment.getMilliseconds(), 3)}`;
+}
+
+export function duration(ms) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${(ms / 3_600_000).toFixed(1)} h`;
+  return `${Math.round(ms / 86_400_000)} d`;
+}
+
+export function milliseconds(value) {
+  return value < 10 ? `${value.toFixed(2)} ms` : value < 1000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(1)} s`;
+}
+
+/** The difference of two offsets, which are decimal strings. */
+export function span(start, end) {
+  return start === null || end === null ? null : BigInt(end) - BigInt(start);
+}

@@ -1,0 +1,49 @@
+// How partitions are spread, those that are not as they should be, and moves in progress.
+
+import { getJson } from "./api.js";
+import { bar } from "./chart.js";
+import { fill, h, notice } from "./dom.js";
+import { count } from "./format.js";
+import { table } from "./table.js";
+import { stateTag } from "./topic.js";
+
+export function partitionsPage() {
+  const shares = h("section", { class: "card skeleton" });
+  const bad = h("section", { class: "card" });
+  const moves = h("section", { class: "card" });
+  return {
+    title: "Partitions",
+    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Partitions")), shares, moves, bad),
+    async refresh(signal) {
+      const found = await getJson("/partitions", {}, signal);
+      const most = Math.max(1, ...found.shares.map((row) => row.replicas));
+      shares.className = "card";
+      fill(shares, h("h2", null, "By broker"), table("Skew is the difference to the mean.", [
+        { title: "Broker", of: (row) => row.broker },
+        { title: "Leaders", number: true, of: (row) => count(row.leaders) },
+        { title: "Leader skew", number: true, of: (row) => signed(row.leader_skew_percent) },
+        { title: "Replicas", number: true, of: (row) => count(row.replicas) },
+        { title: "Replica skew", number: true, of: (row) => signed(row.replica_skew_percent) },
+        { title: "Share", of: (row) => bar((0.8 * row.replicas) / most, `${row.replicas} replicas`) },
+      ], found.shares));
+      fill(moves, h("h2", null, "Reassignments"), notice(found.reassignments_problem), table("", [
+        { title: "Partition", of: (row) => `${row.topic}-${row.partition}` },
+        { title: "Replicas", of: (row) => row.replicas.join(", ") },
+        { title: "Adding", of: (row) => row.adding.join(", ") || "–" },
+        { title: "Removing", of: (row) => row.removing.join(", ") || "–" },
+        { title: "Caught up", of: (row) => [bar(row.adding.length ? (0.8 * row.caught_up) / row.adding.length : 0.8, "Progress"), h("span", { class: "small muted" }, `${row.caught_up} of ${row.adding.length}`)] },
+      ], found.reassignments, { none: ["No partition moves", "Moves appear here while kafka-reassign-partitions runs."] }));
+      fill(bad, h("h2", null, `Not as they should be: ${count(found.bad_count)}`), table("", [
+        { title: "Partition", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.topic)}/partitions` }, row.topic), `-${row.partition}`] },
+        { title: "State", of: (row) => stateTag(row.state) },
+        { title: "Leader", of: (row) => (row.leader < 0 ? "none" : row.leader) },
+        { title: "Replicas", of: (row) => row.replicas.join(", ") },
+        { title: "In sync", of: (row) => row.isr.join(", ") },
+      ], found.bad, { none: ["Every partition is in order", "Each is led by its preferred leader, with all replicas in sync."] }));
+    },
+  };
+}
+
+function signed(percent) {
+  return `${percent > 0 ? "+" : ""}${percent} %`;
+}

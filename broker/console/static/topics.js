@@ -1,0 +1,84 @@
+// The list of topics: searched, sorted and paged by the broker.
+
+import { getJson } from "./api.js";
+import { fill, h, notice, tag } from "./dom.js";
+import { byteRate, bytes, compact, count, rate } from "./format.js";
+import { pager, save, csv, table } from "./table.js";
+
+const LIMIT = 50;
+
+export function topicsPage() {
+  const query = { search: "", sort: "name", order: "ascending", offset: 0, internal: false };
+  const list = h("div", { class: "card skeleton" });
+  const problems = h("div", null);
+  let rows = [];
+  let waiting = 0;
+  const search = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", maxlength: 249, input: () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => change({ search: search.value, offset: 0 }), 200);
+  } });
+  const internal = h("input", { id: "internal", type: "checkbox", change: () => change({ internal: internal.checked, offset: 0 }) });
+
+  async function change(parts) {
+    Object.assign(query, parts);
+    try {
+      await draw();
+    } catch (error) {
+      fill(problems, notice(error.message, "bad"));
+    }
+  }
+
+  const sorted = {
+    get key() { return query.sort; },
+    get order() { return query.order; },
+    by(key) {
+      const isDescending = query.sort === key ? query.order === "ascending" : key !== "name";
+      change({ sort: key, order: isDescending ? "descending" : "ascending", offset: 0 });
+    },
+  };
+
+  async function draw(signal) {
+    const asked = JSON.stringify(query);
+    const page = await getJson("/topics", { ...query, limit: LIMIT }, signal);
+    if (asked !== JSON.stringify(query)) return;
+    rows = page.topics;
+    list.className = "card";
+    fill(problems, page.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. Sizes are too low.`)));
+    fill(
+      list,
+      table(`${count(page.total)} topics. Rates are of this broker, over the last 10 s.`, COLUMNS, rows, {
+        sorted,
+        onRow: (row) => (location.hash = `#/topics/${encodeURIComponent(row.name)}`),
+        none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one: kafka-topics --bootstrap-server HOST:PORT --create --topic NAME"],
+      }),
+      page.total > LIMIT ? pager(query.offset, LIMIT, page.total, (offset) => change({ offset })) : null,
+    );
+  }
+
+  return {
+    title: "Topics",
+    root: h(
+      "div",
+      null,
+      h("div", { class: "head" }, h("h1", null, "Topics"), h("div", { class: "end" }, h("button", { type: "button", id: "export", click: () => save("topics.csv", "text/csv", csv(EXPORTED, rows)) }, "Export CSV"))),
+      h("div", { class: "form" }, h("label", { class: "wide" }, "Search", search), h("label", { class: "line" }, internal, "Internal topics")),
+      problems,
+      list,
+    ),
+    refresh: draw,
+  };
+}
+
+const EXPORTED = ["name", "partitions", "replication_factor", "size_bytes", "offsets", "messages_in", "bytes_in", "bytes_out", "under_replicated", "offline"];
+
+const COLUMNS = [
+  { title: "Topic", sort: "name", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.name)}` }, row.name), " ", row.is_internal ? tag("internal") : null] },
+  { title: "Partitions", sort: "partitions", number: true, of: (row) => `${count(row.partitions)} × ${row.replication_factor}` },
+  { title: "Offsets", number: true, of: (row) => count(row.offsets) },
+  { title: "Size", sort: "size", number: true, of: (row) => bytes(row.size_bytes) },
+  { title: "Records in", sort: "messages_in", number: true, of: (row) => rate(row.messages_in, compact) },
+  { title: "Bytes in", sort: "bytes_in", number: true, of: (row) => byteRate(row.bytes_in) },
+  { title: "Bytes out", sort: "bytes_out", number: true, of: (row) => byteRate(row.bytes_out) },
+  { title: "Groups", of: (row) => (row.groups === null ? "…" : row.groups.slice(0, 3).map((each) => h("div", null, h("a", { href: `#/groups/${encodeURIComponent(each.group)}` }, each.group), h("span", { class: "muted small" }, each.lag === null ? "" : ` ${count(each.lag)} behind`)))) },
+  { title: "State", of: (row) => [row.offline ? tag(`${row.offline} offline`, "bad") : row.under_replicated ? tag(`${row.under_replicated} under-replicated`, "warn") : tag("ok", "good")] },
+];
