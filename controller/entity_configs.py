@@ -83,10 +83,13 @@ async def all_overrides(store: StateStore, entity_type: str) -> dict[ConfigEntit
     return found
 
 
-async def change_overrides(store: StateStore, entity: ConfigEntity, edit: Edit) -> dict[str, str]:
+async def change_overrides(
+    store: StateStore, entity: ConfigEntity, edit: Edit, *, needs_controller: bool = True
+) -> dict[str, str]:
     """Replace the overrides of an entity by `edit(overrides)` and notify all brokers. Return the new overrides.
 
-    `edit` is called again if another writer changed the node in between.
+    `edit` is called again if another writer changed the node in between. Only a tool that runs before the first broker
+    needs no controller.
 
     Raises:
         KafkaError: NOT_CONTROLLER if there is no controller, UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
@@ -102,7 +105,7 @@ async def change_overrides(store: StateStore, entity: ConfigEntity, edit: Edit) 
         notify = Create(paths.CONFIG_CHANGE_PREFIX, paths.encode_config_change(entity), sequential=True)
         try:
             await _ensure_parents(store, entity)
-            await store.multi([Check(paths.CONTROLLER), *write, notify])
+            await store.multi([*([Check(paths.CONTROLLER)] if needs_controller else []), *write, notify])
             return after
         except NoNode as error:
             if error.path == paths.CONTROLLER:

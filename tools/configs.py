@@ -14,6 +14,7 @@ from tools.config_entities import DEFAULT_NAME, Entity, add_entity_options, pars
 from tools.config_resources import RESOURCE_TYPES, InvalidConfigs, alter_resource, describe_resources
 from tools.java_names import exception_text
 from tools.quota_configs import alter_quotas, describe_quotas
+from tools.zookeeper_options import add_tls_option, security_of
 
 # A comma inside brackets belongs to the value.
 _BETWEEN_CONFIGS = re.compile(r",(?=[^\]]*(?:\[|$))")
@@ -33,6 +34,13 @@ def _command_line() -> CommandLine:
         "client-metrics",
     )
     add_admin_options(line)
+    line.add_option(
+        "--zookeeper",
+        value="urls",
+        help_text="ZooKeeper (host:port/chroot), or the log directory of a broker without it (sqlite:DIRECTORY): for "
+        "SCRAM credentials of users before the first broker starts.",
+    )
+    add_tls_option(line)
     line.add_flag("--alter", "Alter the configuration of the entity.")
     line.add_flag("--describe", "List the configurations of the entity.")
     add_entity_options(line)
@@ -46,6 +54,8 @@ def _command_line() -> CommandLine:
 
 def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     entities = _check(line, options)
+    if options.zookeeper is not None:
+        return _run_stored(options, entities)
     try:
         with admin_client(options) as admin:
             if options.describe:
@@ -63,11 +73,30 @@ def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str
     return 0
 
 
+def _run_stored(options: argparse.Namespace, entities: Sequence[Entity]) -> int:
+    """Read or change the metadata store, without a broker."""
+    from tools.stored_configs import StoreFailed, alter_stored, describe_stored  # imported for this alone
+
+    security = security_of(options.zk_tls_config_file)
+    try:
+        if options.describe:
+            for line in describe_stored(options.zookeeper, security, entities):
+                print(line)
+        else:
+            print(alter_stored(options.zookeeper, security, entities, _added(options), _deleted(options)))
+    except (InvalidConfigs, StoreFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def _check(line: CommandLine, options: argparse.Namespace) -> list[Entity]:
     """Return the entities to describe or alter. Raises UsageError."""
     if options.alter == options.describe:
         raise UsageError("Command must include exactly one action: --describe, --alter")
-    line.require(options, "--bootstrap-server")
+    line.forbid(options, "--zookeeper", "--bootstrap-server", "--command-config")
+    if options.zookeeper is None:
+        line.require(options, "--bootstrap-server")
     entities = parse_entities(options.entities)
     if options.alter:
         if not any(is_given(options, name) for name in _CHANGES):
@@ -91,7 +120,7 @@ def _describe(admin: AdminClient, entities: Sequence[Entity], *, describe_all: b
 
 def _alter(admin: AdminClient, entities: Sequence[Entity], options: argparse.Namespace) -> None:
     added = _added(options)
-    deleted = [key.strip() for text in options.delete_config for key in text.split(",") if key.strip()]
+    deleted = _deleted(options)
     if entities[0].type in RESOURCE_TYPES:
         alter_resource(admin, entities[0], added, deleted)
     else:
@@ -101,6 +130,10 @@ def _alter(admin: AdminClient, entities: Sequence[Entity], options: argparse.Nam
         print(f"Completed updating default config for {first.type} in the cluster.")
     else:
         print(f"Completed updating config for {first.singular} {first.name}.")
+
+
+def _deleted(options: argparse.Namespace) -> list[str]:
+    return [key.strip() for text in options.delete_config for key in text.split(",") if key.strip()]
 
 
 def _added(options: argparse.Namespace) -> dict[str, str]:

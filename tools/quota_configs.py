@@ -164,7 +164,7 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
         raise UsageError("The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials")
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=user.name, mechanism=MECHANISMS[key]) for key in deleted],
-        upsertions=[_credential(user.name, key, value) for key, value in added.items()],
+        upsertions=[credential(user.name, key, value) for key, value in added.items()],
     )
     response = admin.call_controller(
         request, AlterUserScramCredentialsResponse, lambda response: [result.error_code for result in response.results]
@@ -173,7 +173,7 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
         raise_for(result.error_code, result.error_message)
 
 
-def _credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
+def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     """Parse `iterations=4096,password=secret` to a credential; the password does not leave this process."""
     match = _CREDENTIAL.fullmatch(text)
     if match is None:

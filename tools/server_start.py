@@ -12,28 +12,17 @@ from pathlib import Path
 from config import properties
 from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig, base_row
-from config.broker_properties import (
-    BROKER_ID,
-    JAVA_SECURITY_AUTH_LOGIN_CONFIG,
-    LOG_FILES_KEEP,
-    METRICS_HTTP_LISTENER,
-    ZOOKEEPER_SASL_CLIENT,
-    ZOOKEEPER_SASL_CLIENTCONFIG,
-)
+from config.broker_properties import BROKER_ID, LOG_FILES_KEEP, METRICS_HTTP_LISTENER
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
+from tools.java_options import system_properties
 from tools.running_servers import registered
 from tools.server_logging import start_logging
 from tools.version import version_line
 
 USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
 
-_SYSTEM_PROPERTY = "-D"
-_SYSTEM_PROPERTIES = {
-    row.name for row in (JAVA_SECURITY_AUTH_LOGIN_CONFIG, ZOOKEEPER_SASL_CLIENT, ZOOKEEPER_SASL_CLIENTCONFIG)
-}
-"""Settings that Kafka reads from Java's system properties."""
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 
@@ -104,11 +93,7 @@ def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
         if host_and_port_problem(f":{port}") is not None:
             raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
         settings[METRICS_HTTP_LISTENER.name] = f"{LOOPBACK}:{port}"
-    for option in variables.get("KAFKA_OPTS", "").split():
-        name, equals, value = option.removeprefix(_SYSTEM_PROPERTY).partition("=")
-        if equals and option.startswith(_SYSTEM_PROPERTY) and name in _SYSTEM_PROPERTIES:
-            settings[name] = value
-    return settings
+    return settings | system_properties(variables)
 
 
 def _load_failure(path: str, error: OSError | ValueError) -> str:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
+    InvalidACLError,
     KazooException,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -25,11 +27,14 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
+from kazoo.security import ACL, Id
 
 from broker.loop.clock import SystemClock
 from controller import state_store
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Stat, StateStore, StoreError, StoreUnavailable
+from controller.zookeeper.connection import new_client
+from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 
 T = TypeVar("T")
 
@@ -61,21 +66,35 @@ class NodeStat:
     children_count: int
 
 
+class AclEntry(NamedTuple):
+    """One entry of an access list; `permissions` are the bits of ZooKeeper."""
+
+    scheme: str
+    id: str
+    permissions: int
+
+
 class Tree(Protocol):
     """One open tree. Its methods raise TreeError and TreeUnavailableError."""
 
     def get(self, path: str) -> tuple[bytes | None, NodeStat]: ...
     def children(self, path: str) -> Sequence[str]: ...
-    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str: ...
+    def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+    ) -> str: ...
     def set(self, path: str, data: bytes, version: int) -> None: ...
     def delete(self, path: str, version: int) -> None: ...
+    def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]: ...
+    def set_acl(self, path: str, acl: Sequence[AclEntry], version: int) -> None: ...
+    def add_auth(self, scheme: str, credential: str) -> None: ...
+    def sync(self, path: str) -> None: ...
     def close(self) -> None: ...
 
 
-def open_zookeeper(address: str) -> Tree:
+def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED) -> Tree:
     """Connect to `host:port,.../chroot`. Raises TreeUnavailableError."""
     hosts, slash, chroot = address.partition("/")
-    client = KazooClient(hosts)
+    client = new_client(hosts, security)
     try:
         client.start(CONNECT_TIMEOUT_S)
     except KazooTimeoutError:
@@ -108,8 +127,13 @@ class _ZooKeeperTree:
     def children(self, path: str) -> Sequence[str]:
         return sorted(_asked(path, lambda: self._client.get_children(path)))
 
-    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str:
-        created: str = _asked(path, lambda: self._client.create(path, data, ephemeral=ephemeral, sequence=sequential))
+    def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+    ) -> str:
+        access = None if acl is None else _access(acl)
+        created: str = _asked(
+            path, lambda: self._client.create(path, data, acl=access, ephemeral=ephemeral, sequence=sequential)
+        )
         return created
 
     def set(self, path: str, data: bytes, version: int) -> None:
@@ -118,9 +142,26 @@ class _ZooKeeperTree:
     def delete(self, path: str, version: int) -> None:
         _asked(path, lambda: self._client.delete(path, version))
 
+    def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]:
+        found, stat = _asked(path, lambda: self._client.get_acls(path))
+        return [AclEntry(entry.id.scheme, entry.id.id, entry.perms) for entry in found], _node_stat(stat)
+
+    def set_acl(self, path: str, acl: Sequence[AclEntry], version: int) -> None:
+        _asked(path, lambda: self._client.set_acls(path, _access(acl), version))
+
+    def add_auth(self, scheme: str, credential: str) -> None:
+        _asked("", lambda: self._client.add_auth(scheme, credential))
+
+    def sync(self, path: str) -> None:
+        _asked(path, lambda: self._client.sync(path))
+
     def close(self) -> None:
         self._client.stop()
         self._client.close()
+
+
+def _access(acl: Sequence[AclEntry]) -> list[ACL]:
+    return [ACL(entry.permissions, Id(entry.scheme, entry.id)) for entry in acl]
 
 
 def _asked(path: str, request: Callable[[], T]) -> T:
@@ -140,9 +181,11 @@ def _text_of(error: KazooException, path: str) -> str:
         BadVersionError: "version No is not valid",
         NoChildrenForEphemeralsError: "Ephemerals cannot have children",
         BadArgumentsError: "Arguments are not valid",
+        InvalidACLError: "Acl is not valid",
+        NoAuthError: "Insufficient permission",
     }
     text = next((text for kind, text in texts.items() if isinstance(error, kind)), type(error).__name__)
-    return f"{text}{' ' if text.endswith('valid') else ''}: {path}"
+    return f"{text}{' ' if text.endswith(('valid', 'permission')) else ''}: {path}"
 
 
 def _node_stat(stat: ZnodeStat) -> NodeStat:
@@ -182,7 +225,11 @@ class _EmbeddedTree:
     def children(self, path: str) -> Sequence[str]:
         return self._run(path, self._store.children(path))
 
-    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool) -> str:
+    def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+    ) -> str:
+        if acl is not None:
+            raise TreeError(_NO_ACCESS_LISTS)
         self._require_writable()
         return self._run(path, self._store.create(path, data, ephemeral=ephemeral, sequential=sequential))
 
@@ -193,6 +240,18 @@ class _EmbeddedTree:
     def delete(self, path: str, version: int) -> None:
         self._require_writable()
         self._run(path, self._store.delete(path, version))
+
+    def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]:
+        raise TreeError(_NO_ACCESS_LISTS)
+
+    def set_acl(self, path: str, acl: Sequence[AclEntry], version: int) -> None:
+        raise TreeError(_NO_ACCESS_LISTS)
+
+    def add_auth(self, scheme: str, credential: str) -> None:
+        raise TreeError(_NO_ACCESS_LISTS)
+
+    def sync(self, path: str) -> None:
+        """There is one server only, so nothing is out of date."""
 
     def close(self) -> None:
         with closing(self._loop):
@@ -211,6 +270,7 @@ class _EmbeddedTree:
             raise TreeUnavailableError(str(error)) from None
 
 
+_NO_ACCESS_LISTS: Final = "The embedded store has no access lists: the permissions of its file protect it"
 _EMBEDDED_TEXTS: Final[dict[type[StoreError], str]] = {
     state_store.NoNode: "Node does not exist",
     state_store.NodeExists: "Node already exists",

@@ -16,15 +16,18 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from controller.state_store import ANY_VERSION
-from tools.command_line import run_guarded
+from tools.command_line import UsageError, run_guarded
 from tools.version import version_line
-from tools.znode_trees import NodeStat, Tree, TreeError, TreeUnavailableError, open_embedded, open_zookeeper
+from tools.znode_trees import AclEntry, NodeStat, Tree, TreeError, TreeUnavailableError, open_embedded, open_zookeeper
+from tools.zookeeper_options import security_of
 
 USAGE: Final = (
-    "USAGE: zookeeper-shell zookeeper_host:port[/path] [args...]\n"
+    "USAGE: zookeeper-shell zookeeper_host:port[/path] [-zk-tls-config-file file] [args...]\n"
     "       zookeeper-shell sqlite:log_directory [--write] [args...]"
 )
 _EMBEDDED: Final = "sqlite:"
+PERMISSIONS: Final = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
+"""ZooKeeper's bits, in the order in which its client prints the letters."""
 _UNKNOWN_COMMAND_STATUS: Final = 127
 # A word in quotes, or one that starts without: quotes inside of it are kept, so that JSON needs none around it.
 _WORD = re.compile(r"""\s*("[^"]*"|'[^']*'|[^\s"']\S*)""")
@@ -64,6 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     address, *command = given
+    tls_file = None
+    if command[:1] and command[0].lstrip("-") == "zk-tls-config-file":
+        if len(command) < 2:
+            print(USAGE, file=sys.stderr)
+            return 1
+        _, tls_file, *command = command
     is_embedded = address.startswith(_EMBEDDED)
     is_writable = is_embedded and command[:1] == ["--write"]
     try:
@@ -71,8 +80,8 @@ def _run(given: list[str]) -> int:
             tree = open_embedded(address.removeprefix(_EMBEDDED), writable=is_writable)
         else:
             print(f"Connecting to {address}", file=sys.stderr)
-            tree = open_zookeeper(address)
-    except TreeUnavailableError as error:
+            tree = open_zookeeper(address, security_of(tls_file))
+    except (TreeUnavailableError, UsageError) as error:
         print(error, file=sys.stderr)
         return 1
     try:
@@ -129,6 +138,7 @@ class _Command(NamedTuple):
     flags: str = ""
     words_min: int = 1
     words_max: int = 1
+    begins_with_path: bool = True
 
 
 def _parsed(command: _Command, arguments: Sequence[str]) -> _Arguments:
@@ -151,7 +161,7 @@ def _parsed(command: _Command, arguments: Sequence[str]) -> _Arguments:
             flags.add(argument[1])
     if not command.words_min <= len(words) <= command.words_max:
         raise _CommandUsageError(command.usage)
-    if words:
+    if words and command.begins_with_path:
         _check_path(words[0])
     return _Arguments(frozenset(flags), version, words)
 
@@ -235,7 +245,8 @@ def _time_text(milliseconds: int) -> str:
 
 def _create(tree: Tree, given: _Arguments) -> Iterator[str]:
     data = given.words[1].encode() if len(given.words) > 1 else None
-    created = tree.create(given.path, data, ephemeral="e" in given.flags, sequential="s" in given.flags)
+    acl = parse_acl(given.words[2]) if len(given.words) > 2 else None
+    created = tree.create(given.path, data, ephemeral="e" in given.flags, sequential="s" in given.flags, acl=acl)
     print(f"Created {created}", file=sys.stderr)
     return iter(())
 
@@ -257,16 +268,62 @@ def _delete_all(tree: Tree, given: _Arguments) -> Iterator[str]:
     return iter(())
 
 
+def _get_acl(tree: Tree, given: _Arguments) -> Iterator[str]:
+    acl, stat = tree.acl(given.path)
+    for entry in acl:
+        yield f"'{entry.scheme},'{entry.id}"
+        yield f": {''.join(letter for letter, bit in PERMISSIONS.items() if entry.permissions & bit)}"
+    if "s" in given.flags:
+        yield from _stat_lines(stat)
+
+
+def _set_acl(tree: Tree, given: _Arguments) -> Iterator[str]:
+    acl = parse_acl(given.words[1])
+    paths = list(_paths_below(tree, given.path)) if "R" in given.flags else [given.path]
+    for path in paths:
+        tree.set_acl(path, acl, given.version)
+    if "s" in given.flags:
+        yield from _stat_lines(tree.get(given.path)[1])
+
+
+def _add_auth(tree: Tree, given: _Arguments) -> Iterator[str]:
+    tree.add_auth(given.words[0], given.words[1] if len(given.words) > 1 else "")
+    return iter(())
+
+
+def _sync(tree: Tree, given: _Arguments) -> Iterator[str]:
+    tree.sync(given.path)
+    yield "Sync is OK"
+
+
+def parse_acl(text: str) -> list[AclEntry]:
+    """Parse `scheme:id:cdrwa,...`. Raises TreeError."""
+    entries = []
+    for part in text.split(","):
+        scheme, first, rest = part.partition(":")
+        name, last, letters = rest.rpartition(":")
+        if not first or not last:
+            raise TreeError(f"{part} does not have the form scheme:id:perm")
+        if unknown := [letter for letter in letters if letter not in PERMISSIONS]:
+            raise TreeError(f"Unknown perm type: {unknown[0]}")
+        entries.append(AclEntry(scheme, name, sum({PERMISSIONS[letter] for letter in letters})))
+    return entries
+
+
 _COMMANDS: Final = {
-    "create": _Command("create [-s] [-e] path [data]", _create, "se", words_max=2),
+    "addauth": _Command("addauth scheme auth", _add_auth, words_max=2, begins_with_path=False),
+    "create": _Command("create [-s] [-e] path [data] [acl]", _create, "se", words_max=3),
     "delete": _Command("delete [-v version] path", _delete, "v"),
     "deleteall": _Command("deleteall path", _delete_all),
     "get": _Command("get [-s] path", _get, "s"),
+    "getAcl": _Command("getAcl [-s] path", _get_acl, "s"),
     "ls": _Command("ls [-s] [-R] path", _ls, "sR"),
     "ls2": _Command("ls2 path", _ls2),
     "rmr": _Command("rmr path", _delete_all),
     "set": _Command("set [-s] [-v version] path data", _set, "sv", words_min=2, words_max=2),
+    "setAcl": _Command("setAcl [-s] [-v version] [-R] path acl", _set_acl, "svR", words_min=2, words_max=2),
     "stat": _Command("stat path", _stat),
+    "sync": _Command("sync path", _sync),
 }
 
 

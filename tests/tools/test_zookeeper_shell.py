@@ -19,7 +19,7 @@ from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool, run_module
 from tools import znode_trees, zookeeper_shell
-from tools.zookeeper_shell import words_of
+from tools.zookeeper_shell import parse_acl, words_of
 
 CLIENT_TIMEOUT_S = 60
 SCRIPT = (
@@ -52,6 +52,25 @@ SCRIPT = (
     "deleteall /a",
     "deleteall /a",
     "ls /",
+    "create /acl data world:anyone:cr",
+    "getAcl /acl",
+    "getAcl -s /acl",
+    "getAcl /nope",
+    "set /acl new",
+    "setAcl /acl world:anyone:cdrwa",
+    "create /o",
+    "create /o/below",
+    "addauth digest bob:secret",
+    "setAcl -R /o auth::cdrwa",
+    "getAcl /o/below",
+    "setAcl -v 9 /o world:anyone:r",
+    "setAcl -s /o auth::cdrwa",
+    "getAcl /o",
+    "setAcl /o nonsense:me:r",
+    "setAcl /nope world:anyone:r",
+    "setAcl -R /o world:anyone:cdrwa",
+    "sync /",
+    "sync /nope",
     "ls relative",
     "ls /end/",
     "ls //double",
@@ -225,3 +244,39 @@ def test_usage_without_an_address(run: RunTool) -> None:
     outcome = run(zookeeper_shell.main, "--unknown")
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith("USAGE: zookeeper-shell")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("world:anyone", "world:anyone does not have the form scheme:id:perm"),
+        ("", " does not have the form scheme:id:perm"),
+        ("world:anyone:cdx", "Unknown perm type: x"),
+    ],
+)
+def test_malformed_access_list_is_rejected(text: str, problem: str) -> None:
+    with pytest.raises(znode_trees.TreeError) as caught:
+        parse_acl(text)
+    assert str(caught.value) == problem
+
+
+def test_access_list_with_colons_in_the_id() -> None:
+    (entry,) = parse_acl("digest:bob:hash=:ra")
+    assert entry == ("digest", "bob:hash=", 17)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("getAcl", "/a"), ("setAcl", "/a", "world:anyone:r"), ("addauth", "digest", "a:b"), ("create", "/c", "", "a:b:r")],
+)
+def test_embedded_store_has_no_access_lists(run: RunTool, embedded: Path, command: tuple[str, ...]) -> None:
+    outcome = run(zookeeper_shell.main, f"sqlite:{embedded}", *command)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith("The embedded store has no access lists")
+
+
+def test_settings_that_cannot_be_read_are_named(run: RunTool, tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    outcome = run(zookeeper_shell.main, "127.0.0.1:1", "-zk-tls-config-file", str(file), "ls", "/")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert f"Cannot read {file}" in outcome.stderr

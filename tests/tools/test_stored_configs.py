@@ -1,0 +1,144 @@
+"""SCRAM users that kafka-configs writes to the metadata store before the first broker starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.sqlite_store import METADATA_FILE
+from tests.support.in_process import running_broker
+from tests.support.parts import skip_when_unavailable
+from tests.support.processes import closed_port
+from tests.support.zookeeper import SASL_PASSWORD, SASL_USER, SecuredZooKeeper
+from tests.tools.conftest import RunTool
+from tools import configs, stored_configs, zookeeper_security_migration, zookeeper_shell
+
+ALICE = ("--entity-type", "users", "--entity-name", "alice")
+SECRET = "SCRAM-SHA-512=[password=alice secret]"
+
+
+def test_user_exists_when_the_first_broker_starts(run: RunTool, tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    store = ("--zookeeper", f"sqlite:{first}")
+    added = run(configs.main, *store, "--alter", "--add-config", f"{SECRET},SCRAM-SHA-256=[password=x]", *ALICE)
+    assert added == (0, "Completed updating config for entity: user-principal 'alice'.\n", "")
+    line = "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=4096, "
+    described = run(configs.main, *store, "--describe", "--entity-type", "users")
+    assert described == (0, line + "SCRAM-SHA-512=iterations=4096\n", "")
+
+    async def credential() -> bool:
+        async with running_broker(first, {"log.dirs": f"{first},{second}"}) as broker:
+            return broker.services.scram_credentials.credential("alice", "SCRAM-SHA-512") is not None
+
+    assert asyncio.run(credential())
+    assert (second / METADATA_FILE).exists()
+    deleted = run(configs.main, *store, "--alter", "--delete-config", "SCRAM-SHA-512", *ALICE)
+    assert deleted.status == 0
+    assert not asyncio.run(credential())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--alter", "--add-config", "SCRAM-SHA-512=[password=x]", "--entity-type", "users"), "must be specified"),
+        (("--alter", "--add-config", "producer_byte_rate=1", *ALICE), "SCRAM credentials of users only"),
+        (("--alter", "--delete-config", "SCRAM-SHA-512", *ALICE), "Invalid config(s): SCRAM-SHA-512"),
+        (("--alter", "--add-config", "SCRAM-SHA-512=[iterations=1,password=x]", *ALICE), "less than the minimum 4096"),
+        (("--describe", "--entity-type", "topics"), "SCRAM credentials of users only"),
+        (("--describe", *ALICE, "--bootstrap-server", "a:1"), "can't be used with"),
+    ],
+)
+def test_what_is_not_possible_is_named(run: RunTool, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    outcome = run(configs.main, "--zookeeper", f"sqlite:{tmp_path}", *arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert text in outcome.stderr
+
+
+def test_missing_store_is_not_created_to_describe_it(run: RunTool, tmp_path: Path) -> None:
+    outcome = run(configs.main, "--zookeeper", f"sqlite:{tmp_path / 'none'}", "--describe", *ALICE)
+    assert outcome.status == 1
+    assert "does not exist" in outcome.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unreachable_zookeeper_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_configs, "CONNECT_TIMEOUT_MS", 200)
+    with closed_port() as port:
+        outcome = run(configs.main, "--zookeeper", f"127.0.0.1:{port}", "--describe", *ALICE)
+    assert outcome.status == 1
+    assert f"no connection to ZooKeeper at 127.0.0.1:{port}" in outcome.stderr
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredZooKeeper]:
+    with skip_when_unavailable(), SecuredZooKeeper(tmp_path_factory.mktemp("secured")) as server:
+        yield server
+
+
+@pytest.fixture
+def tls_file(secured: SecuredZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of `--zk-tls-config-file`; the login is in KAFKA_OPTS."""
+    file, jaas = tmp_path / "tls.properties", tmp_path / "client.jaas"
+    file.write_text("".join(f"{key}={value}\n" for key, value in secured.tls_settings.items()))
+    jaas.write_text(f"Client {{ {secured.login} }};\n")
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={jaas}")
+    return file
+
+
+def test_user_in_a_secured_zookeeper(run: RunTool, secured: SecuredZooKeeper, tls_file: Path) -> None:
+    address = f"{secured.connect}/users"
+    store = ("--zookeeper", address, "--zk-tls-config-file", str(tls_file))
+    added = run(configs.main, *store, "--alter", "--add-config", SECRET, *ALICE)
+    assert added == (0, "Completed updating config for entity: user-principal 'alice'.\n", "")
+    shell = (zookeeper_shell.main, address, "-zk-tls-config-file", str(tls_file))
+    assert "stored_key=" in run(*shell, "get", "/config/users/alice").stdout
+    assert run(*shell, "getAcl", "/config/users/alice").stdout == f"'sasl,'{SASL_USER}\n: cdrwa\n"
+    assert SASL_PASSWORD not in added.stdout + added.stderr
+
+
+def test_nodes_become_secure_and_open_again(
+    run: RunTool, secured: SecuredZooKeeper, tls_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{secured.connect}/migrated"
+    tls = ("--zk-tls-config-file", str(tls_file))
+    shell = (zookeeper_shell.main, address, "-zk-tls-config-file", str(tls_file))
+    run(zookeeper_shell.main, secured.connect, "-zk-tls-config-file", str(tls_file), "create", "/migrated")
+    for path in ("/brokers", "/brokers/ids", "/config", "/config/users", "/consumers", "/consumers/g", "/other"):
+        run(*shell, "create", path)
+    migrate = (zookeeper_security_migration.main, "--zookeeper.connect", address, *tls)
+    everyone, reader, owner = "'world,'anyone\n: cdrwa\n", "'world,'anyone\n: r\n", f"'sasl,'{SASL_USER}\n: cdrwa\n"
+
+    def acl(path: str) -> str:
+        return run(*shell, "getAcl", path).stdout
+
+    done = run(*migrate, "--zookeeper.acl", "secure")
+    assert done == (0, "5 nodes are secure now\n", "")
+    assert {acl("/brokers/ids"), acl("/config"), acl("/")} <= {owner + reader, reader + owner}
+    assert acl("/config/users") == owner
+    assert (acl("/consumers"), acl("/consumers/g"), acl("/other")) == (everyone, everyone, everyone)
+    monkeypatch.delenv("KAFKA_OPTS")
+    refused = run(*migrate, "--zookeeper.acl", "unsecure")
+    assert (refused.status, "NoAuthError" in refused.stderr) == (1, True)
+    anonymous = run(*migrate, "--zookeeper.acl", "secure")
+    assert (anonymous.status, "would not know who" in anonymous.stderr) == (1, True)
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={tls_file.parent / 'client.jaas'}")
+    assert run(*migrate, "--zookeeper.acl", "unsecure").stdout == "5 nodes are open to everyone now\n"
+    assert acl("/config/users") == everyone
+
+
+@pytest.mark.parametrize("value", ["", "both"])
+def test_migration_needs_a_direction(run: RunTool, value: str) -> None:
+    outcome = run(zookeeper_security_migration.main, "--zookeeper.acl", value)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert "expected secure, unsecure" in outcome.stderr
+
+
+def test_migration_of_no_cluster_changes_nothing(run: RunTool, secured: SecuredZooKeeper, tls_file: Path) -> None:
+    run(zookeeper_shell.main, secured.connect, "-zk-tls-config-file", str(tls_file), "create", "/none")
+    options = ("--zookeeper.connect", f"{secured.connect}/none", "--zk-tls-config-file", str(tls_file))
+    outcome = run(zookeeper_security_migration.main, *options, "--zookeeper.acl=secure", "--enable.path.check")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert "has no nodes of a cluster" in outcome.stderr
