@@ -18,6 +18,7 @@ from tests.support.broker import ROOT
 
 PAGE = ROOT / "docs" / "security.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+STEPS = TEXT.partition("## From open to secured in five steps")[2].partition("\n## ")[0]
 
 
 def rows() -> Iterator[str]:
@@ -45,8 +46,8 @@ def test_table_is_that_of_the_code() -> None:
 
 
 def commands() -> list[str]:
-    """Return the commands of the page; a backslash at the end of a line continues a command."""
-    return re.findall(r"^ *\$ (.*)$", TEXT.replace("\\\n", ""), re.MULTILINE)
+    """Return the commands of the steps; a backslash at the end of a line continues a command."""
+    return re.findall(r"^ *\$ (.*)$", STEPS.replace("\\\n", ""), re.MULTILINE)
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the launchers and the files of the page."""
     (tmp_path / "bin").symlink_to(ROOT / "bin")
     (tmp_path / "secured").mkdir()
-    for block in re.findall(r"```properties\n(.*?)```", TEXT, re.DOTALL):
+    for block in re.findall(r"```properties\n(.*?)```", STEPS, re.DOTALL):
         lines = [line.removeprefix("   ") for line in block.splitlines()]
         (tmp_path / lines[0].strip(" #")).write_text("\n".join(lines) + "\n")
     return tmp_path
