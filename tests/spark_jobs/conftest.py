@@ -28,7 +28,8 @@ from spark_jobs.skeleton.session import spark_session
 from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
-from tests.support.java import java_executable
+from tests.support.ivy import CACHE
+from tests.support.java import compiled, pyspark_jars
 from tests.support.parts import skip_when_unavailable
 
 _TIMEOUT_S = 30
@@ -36,6 +37,7 @@ _MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
 
 # pyspark closes the socket of a collect() only by garbage collection.
 _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -63,6 +65,7 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self.client = {"bootstrap.servers": bootstrap}
         self._numbers = itertools.count()
 
     def new_name(self, stem: str) -> str:
@@ -112,7 +115,8 @@ class Topics:
 
     def read(self, topic: str) -> list[Message]:
         """Return all records in `topic`, ordered by partition and offset."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True})
+        settings = {"group.id": "reader", "enable.partition.eof": True, "fetch.wait.max.ms": 5}
+        consumer = Consumer({**self.client, **settings})
         try:
             partitions = sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
@@ -180,6 +184,27 @@ class JobRunner:
                 watcher.close()
 
 
+def quick_settings() -> dict[str, str]:
+    """Return settings for drivers of tests, which run short queries over few records. Raises UnavailableError."""
+    file_system = _FILE_SYSTEM.stem
+    return {
+        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.driver.extraClassPath": str(compiled(_FILE_SYSTEM, pyspark_jars(), CACHE / "classes")),
+        "spark.hadoop.fs.file.impl": file_system,
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
+        # One state store per query: each costs a batch a fixed time.
+        "spark.sql.shuffle.partitions": "1",
+        # Hundreds of plans, few records each: compiling a plan takes longer than interpreting it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+
+
+def quick_flags() -> list[str]:
+    """Return `quick_settings` as flags of a job's process."""
+    return [part for key, value in quick_settings().items() for part in ("--spark-conf", f"{key}={value}")]
+
+
 def job_environment() -> dict[str, str]:
     """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
@@ -235,10 +260,7 @@ def topics(bootstrap: str) -> Topics:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with skip_when_unavailable():
-        java_executable()
-    # One state store per query: each costs a batch a fixed time.
-    settings = {"spark.driver.extraJavaOptions": SHORT_LIVED_JVM, "spark.sql.shuffle.partitions": "1"}
-    session = spark_session("tests", settings)
+        session = spark_session("tests", quick_settings())
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from spark_jobs.__main__ import main
 from spark_jobs.skeleton.catalog import jobs, write_template
-from tests.spark_jobs.conftest import Topics, job_environment, lines, record_ids, records
+from tests.spark_jobs.conftest import Topics, job_environment, lines, quick_flags, record_ids, records
 
 PROJECT = Path(__file__).parents[3]
 
@@ -60,7 +60,7 @@ def test_a_job_written_from_the_template_runs_by_its_path(topics: Topics, tmp_pa
     # fmt: off
     flags = [
         "./shout.py", "--bootstrap-servers", topics.bootstrap, "--create-topics", "--checkpoint", "checkpoint",
-        "--input", source, "--output", target, "--trigger", "availableNow",
+        "--input", source, "--output", target, "--trigger", "availableNow", *quick_flags(),
     ]
     # fmt: on
     done = subprocess.run([*command, *flags], cwd=tmp_path, env=environment, check=False, text=True, stderr=-1)
