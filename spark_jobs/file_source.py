@@ -12,20 +12,18 @@ can drop duplicates (U).
 
 import logging
 import os
-import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
-from spark_jobs.skeleton.commits import client_settings
+from spark_jobs.skeleton.clients import producer_settings
 from spark_jobs.skeleton.delivery import RECORD_ID
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import client_parser
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
+from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
 _BATCH_BYTES = 1 << 20
@@ -95,27 +93,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--checkpoint", type=Path, required=True, metavar="DIR", help="local folder for the position")
     add("--once", action="store_true", help="end at the end of the file")
     flags = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    stop_requested = Event()
-    topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor)
-    try:
-        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, [topic])
-        settings = {**client_settings(flags.kafka_option), "bootstrap.servers": flags.bootstrap_servers}
-        producer = Producer({**settings, "enable.idempotence": True, "queue.buffering.max.messages": 10_000_000})
-        position = Position(flags.checkpoint)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop_requested.set())
+
+    def prepare() -> tuple[Producer, Position]:
+        flags.file.stat()
+        prepare_topics(flags, [TopicSpec(flags.output, flags.partitions, flags.replication_factor)])
+        settings = producer_settings(flags.bootstrap_servers, flags.kafka_option)
+        producer = Producer({"enable.idempotence": True, **settings, "queue.buffering.max.messages": 10_000_000})
+        return producer, Position(flags.checkpoint)
+
+    def work(prepared: tuple[Producer, Position]) -> None:
+        producer, position = prepared
+        stop_requested = stop_request()
         while not stop_requested.is_set():
             if count := send_new_lines(flags.file, flags.output, position, producer):
                 _LOG.info("%d lines of %s are in %s", count, flags.file, flags.output)
             elif flags.once:
                 break
             else:
-                time.sleep(_POLL_INTERVAL_S)
-    except (JobError, OSError, KafkaException) as error:
-        print(f"spark-job file_source: {error}", file=sys.stderr)
-        return 1
-    return 0
+                stop_requested.wait(_POLL_INTERVAL_S)
+
+    return run_program("file_source", prepare, work)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """Sends the flights of 2013 to a topic: JSON keyed by carrier, departure time as record timestamp, in time order.
 
-This is the only program here that is not a Spark job: Spark's Kafka sink has no column for the record timestamp.
+It starts no Spark, because Spark's Kafka sink has no column for the record timestamp.
 It uses an idempotent producer, so that a retry neither repeats a flight nor changes the order within a partition.
 """
 
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from spark_jobs.flights import TOPIC_CONFIG, FlightRecord, records_by_time
+from spark_jobs.skeleton.clients import producer_settings
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import client_parser
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, record_count, wait_for_topics
+from spark_jobs.skeleton.programs import prepare_topics, run_program
+from spark_jobs.skeleton.topics import TopicSpec, record_count
 
 _PRODUCER_DEFAULTS: Mapping[str, str | bool] = {
     "enable.idempotence": "true",
@@ -29,16 +31,16 @@ _FLUSH_TIMEOUT_S = 60
 _RECORDS_BETWEEN_UPDATES = 2_000
 
 
-class DeliveryError(Exception):
+class DeliveryError(JobError):
     """At least one record was not stored; the text gives the reason."""
 
 
-def produce(bootstrap_servers: str, topic: str, records: Sequence[FlightRecord], options: Mapping[str, str]) -> None:
-    """Send all `records`, with a progress bar if standard error is a terminal.
+def produce(settings: Mapping[str, str], topic: str, records: Sequence[FlightRecord]) -> None:
+    """Send all `records` with a client of these settings, with a progress bar if standard error is a terminal.
 
     Returns once the broker has acknowledged every one; raises DeliveryError with the first reason otherwise.
     """
-    producer = Producer({**_PRODUCER_DEFAULTS, **options, "bootstrap.servers": bootstrap_servers})
+    producer = Producer({**_PRODUCER_DEFAULTS, **settings})
     failures: list[str] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -88,25 +90,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", default="flights", metavar="TOPIC", help="topic to write (default %(default)s)")
     parser.add_argument("--append", action="store_true", help="send the flights although the topic has records")
     flags = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor, TOPIC_CONFIG)
-    try:
-        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, [topic])
-        present = record_count(flags.bootstrap_servers, topic.name)
+
+    def prepare() -> Mapping[str, str]:
+        present = record_count(prepare_topics(flags, [topic]), topic.name)
         if present and not flags.append:
-            print(
-                f"spark-job flights_produce: {topic.name} has {present:,} records already: "
-                "use --append to send the flights again, or --output for another topic",
-                file=sys.stderr,
+            raise JobError(
+                f"{topic.name} has {present:,} records already: "
+                "use --append to send the flights again, or --output for another topic"
             )
-            return 2
+        return producer_settings(flags.bootstrap_servers, flags.kafka_option)
+
+    def work(client: Mapping[str, str]) -> None:
         records = records_by_time()
-        produce(flags.bootstrap_servers, topic.name, records, flags.kafka_option)
-    except (DeliveryError, ConnectionError, KafkaException) as error:
-        print(f"spark-job flights_produce: {error}", file=sys.stderr)
-        return 1
-    print(f"{len(records)} flights are in {topic.name}")
-    return 0
+        produce(client, topic.name, records)
+        print(f"{len(records)} flights are in {topic.name}")
+
+    return run_program("flights_produce", prepare, work)
 
 
 if __name__ == "__main__":

@@ -12,27 +12,24 @@ back.
 
 import json
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from threading import Event
 from typing import Any
 
-from confluent_kafka import KafkaException
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.database import Database, is_name, literal
 from spark_jobs.skeleton.delivery import RECORD_ID, header
-from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import checked, client_parser, positive
+from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
 from spark_jobs.skeleton.schemas import envelope
 from spark_jobs.skeleton.session import spark_session
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
 _POSITIONS = "positions.json"
@@ -163,25 +160,21 @@ def parse(arguments: Sequence[str] | None) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     flags = parse(arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    stop_requested = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop_requested.set())
     topics = [
         TopicSpec(f"{flags.topic_prefix}{table}", flags.partitions, flags.replication_factor) for table in flags.tables
     ]
-    try:
-        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, topics)
-        spark = spark_session("jdbc_source", {})
+
+    def prepare() -> SparkSession:
+        prepare_topics(flags, topics)
+        return spark_session("jdbc_source", {})
+
+    def work(spark: SparkSession) -> None:
         try:
-            run(spark, flags, stop_requested)
+            run(spark, flags, stop_request())
         finally:
             spark.stop()
-    except (JobError, OSError, KafkaException, PySparkException, Py4JError) as error:
-        print(f"spark-job jdbc_source: {cause_of(error)}", file=sys.stderr)
-        return 1
-    return 0
+
+    return run_program("jdbc_source", prepare, work)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs
 from spark_jobs.mirroring.sending import Mirroring, Run, send, to_record
 from spark_jobs.mirroring.target_topics import TargetTopics
-from spark_jobs.skeleton.commits import client_settings
+from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import COMPACTED, Job
@@ -73,11 +73,11 @@ class MirrorParameters(JobParameters):
     @property
     def source(self) -> dict[str, str]:
         """Return the settings of librdkafka's clients of the source."""
-        return {**client_settings(self.kafka_option), "bootstrap.servers": self.bootstrap_servers}
+        return self.client
 
     @property
     def target(self) -> dict[str, str]:
-        return {**client_settings(self.target_option), "bootstrap.servers": self.target_servers}
+        return client_settings(self.target_servers, self.target_option)
 
 
 def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQuery]:
@@ -113,15 +113,13 @@ class _Mirror:
         )
         self._synced_s = 0.0
         self._partitions = self._topics.sync()
-        create_topics(parameters.target_servers, [_internal_topic(parameters, parameters.offset_syncs)])
+        create_topics(parameters.target, [_internal_topic(parameters, parameters.offset_syncs)])
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
         self._groups: GroupCheckpoints | None = None
         if parameters.exactly_once:
-            create_topics(parameters.target_servers, [_internal_topic(parameters, parameters.batches_topic)])
-            self._sink = TransactionalSink(
-                parameters.target_servers, parameters.app_id, parameters.batches_topic, parameters.target_option
-            )
+            create_topics(parameters.target, [_internal_topic(parameters, parameters.batches_topic)])
+            self._sink = TransactionalSink(parameters.target, parameters.app_id, parameters.batches_topic)
         else:
             self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
         if parameters.groups is not None:
@@ -166,6 +164,7 @@ class _Mirror:
         parameters = self._parameters
         return Mirroring(
             target=parameters.target,
+            producer=producer_settings(parameters.target_servers, parameters.target_option),
             names=parameters.names,
             partitions=self._partitions,
             source_partitions=self._topics.source_partitions,

@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.skeleton.commits import GroupOffsets, client_settings
-from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.clients import client_settings
+from spark_jobs.skeleton.commits import GroupOffsets
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import StoreKeyValue, bare_parser
+from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
 
 _TIMEOUT_S = 30
@@ -52,7 +52,7 @@ def plan(spark: SparkSession, flags: argparse.Namespace) -> list[Step]:
             steps.append((f"delete {uri} ({folder.size_bytes():,} bytes)", folder.delete))
     if flags.commit_group is not None:
         offsets = new_offsets(flags)
-        group = GroupOffsets(flags.bootstrap_servers, flags.commit_group, flags.kafka_option)
+        group = GroupOffsets(_settings(flags), flags.commit_group)
         text = "; ".join(
             f"{topic}-{part} {offset}" for topic, parts in offsets.items() for part, offset in parts.items()
         )
@@ -104,7 +104,7 @@ def _consumer(flags: argparse.Namespace) -> Consumer:
 
 
 def _settings(flags: argparse.Namespace) -> dict[str, str]:
-    return {**client_settings(flags.kafka_option), "bootstrap.servers": flags.bootstrap_servers}
+    return client_settings(flags.bootstrap_servers, flags.kafka_option)
 
 
 def _milliseconds(text: str) -> int:
@@ -148,21 +148,21 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     flags = parse(arguments)
-    spark = spark_session("reset", {})
-    exit_code = 2  # nothing has been changed yet
-    try:
-        steps = plan(spark, flags)
-        exit_code = 1
+
+    def prepare() -> list[Step]:
+        return plan(spark_session("reset", {}), flags)
+
+    def work(steps: list[Step]) -> None:
         for text, step in steps:
             print(f"would {text}" if flags.dry_run else text)
             if not flags.dry_run:
                 step()
-    except (JobError, KafkaException, PySparkException, Py4JError) as error:
-        print(f"spark-job reset: {cause_of(error)}", file=sys.stderr)
-        return exit_code
+
+    try:
+        return run_program("reset", prepare, work)
     finally:
-        spark.stop()
-    return 0
+        if spark := SparkSession.getActiveSession():
+            spark.stop()
 
 
 if __name__ == "__main__":

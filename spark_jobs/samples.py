@@ -7,19 +7,18 @@ clicks, trades and changes of tables are generated: one seed gives one data set.
 import argparse
 import csv
 import json
-import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import distribution
 
-from confluent_kafka import KafkaException
-
 from spark_jobs.flights import FlightRecord
-from spark_jobs.flights_produce import DeliveryError, produce
+from spark_jobs.flights_produce import produce
+from spark_jobs.skeleton.clients import producer_settings
 from spark_jobs.skeleton.parameters import client_parser, positive
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.programs import prepare_topics, run_program
+from spark_jobs.skeleton.topics import TopicSpec
 
 SampleObject = Mapping[str, object]
 
@@ -152,17 +151,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=positive, default=10_000, help="generated records (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of generated records (default %(default)s)")
     flags = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     topic = TopicSpec(flags.output, flags.partitions, flags.replication_factor, {"retention.ms": "-1"})
-    try:
-        (create_topics if flags.create_topics else wait_for_topics)(flags.bootstrap_servers, [topic])
+
+    def prepare() -> Mapping[str, str]:
+        prepare_topics(flags, [topic])
+        return producer_settings(flags.bootstrap_servers, flags.kafka_option)
+
+    def work(client: Mapping[str, str]) -> None:
         records = list(DATA_SETS[flags.data](flags))
-        produce(flags.bootstrap_servers, topic.name, records, flags.kafka_option)
-    except (DeliveryError, ConnectionError, KafkaException) as error:
-        print(f"spark-job samples: {error}", file=sys.stderr)
-        return 1
-    print(f"{len(records)} records are in {topic.name}")
-    return 0
+        produce(client, topic.name, records)
+        print(f"{len(records)} records are in {topic.name}")
+
+    return run_program("samples", prepare, work)
 
 
 if __name__ == "__main__":

@@ -17,30 +17,13 @@ _EARLIEST = -2
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offset to read
 
 
-def client_settings(kafka_options: Mapping[str, str]) -> dict[str, str]:
-    """Return those settings of Java clients that librdkafka has under the same name, and a JAAS login as its own."""
-    shared = ("security.protocol", "ssl.endpoint.identification.algorithm", "client.id", "client.dns.lookup")
-    settings = {key: kafka_options[key] for key in shared if key in kafka_options}
-    if mechanism := kafka_options.get("sasl.mechanism"):
-        settings["sasl.mechanisms"] = mechanism
-    login = kafka_options.get("sasl.jaas.config", "")
-    for name in ("username", "password"):
-        if f'{name}="' in login:
-            settings[f"sasl.{name}"] = login.partition(f'{name}="')[2].partition('"')[0]
-    return settings
-
-
 class GroupOffsets:
     """The committed offsets of one group; connects on first use."""
 
-    def __init__(self, bootstrap_servers: str, group: str, kafka_options: Mapping[str, str]) -> None:
+    def __init__(self, client: Mapping[str, str], group: str) -> None:
+        """`client` has the settings of a client (`client_settings`)."""
         self.group = group
-        self._settings = {
-            **client_settings(kafka_options),
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group,
-            "enable.auto.commit": False,
-        }
+        self._settings: dict[str, Any] = {**client, "group.id": group, "enable.auto.commit": False}
         self._client: Consumer | None = None
 
     def commit(self, offsets: Offsets) -> None:

@@ -29,7 +29,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.commits import client_settings
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import JobParameters
@@ -65,7 +64,7 @@ def record_id_headers() -> Column:
 
 def same_partition(parameters: JobParameters, topic: str) -> Column:
     """Return the partition of a record of a Kafka source, modulo the partitions of `topic`: order is kept."""
-    return f.col("partition") % partition_count(parameters.bootstrap_servers, topic)
+    return f.col("partition") % partition_count(parameters.client, topic)
 
 
 def without_duplicates(records: DataFrame) -> DataFrame:
@@ -149,22 +148,19 @@ class TransactionalSink:
     suits batches that fit through one process.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, app_id: str, marker_topic: str, kafka_options: Mapping[str, str]
-    ) -> None:
+    def __init__(self, client: Mapping[str, str], app_id: str, marker_topic: str) -> None:
         self._app_id = app_id
         self._marker_topic = marker_topic
-        shared = {**client_settings(kafka_options), "bootstrap.servers": bootstrap_servers}
         self._producer = Producer(
             {
-                **shared,
+                **client,
                 "transactional.id": f"spark-job-{app_id}",
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
             }
         )
         self._producer.init_transactions(_TIMEOUT_S)
-        self.last_batch = self._read_marker(shared)
+        self.last_batch = self._read_marker(client)
 
     def write(self, batch: int, records: Iterable[Mapping[str, Any]]) -> bool:
         """Write the records (arguments of `Producer.produce`) of a batch; returns False if it was written before.
@@ -207,11 +203,11 @@ class TransactionalSink:
             except BufferError:
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
 
-    def _read_marker(self, settings: Mapping[str, str]) -> int:
+    def _read_marker(self, client: Mapping[str, str]) -> int:
         """Return the number of the last batch that is in the marker topic, or -1."""
         consumer = Consumer(
             {
-                **settings,
+                **client,
                 "group.id": f"spark-job-{self._app_id}",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,

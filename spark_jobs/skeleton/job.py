@@ -87,8 +87,7 @@ class Job(Generic[P]):
             return exit_code
         try:
             plot(
-                parameters.bootstrap_servers,
-                parameters.kafka_option,
+                parameters.client,
                 parameters.output,
                 self.draw,
                 Path(parameters.plot),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
+from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -60,6 +61,11 @@ class JobParameters:
     def error_action(self) -> str:
         """What a record that cannot be read does: `fail`, `skip` or `dlq`."""
         return self.on_error or ("dlq" if self.dead_letter else "fail")
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The settings of the job's own clients. Raises JobError for a login or a store that cannot be used."""
+        return client_settings(self.bootstrap_servers, self.kafka_option)
 
     @property
     def input_topics(self) -> list[str]:

@@ -14,7 +14,6 @@ from matplotlib import dates as date_axis
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spark_jobs.skeleton.commits import client_settings
 from spark_jobs.skeleton.errors import JobError
 
 _INK = "#2b2f36"
@@ -59,18 +58,18 @@ def time_of(text: str) -> datetime:
     return datetime.fromisoformat({4: f"{text}-01-01", 7: f"{text}-01"}.get(len(text), text)).replace(tzinfo=UTC)
 
 
-def plot(bootstrap_servers: str, kafka_options: Mapping[str, str], topic: str, draw: Draw, image: Path) -> None:
+def plot(client: Mapping[str, str], topic: str, draw: Draw, image: Path) -> None:
     """Draw the last values of a topic. Raises JobError if there are none, or the topic cannot be read."""
-    values = last_values(bootstrap_servers, kafka_options, topic)
+    values = last_values(client, topic)
     if not values:
         raise JobError(f"--plot: {topic} has no records with a key")
     save(draw(values), image)
 
 
-def last_values(bootstrap_servers: str, kafka_options: Mapping[str, str], topic: str) -> Values:
+def last_values(client: Mapping[str, str], topic: str) -> Values:
     """Return the last value of each key as text; tombstones remove theirs."""
-    settings = {**client_settings(kafka_options), "bootstrap.servers": bootstrap_servers, "group.id": "spark-job-plot"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    settings = {"group.id": "spark-job-plot", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**client, **settings})
     found: dict[str, str] = {}
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions

@@ -62,7 +62,7 @@ def run_job(
     prepare = create_topics if parameters.create_topics else wait_for_topics
     with ExitStack() as resources:
         try:
-            prepare(parameters.bootstrap_servers, list(topics))
+            prepare(parameters.client, list(topics))
             spark = spark_session(parameters.app_id, parameters.session_settings())
             resources.callback(spark.stop)
             parameters = with_start(spark, parameters)
@@ -94,7 +94,7 @@ class GroupCommits:
 
     def __init__(self, parameters: JobParameters) -> None:
         assert parameters.commit_group is not None
-        self._offsets = GroupOffsets(parameters.bootstrap_servers, parameters.commit_group, parameters.kafka_option)
+        self._offsets = GroupOffsets(parameters.client, parameters.commit_group)
 
     def on_batch(self, batch: Batch) -> None:
         if DEAD_LETTERS not in batch.query:
@@ -112,7 +112,7 @@ def with_start(spark: SparkSession, parameters: P) -> P:
     """
     if parameters.commit_group is None or not Folder(spark, parameters.checkpoint).is_new_checkpoint():
         return parameters
-    group = GroupOffsets(parameters.bootstrap_servers, parameters.commit_group, parameters.kafka_option)
+    group = GroupOffsets(parameters.client, parameters.commit_group)
     try:
         committed = group.committed(parameters.input_topics)
         if parameters.from_group:

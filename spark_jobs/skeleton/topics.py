@@ -32,12 +32,14 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-def create_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
+def create_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
     """Create those of `specs` that do not exist; existing topics stay unchanged.
+
+    `client` has the settings of a client (`client_settings`), here and below.
 
     Raises KafkaException with the broker's reason if one cannot be created.
     """
-    admin = _admin(bootstrap_servers)
+    admin = AdminClient(dict(client))
     absent = _missing(admin, specs)
     missing = list({spec.name: spec for spec in specs if spec.name in absent}.values())
     if not missing:
@@ -49,9 +51,9 @@ def create_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
         future.result()
 
 
-def wait_for_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
+def wait_for_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
     """Return once all of `specs` exist; until then logs the missing ones."""
-    admin = _admin(bootstrap_servers)
+    admin = AdminClient(dict(client))
     polls = 0
     while missing := _missing(admin, specs):
         if polls % _POLLS_BETWEEN_WARNINGS == 0:
@@ -60,15 +62,15 @@ def wait_for_topics(bootstrap_servers: str, specs: list[TopicSpec]) -> None:
         time.sleep(_POLL_INTERVAL_S)
 
 
-def partition_count(bootstrap_servers: str, topic: str) -> int:
+def partition_count(client: Mapping[str, str], topic: str) -> int:
     """Return the number of partitions of an existing topic."""
-    admin = _admin(bootstrap_servers)
+    admin = AdminClient(dict(client))
     return len(admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics[topic].partitions)
 
 
-def record_count(bootstrap_servers: str, topic: str) -> int:
+def record_count(client: Mapping[str, str], topic: str) -> int:
     """Return the number of offsets between the first and the last record of `topic`."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "spark-job-record-count"})
+    consumer = Consumer({**client, "group.id": "spark-job-record-count"})
     try:
         bounds = [
             consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_TIMEOUT_S)
@@ -77,10 +79,6 @@ def record_count(bootstrap_servers: str, topic: str) -> int:
     finally:
         consumer.close()
     return sum(end - start for start, end in bounds)
-
-
-def _admin(bootstrap_servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap_servers})
 
 
 def _missing(admin: AdminClient, specs: list[TopicSpec]) -> set[str]:

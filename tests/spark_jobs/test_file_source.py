@@ -34,7 +34,7 @@ def test_lines_are_sent_once_also_those_that_come_later(topics: Topics, tmp_path
 
 def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(tmp_path / "none"), "--checkpoint", str(tmp_path)]
-    assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 1
+    assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 2
     assert "No such file or directory" in capsys.readouterr().err
 
 

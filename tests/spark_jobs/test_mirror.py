@@ -107,7 +107,7 @@ def test_groups_continue_at_the_target_without_loss(topics: Topics, target: Topi
     target.send(renamed, [Sent(b"older")] * 5)
     topics.send(topic, [Sent(b"%d" % number) for number in range(20)])
     flags = ["--prefix", "A.", "--groups", "readers-.*"]
-    done, ahead = GroupOffsets(topics.bootstrap, "readers-1", {}), GroupOffsets(topics.bootstrap, "readers-2", {})
+    done, ahead = GroupOffsets(topics.client, "readers-1"), GroupOffsets(topics.client, "readers-2")
     done.commit({topic: {0: 12}})
     ahead.commit({topic: {0: 20}})
     mirror(job_runner, topics, target, topic, *flags)

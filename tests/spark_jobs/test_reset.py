@@ -66,7 +66,7 @@ def test_a_group_is_set_to_a_time_or_an_offset_within_the_partition(topics: Topi
     }
     for flags, offsets in expected.items():
         run_steps(spark, [*arguments, *flags])
-        group = GroupOffsets(topics.bootstrap, "timed", {})
+        group = GroupOffsets(topics.client, "timed")
         assert group.committed([topic]) == {topic: offsets}
         group.close()
 

@@ -44,13 +44,13 @@ def committed_values(topics: Topics, topic: str) -> list[bytes | None]:
 
 def test_a_batch_is_written_in_one_transaction_once(topics: Topics) -> None:
     target, marker = topics.create("target", 1), topics.create("marker", 1, {"cleanup.policy": "compact"})
-    first = TransactionalSink(topics.bootstrap, "app", marker, {})
+    first = TransactionalSink(topics.client, "app", marker)
     assert first.write(0, [{"topic": target, "value": b"0"}])
     assert not first.write(0, [{"topic": target, "value": b"repeated"}])
-    second = TransactionalSink(topics.bootstrap, "app", marker, {})
+    second = TransactionalSink(topics.client, "app", marker)
     assert not second.write(0, [{"topic": target, "value": b"repeated"}])
     assert second.write(1, [{"topic": target, "value": b"1"}])
-    other = TransactionalSink(topics.bootstrap, "another", marker, {})
+    other = TransactionalSink(topics.client, "another", marker)
     assert other.write(0, [{"topic": target, "value": b"of another"}])
     with pytest.raises(JobError, match="batch 2 was aborted"):
         first.write(2, [{"topic": target, "value": b"of a zombie"}])
@@ -60,11 +60,11 @@ def test_a_batch_is_written_in_one_transaction_once(topics: Topics) -> None:
 def test_a_refused_record_aborts_the_batch(topics: Topics) -> None:
     target = topics.create("target", 1, {"max.message.bytes": "1000"})
     marker = topics.create("marker", 1)
-    sink = TransactionalSink(topics.bootstrap, "app", marker, {})
+    sink = TransactionalSink(topics.client, "app", marker)
     with pytest.raises(
         JobError, match=r"batch 0 was aborted: .* \d records were refused: Broker: Message size too large"
     ):
         sink.write(0, [{"topic": target, "value": b"small"}, {"topic": target, "value": b"x" * 5_000}])
-    again = TransactionalSink(topics.bootstrap, "app", marker, {})
+    again = TransactionalSink(topics.client, "app", marker)
     assert again.write(0, [{"topic": target, "value": b"again"}])
     assert committed_values(topics, target) == [b"again"]

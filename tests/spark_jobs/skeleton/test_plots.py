@@ -37,14 +37,14 @@ def test_the_last_value_of_each_key_is_drawn(topics: Topics, tmp_path: Path) -> 
     topics.send(
         topic, [Sent(b"1", b"a"), Sent(b"2", b"a"), Sent(b"3", b"b", 1), Sent(b"4"), Sent(b"5", b"c"), Sent(None, b"c")]
     )
-    assert last_values(topics.bootstrap, {}, topic) == {"a": "2", "b": "3"}
+    assert last_values(topics.client, topic) == {"a": "2", "b": "3"}
     drawn = []
 
     def draw(values: object) -> Picture:
         drawn.append(values)
         return Picture("t", "u", bars={"a": 1.0})
 
-    plot(topics.bootstrap, {}, topic, draw, tmp_path / "picture.png")
+    plot(topics.client, topic, draw, tmp_path / "picture.png")
     assert drawn == [{"a": "2", "b": "3"}]
     with pytest.raises(JobError, match="has no records with a key"):
-        plot(topics.bootstrap, {}, topics.create("empty"), draw, tmp_path / "picture.png")
+        plot(topics.client, topics.create("empty"), draw, tmp_path / "picture.png")

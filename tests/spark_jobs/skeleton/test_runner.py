@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 
 def committed(topics: Topics, group: str, topic: str) -> dict[int, int]:
-    offsets = GroupOffsets(topics.bootstrap, group, {})
+    offsets = GroupOffsets(topics.client, group)
     try:
         return dict(offsets.committed([topic]).get(topic, {}))
     finally:

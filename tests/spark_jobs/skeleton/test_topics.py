@@ -23,7 +23,7 @@ def partitions(admin: AdminClient, topic: str) -> int:
 
 def test_a_missing_topic_is_created_as_specified(admin: AdminClient, topics: Topics) -> None:
     spec = TopicSpec(topics.new_name("made"), 3, 1, {"cleanup.policy": "compact"})
-    create_topics(topics.bootstrap, [spec])
+    create_topics(topics.client, [spec])
     resource = ConfigResource(ResourceType.TOPIC, spec.name)
     assert partitions(admin, spec.name) == 3
     assert admin.describe_configs([resource])[resource].result()["cleanup.policy"].value == "compact"
@@ -31,7 +31,7 @@ def test_a_missing_topic_is_created_as_specified(admin: AdminClient, topics: Top
 
 def test_an_existing_topic_stays_unchanged(admin: AdminClient, topics: Topics) -> None:
     present, missing = topics.create("present", 1), topics.new_name("missing")
-    create_topics(topics.bootstrap, [TopicSpec(present, 5, 1), TopicSpec(missing, 2, 1)])
+    create_topics(topics.client, [TopicSpec(present, 5, 1), TopicSpec(missing, 2, 1)])
     assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
 
 
@@ -40,17 +40,17 @@ def test_missing_topic_is_awaited_and_reported(
 ) -> None:
     spec = TopicSpec(topics.new_name("awaited"), 1, 1)
     # Does not patch time.sleep for the whole process: py4j's threads call it too, and would create the topic early.
-    clock = SimpleNamespace(sleep=lambda _seconds: create_topics(topics.bootstrap, [spec]))
+    clock = SimpleNamespace(sleep=lambda _seconds: create_topics(topics.client, [spec]))
     monkeypatch.setattr("spark_jobs.skeleton.topics.time", clock)
     with caplog.at_level(logging.WARNING):
-        wait_for_topics(topics.bootstrap, [spec])
+        wait_for_topics(topics.client, [spec])
     assert f"waiting for missing topics: {spec.name}" in caplog.text
 
 
-def test_without_a_broker_a_program_exits_with_1_and_an_error(
+def test_without_a_broker_a_program_exits_with_2_and_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("spark_jobs.skeleton.topics._REQUEST_TIMEOUT_S", 0.5)
     with closed_port() as port:
-        assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{port}"]) == 1
+        assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{port}"]) == 2
     assert "no broker answered" in capsys.readouterr().err

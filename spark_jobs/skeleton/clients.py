@@ -1,0 +1,136 @@
+"""Settings of the jobs' own Kafka clients, from the settings of Java's clients that `--kafka-option` passes to Spark.
+
+Spark's source and sink are Java clients. The clients that create topics, commit offsets, mirror and send files are
+librdkafka's: they have other names for some settings, and read keys and certificates as PEM only.
+
+Owns this translation. Must not know what a client does. Passwords never appear in an error.
+"""
+
+from collections.abc import Mapping
+
+from spark_jobs.skeleton.errors import JobError
+
+Options = Mapping[str, str]
+"""Settings under the names of Java's clients."""
+
+_SAME = (
+    "client.dns.lookup",
+    "client.id",
+    "client.rack",
+    "metadata.max.age.ms",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "sasl.kerberos.service.name",
+    "security.protocol",
+    "ssl.cipher.suites",
+)
+_SAME_OF_PRODUCERS = (
+    "acks",
+    "batch.size",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.ms",
+)
+_LARGEST_REQUEST = "max.request.size"
+_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_TOKEN_MECHANISM = "OAUTHBEARER"
+_HOST_CHECK = "ssl.endpoint.identification.algorithm"
+
+
+def client_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
+    """Return the settings of a client of these brokers.
+
+    Raises JobError, which names the option, for a login or a store that cannot be used.
+    """
+    settings = {key: options[key] for key in _SAME if key in options}
+    if _HOST_CHECK in options:
+        settings[_HOST_CHECK] = options[_HOST_CHECK] or "none"
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if protocol.startswith("SASL"):
+        settings.update(_login(options))
+    if protocol.endswith("SSL"):
+        settings.update(_stores(options))
+    return {**settings, "bootstrap.servers": bootstrap_servers}
+
+
+def producer_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
+    """Return the settings of a producer: those of a client, and those about batches. Raises JobError."""
+    settings = {key: options[key] for key in _SAME_OF_PRODUCERS if key in options}
+    if _LARGEST_REQUEST in options:
+        settings["message.max.bytes"] = options[_LARGEST_REQUEST]
+    return {**settings, **client_settings(bootstrap_servers, options)}
+
+
+def _login(options: Options) -> dict[str, str]:
+    mechanism = options.get("sasl.mechanism", "GSSAPI")
+    settings = {"sasl.mechanisms": mechanism}
+    if mechanism in _PASSWORD_MECHANISMS:
+        login = _login_options(options, "username", "password")
+        return {**settings, "sasl.username": login["username"], "sasl.password": login["password"]}
+    if mechanism == _TOKEN_MECHANISM:
+        login = _login_options(options, "clientId", "clientSecret")
+        url = options.get("sasl.oauthbearer.token.endpoint.url")
+        if url is None:
+            raise JobError("sasl.oauthbearer.token.endpoint.url is missing: OAUTHBEARER gets its tokens there")
+        return {
+            **settings,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": login["clientId"],
+            "sasl.oauthbearer.client.secret": login["clientSecret"],
+            "sasl.oauthbearer.token.endpoint.url": url,
+            **({"sasl.oauthbearer.scope": login["scope"]} if "scope" in login else {}),
+        }
+    return settings
+
+
+def _login_options(options: Options, *required: str) -> Mapping[str, str]:
+    from config.jaas import JaasError, parse_entries  # only jobs that log in need it
+
+    try:
+        modules = parse_entries(options.get("sasl.jaas.config", ""))
+    except JaasError as error:
+        raise JobError(f"sasl.jaas.config: {error}") from error
+    if len(modules) != 1:
+        raise JobError(f"sasl.jaas.config: expected one login module, found {len(modules)}")
+    if missing := [name for name in required if name not in modules[0].options]:
+        raise JobError(f"sasl.jaas.config: {modules[0].short_name} needs {' and '.join(missing)}")
+    return modules[0].options
+
+
+def _stores(options: Options) -> dict[str, str]:
+    """Return keys and certificates as PEM; without a trust store, the authorities of the system are trusted."""
+    from cryptography.hazmat.primitives.serialization import Encoding  # only jobs with TLS need its library
+
+    from broker.security.stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
+
+    def source(store: str, certificates: str) -> StoreSource:
+        return StoreSource(
+            options.get(f"ssl.{store}.type", "JKS").upper(),
+            options.get(f"ssl.{store}.location"),
+            options.get(f"ssl.{store}.password"),
+            options.get("ssl.key.password"),
+            options.get("ssl.keystore.key") if store == "keystore" else None,
+            options.get(certificates),
+        )
+
+    key_store = source("keystore", "ssl.keystore.certificate.chain")
+    trust_store = source("truststore", "ssl.truststore.certificates")
+    settings = {}
+    try:
+        if trust_store.is_given:
+            trusted = read_trusted(trust_store)
+            settings["ssl.ca.pem"] = "".join(each.public_bytes(Encoding.PEM).decode() for each in trusted)
+        if key_store.is_given:
+            identity = read_identity(key_store)
+            settings["ssl.key.pem"] = identity.key.decode()
+            settings["ssl.certificate.pem"] = "".join(
+                each.public_bytes(Encoding.PEM).decode() for each in identity.chain
+            )
+    except InvalidStoreError as error:
+        raise JobError(str(error)) from error
+    return settings
