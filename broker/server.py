@@ -45,6 +45,7 @@ from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
 from broker.network.outgoing import LinkSecurity
+from broker.network.sasl.broker_login import Run
 from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
@@ -55,6 +56,7 @@ from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
 from broker.security.acl_session import AclSession
 from broker.security.remote_keys import RemoteKeys
+from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
@@ -356,8 +358,16 @@ class Server:
         is_encrypted = tls is not None and listener.security_protocol in TLS_PROTOCOLS
         return LinkSecurity(
             partial(tls.broker_context, listener.name) if tls is not None and is_encrypted else None,
-            broker_login(self._config, self._environment.random),
+            broker_login(
+                self._config, Surroundings(self._environment.random, self._clock.now_ms), self._log_in_thread()
+            ),
         )
+
+    def _log_in_thread(self) -> Run:
+        """Return how logins to other brokers run what may wait for a server, one after another in a thread."""
+        thread = self._environment.new_threads(1, "logins")
+        self._undo.callback(thread.shutdown, wait=False)
+        return lambda work: self._loop.run_in_executor(thread, work)
 
     async def _open_store(self, log_manager: LogManager) -> tuple[StateStore, list[LogDirectory]]:
         """Open the cluster's store if `zookeeper.connect` is set, else the embedded one.

@@ -47,6 +47,10 @@ TOKEN_VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
+TOKEN_LOGINS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+)
 AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
@@ -624,41 +628,41 @@ SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.cl
     SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
 SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
-    SASL_PLUG_IN,
+    KnownClass("Other callback handlers are", TOKEN_LOGINS),
     no_effect=NoEffect.SASL, doc="Plug-in that supplies credentials at login.")
 SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.SASL, doc="Longest time to wait for the connection to an identity provider.")
+    doc="Longest time to wait for the connection to an identity provider.")
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
-    no_effect=NoEffect.SASL, doc="Time to wait for an identity provider's response.")
+    doc="Time to wait for an identity provider's response.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.SASL, doc="First pause between login attempts.")
+    no_effect=NoEffect.LOGIN_BACKOFF, doc="First pause between login attempts.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.SASL, doc="Longest pause between login attempts.")
+    no_effect=NoEffect.LOGIN_BACKOFF, doc="Longest pause between login attempts.")
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = double("sasl.login.refresh.window.factor", 0.8, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Share of a token's life after which it is renewed.")
+    doc="Share of a token's life after which it is renewed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = double("sasl.login.refresh.window.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Random share added to the time at which a token is renewed.")
+    doc="Random share added to the time at which a token is renewed.")
 SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS = short("sasl.login.refresh.min.period.seconds", 60, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Shortest time between two renewals of a token.")
+    doc="Shortest time between two renewals of a token.")
 SASL_LOGIN_REFRESH_BUFFER_SECONDS = short("sasl.login.refresh.buffer.seconds", 300, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Time before a token's end in which it must have been renewed.")
+    doc="Time before a token's end in which it must have been renewed.")
 SASL_KERBEROS_SERVICE_NAME = string("sasl.kerberos.service.name", None, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Kerberos service that brokers run as.")
+    doc="Kerberos service that brokers run as.")
 SASL_KERBEROS_KINIT_CMD = string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Program that renews Kerberos tickets.")
+    no_effect=NoEffect.KINIT, doc="Program that renews Kerberos tickets.")
 SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR = double("sasl.kerberos.ticket.renew.window.factor", 0.8, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Share of a ticket's life after which it is renewed.")
+    doc="Share of a ticket's life after which it is renewed.")
 SASL_KERBEROS_TICKET_RENEW_JITTER = double("sasl.kerberos.ticket.renew.jitter", 0.05, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Random share added to the time at which a Kerberos ticket is renewed.")
+    doc="Random share added to the time at which a Kerberos ticket is renewed.")
 SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN = long("sasl.kerberos.min.time.before.relogin", 60000, PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Shortest time between two Kerberos logins.")
+    doc="Shortest time between two Kerberos logins.")
 SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES = string_list(
     "sasl.kerberos.principal.to.local.rules", ("DEFAULT",), PER_BROKER, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Rules that turn a Kerberos name into a user name.")
+    doc="Rules that turn a Kerberos name into a user name.")
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = string("sasl.oauthbearer.token.endpoint.url", None, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.SASL, doc="Where tokens are fetched from.")
+    doc="Where tokens are fetched from.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = string("sasl.oauthbearer.jwks.endpoint.url", None, READ_ONLY, MEDIUM,
     doc="Where the keys that sign tokens are published.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, READ_ONLY, LOW,

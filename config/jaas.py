@@ -44,6 +44,11 @@ class _Token(NamedTuple):
     text: str
 
 
+def is_true(value: str | None) -> bool:
+    """Return whether an option that may be missing is `true`."""
+    return value is not None and value.strip().lower() == "true"
+
+
 def parse_entries(text: str) -> list[LoginModule]:
     """Return the entries of `sasl.jaas.config`. Raises JaasError."""
     tokens = _tokens(text)

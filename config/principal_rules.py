@@ -38,14 +38,20 @@ class PrincipalRule(NamedTuple):
         if match is None:
             return None
 
-        def value(reference: re.Match[str]) -> str:
-            if reference["literal"] is not None:
-                return reference["literal"]
-            number = int(reference["group"])
-            return (match[number] or "") if number <= self.pattern.groups else reference[0]  # type: ignore[union-attr]
-
-        principal = _REFERENCE.sub(value, self.replacement)
+        principal = expanded(match, self.replacement)
         return {"L": principal.lower, "U": principal.upper}.get(self.case, lambda: principal)()
+
+
+def expanded(match: re.Match[str], template: str) -> str:
+    """Return a replacement as Java writes it: `$1` is a group of the match, and a backslash quotes a character."""
+
+    def value(reference: re.Match[str]) -> str:
+        if reference["literal"] is not None:
+            return reference["literal"]
+        number = int(reference["group"])
+        return (match[number] or "") if number <= match.re.groups else reference[0]
+
+    return _REFERENCE.sub(value, template)
 
 
 def parse_rules(text: str) -> list[PrincipalRule]:

@@ -196,6 +196,15 @@ def test_development_environment_serves_the_broker_as_well(project: Project) -> 
     assert {path.name for path in project.venv.glob("*.lock")} == set(LOCKS)
 
 
+def test_added_packages_leave_the_environment_complete(project: Project) -> None:
+    added = "requirements-kerberos.lock"
+    shutil.copy(project.root / "requirements.lock", project.root / added)
+    environment = str(project.root / "tools" / "environment.py")
+    status, _, stderr = project.run(sys.executable, "-I", environment, str(project.root), added)
+    assert status == 0, stderr
+    assert {path.name for path in project.venv.glob("*.lock")} >= {added, "requirements.lock"}
+
+
 def test_missing_python_is_reported(project: Project, tmp_path: Path) -> None:
     (project.venv / "requirements.lock").unlink()
     for name in ("sh", "readlink", "cmp"):

@@ -329,7 +329,7 @@ class _Connection:
             self._socket = security.wrapped(plain, endpoint.host)
             self._versions = self._api_versions()
             if security.new_login is not None:
-                self._log_in(security.mechanism, security.new_login())
+                self._log_in(security.mechanism, security.new_login, endpoint.host)
         except ssl.SSLError as error:
             plain.close()
             reason = error.reason or str(error)
@@ -346,7 +346,7 @@ class _Connection:
     def call(self, request: object, response_type: type[T]) -> T:
         return self._exchange(request, response_type, self._version(request))
 
-    def _log_in(self, mechanism: str, login: SaslClient) -> None:
+    def _log_in(self, mechanism: str, new_login: Callable[[str], SaslClient], host: str) -> None:
         """Raises KafkaError."""
         offered = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
         raise_for(
@@ -354,8 +354,9 @@ class _Connection:
             f"Client SASL mechanism '{mechanism}' not enabled in the server, enabled mechanisms are "
             f"{offered.mechanisms}",
         )
-        token: bytes | None = login.first()
         try:
+            login = new_login(host)
+            token: bytes | None = login.first()
             while token is not None:
                 answer = self.call(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
                 raise_for(answer.error_code, answer.error_message)

@@ -4,9 +4,9 @@ Owns which settings say how a connection is encrypted and who logs in. Must not 
 tokens of a login.
 """
 
-import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +23,9 @@ KNOWN_KEYS = frozenset(
         "security.protocol",
         "sasl.mechanism",
         "sasl.jaas.config",
+        "sasl.kerberos.service.name",
+        "sasl.login.callback.handler.class",
+        "sasl.oauthbearer.token.endpoint.url",
         "ssl.protocol",
         "ssl.enabled.protocols",
         "ssl.cipher.suites",
@@ -43,7 +46,8 @@ class Security:
 
     tls: ssl.SSLContext | None = None
     mechanism: str = ""
-    new_login: "Callable[[], SaslClient] | None" = None
+    new_login: "Callable[[str], SaslClient] | None" = None
+    """Returns the client of a login to a host. Raises ServerNotTrusted."""
 
     def wrapped(self, plain: socket.socket, host: str) -> socket.socket:
         """Return the encrypted socket after its handshake, or `plain` without TLS. Raises ssl.SSLError."""
@@ -64,22 +68,24 @@ def client_security(settings: Mapping[str, str]) -> Security:
     return Security(tls, mechanism, _login(mechanism, settings))
 
 
-def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[], SaslClient]":
-    from broker.network.sasl.clients import PlainClient, ScramClient  # only clients that log in need them
-    from broker.network.sasl.scram import Digest
+def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[str], SaslClient]":
+    # Only clients that log in need these.
+    from random import SystemRandom
 
-    digests = {digest.mechanism: digest for digest in Digest}
-    if mechanism != "PLAIN" and mechanism not in digests:
-        known = ", ".join(("PLAIN", *digests))
+    from broker.settings.client_login import MECHANISMS, InvalidLoginError, LoginSettings, Surroundings, new_clients
+
+    if mechanism not in MECHANISMS:
+        known = ", ".join(MECHANISMS)
         raise UsageError(f"Invalid value {mechanism} for configuration sasl.mechanism: expected one of {known}")
-    options = _module(settings).options
-    user, password = options.get("username"), options.get("password")
-    if user is None or password is None:
-        raise UsageError("Invalid value [hidden] for configuration sasl.jaas.config: expected username and password")
-    if mechanism == "PLAIN":
-        return lambda: PlainClient(user, password)
-    uses_token = options.get("tokenauth", "").lower() == "true"
-    return lambda: ScramClient(digests[mechanism], user, password, secrets.token_urlsafe(24), uses_token=uses_token)
+    login = LoginSettings(
+        kerberos_service_name=settings.get("sasl.kerberos.service.name"),
+        token_endpoint_url=settings.get("sasl.oauthbearer.token.endpoint.url"),
+    )
+    surroundings = Surroundings(SystemRandom(), lambda: time.time_ns() // 1_000_000)
+    try:
+        return new_clients(mechanism, _module(settings).options, login, surroundings)
+    except InvalidLoginError as error:
+        raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
 
 
 def _module(settings: Mapping[str, str]) -> LoginModule:

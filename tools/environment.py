@@ -29,6 +29,8 @@ _CONTAINED = {
     _SPARK_LOCK: (_BROKER_LOCK,),
     _BROKER_LOCK: (),
 }
+_ADDED_LOCKS = ("requirements-kerberos.lock",)
+"""Of optional packages that have to be compiled: they are added to an environment that is complete without them."""
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
 # Lines of pip about a package: from an index, from a folder, already installed, or not needed on this machine.
@@ -80,12 +82,16 @@ def make(root: Path, lock_name: str, progress: "Progress") -> None:
         venv.mkdir()
         marker.touch()
         _run([sys.executable, "-m", "venv", str(venv)], "python -m venv")
-    marker.touch()
-    for copy in venv.glob("*.lock"):
-        copy.unlink()
-    _install(root, lock_name, progress)
-    marker.unlink()
-    for name in (lock_name, *_CONTAINED[lock_name]):
+    if lock_name in _ADDED_LOCKS:
+        # No marker: without them the environment stays usable.
+        _install(root, lock_name, progress)
+    else:
+        marker.touch()
+        for copy in venv.glob("*.lock"):
+            copy.unlink()
+        _install(root, lock_name, progress)
+        marker.unlink()
+    for name in (lock_name, *_CONTAINED.get(lock_name, ())):
         shutil.copyfile(root / name, venv / name)
     progress.show(f"Prepared {venv} in {time.monotonic() - started_s:.0f} s")
     progress.end()

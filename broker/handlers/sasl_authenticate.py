@@ -34,4 +34,4 @@ def handle(services: Needs, request: SaslAuthenticateRequest, context: RequestCo
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=verdict.error)
     if verdict.step.login is not None:
         context.channel.authenticated(f"User:{verdict.step.login.user}")
-    return SaslAuthenticateResponse(auth_bytes=verdict.step.token, session_lifetime_ms=verdict.lifetime_ms)
+    return SaslAuthenticateResponse(auth_bytes=verdict.step.token or b"", session_lifetime_ms=verdict.lifetime_ms)

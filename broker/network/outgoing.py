@@ -150,8 +150,8 @@ def encrypted(
     return open_transport
 
 
-LogIn = Callable[[Callable[[Any, int], Awaitable[Any]]], Awaitable[int]]
-"""Logs in by requests, and returns for how many ms the login is valid; 0: without limit. Raises PermissionError."""
+LogIn = Callable[[Callable[[Any, int], Awaitable[Any]], str], Awaitable[int]]
+"""Logs in to a host by requests; returns for how many ms the login is valid, 0: no limit. Raises PermissionError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,9 @@ class OutgoingConnection:
         """Log in if that is required, and note when to do it again (KIP-368)."""
         if self._log_in is None:
             return
-        lifetime_ms = await self._log_in(lambda request, version: self._exchange(link, request, version))
+        lifetime_ms = await self._log_in(
+            lambda request, version: self._exchange(link, request, version), link.address.host
+        )
         self._log_in_again_ms = None
         if lifetime_ms:
             self._log_in_again_ms = self._clock.monotonic_ms() + round(lifetime_ms * LOGIN_SHARE)

@@ -65,6 +65,11 @@ def unsecured_login(token: str, rules: TokenRules, now_s: float) -> Login:
     return _checked(claims, rules, now_s)
 
 
+def token_claims(token: str) -> dict[str, Any]:
+    """Return the claims of a token without any check of them. Raises InvalidToken."""
+    return _parts(token)[1]
+
+
 def parse_key_set(data: bytes) -> KeySet:
     """Return the keys of a JWKS document. Keys of other kinds are left out. Raises ValueError."""
     document = json.loads(data)

@@ -11,32 +11,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
-from broker.network.sasl import oauthbearer, plain
-from broker.network.sasl.broker_login import BrokerLogin
-from broker.network.sasl.clients import PlainClient, ScramClient
+from broker.network.sasl import gssapi, oauthbearer, plain
+from broker.network.sasl.broker_login import BrokerLogin, Run
 from broker.network.sasl.exchange import Exchange, Login
+from broker.network.sasl.gssapi import GssapiExchange
 from broker.network.sasl.oauthbearer import OauthBearerExchange
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
 from broker.network.sasl.session import SaslListener, SaslMechanism
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import TokenTimes
+from broker.security.kerberos import KerberosError, KeyTab, Renewal, default_realm, new_acceptor
 from broker.security.remote_keys import SCHEMES, RemoteKeys
+from broker.security.token_source import TIMEOUT_S, TokenRenewal
 from broker.security.web_tokens import TokenRules, unsecured_login, verified_login
+from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
 from config import broker_properties as rows
 from config.addresses import LOOPBACK, HostAndPort
 from config.broker import LISTENER_PREFIX, BrokerConfig
-from config.jaas import JaasError, LoginModule, parse_entries, parse_file
+from config.definition import Property
+from config.jaas import JaasError, LoginModule, is_true, parse_entries, parse_file
+from config.kerberos_rules import local_name, parse_kerberos_rules
 from config.listeners import Listener, SecurityProtocol
 
 logger = logging.getLogger("kafka.security.JaasContext")
 
 TLS_PROTOCOLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
-SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
-MECHANISMS = (plain.NAME, *SCRAM, oauthbearer.NAME)
-"""The mechanisms that the broker has."""
 HTTP_LISTENER = "METRICS_HTTP"
 """The name under which the HTTP port has settings of its own, as listeners of Kafka's protocol have."""
 
@@ -44,11 +47,14 @@ LOGIN_MODULES: Mapping[str, str] = {
     plain.NAME: "org.apache.kafka.common.security.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM, "org.apache.kafka.common.security.scram.ScramLoginModule"),
     oauthbearer.NAME: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    gssapi.NAME: "com.sun.security.auth.module.Krb5LoginModule",
 }
 """The login module of each mechanism. No other class has a meaning here (CVE-2025-27818)."""
 
 _USER_PREFIX = "user_"
 _SECTION = "KafkaServer"
+
+T = TypeVar("T")
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Returns the SCRAM credential of a user for a mechanism."""
@@ -82,8 +88,11 @@ def new_authorizer(config: BrokerConfig) -> Authorizer:
     )
 
 
-def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
-    """Return how this broker logs in to others; None if it need not. Raises InvalidSecurityError."""
+def broker_login(config: BrokerConfig, surroundings: Surroundings, run: Run) -> BrokerLogin | None:
+    """Return how this broker logs in to others; None if it need not. `run` runs in a thread what may block.
+
+    Raises InvalidSecurityError.
+    """
     listener = config.inter_broker_listener
     if listener.security_protocol not in SASL_PROTOCOLS:
         return None
@@ -95,18 +104,41 @@ def broker_login(config: BrokerConfig, random: Random) -> BrokerLogin | None:
             f"{rows.SASL_ENABLED_MECHANISMS.name} enables for listener {listener}"
         )
     module = _login_module(config, listener, mechanism, read_jaas_file(config))
-    user, password = ("", "") if module is None else (module.options.get(each, "") for each in ("username", "password"))
-    if not user or not password:
+    options = {} if module is None else module.options
+    try:
+        new_client = new_clients(mechanism, options, _login_settings(config, listener, mechanism), surroundings)
+    except InvalidLoginError as error:
         raise InvalidSecurityError(
-            f"brokers log in to each other on listener {listener}, expected username and password in "
-            f"{_jaas_key(listener, mechanism)}"
-        )
-    if mechanism == oauthbearer.NAME:
-        raise InvalidSecurityError(f"brokers do not log in to each other by {mechanism} yet; see docs/not-yet.md")
-    if mechanism == plain.NAME:
-        return BrokerLogin(mechanism, lambda: PlainClient(user, password))
-    digest = SCRAM[mechanism]
-    return BrokerLogin(mechanism, lambda: ScramClient(digest, user, password, f"{random.getrandbits(160):040x}"))
+            f"brokers log in to each other on listener {listener} by {_jaas_key(listener, mechanism)}: {error}"
+        ) from error
+    return BrokerLogin(mechanism, new_client, run)
+
+
+def _login_settings(config: BrokerConfig, listener: Listener, mechanism: str) -> LoginSettings:
+    def value(row: Property[T]) -> T:
+        return config.for_listener(listener.name, row, mechanism)
+
+    timeouts_ms = [
+        timeout_ms
+        for row in (rows.SASL_LOGIN_CONNECT_TIMEOUT_MS, rows.SASL_LOGIN_READ_TIMEOUT_MS)
+        if (timeout_ms := value(row)) is not None
+    ]
+    return LoginSettings(
+        kerberos_service_name=value(rows.SASL_KERBEROS_SERVICE_NAME),
+        kerberos_renewal=Renewal(
+            value(rows.SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR),
+            value(rows.SASL_KERBEROS_TICKET_RENEW_JITTER),
+            value(rows.SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN),
+        ),
+        token_endpoint_url=value(rows.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL),
+        token_renewal=TokenRenewal(
+            value(rows.SASL_LOGIN_REFRESH_WINDOW_FACTOR),
+            value(rows.SASL_LOGIN_REFRESH_WINDOW_JITTER),
+            value(rows.SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS),
+            value(rows.SASL_LOGIN_REFRESH_BUFFER_SECONDS),
+        ),
+        token_timeout_s=max(timeouts_ms) / 1000 if timeouts_ms else TIMEOUT_S,
+    )
 
 
 def open_listeners(config: BrokerConfig) -> list[str]:
@@ -197,13 +229,15 @@ def _mechanisms(
         if name not in MECHANISMS:
             raise InvalidSecurityError(
                 f"Invalid value {name} for configuration {rows.SASL_ENABLED_MECHANISMS.name} of listener {listener}: "
-                f"this mechanism is not served yet, expected some of {', '.join(MECHANISMS)}; see docs/not-yet.md"
+                f"expected some of {', '.join(MECHANISMS)}"
             )
         module = _login_module(config, listener, name, jaas_file)
         if name in SCRAM:
             new_exchange = _scram(SCRAM[name], sources, secret)
         elif name == oauthbearer.NAME:
             new_exchange = _oauthbearer(config, listener, module, sources)
+        elif name == gssapi.NAME:
+            new_exchange = _gssapi(config, listener, module)
         else:
             new_exchange = _plain(listener, module)
         session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
@@ -248,7 +282,7 @@ def _oauthbearer(
         return lambda: OauthBearerExchange(
             lambda token: verified_login(token, remote.keys, rules, sources.now_ms() / 1000)
         )
-    is_allowed = module is not None and module.options.get(_UNSECURED_OPTION, "").lower() == "true"
+    is_allowed = module is not None and is_true(module.options.get(_UNSECURED_OPTION))
     if module is None or (listener.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not is_allowed):
         raise InvalidSecurityError(
             f"listener {listener} offers {oauthbearer.NAME} without keys, expected {row.name}. For development, "
@@ -257,6 +291,27 @@ def _oauthbearer(
         )
     logger.warning("listener %s: tokens are not verified, everyone may be anyone; set %s", listener, row.name)
     return lambda: OauthBearerExchange(lambda token: unsecured_login(token, rules, sources.now_ms() / 1000))
+
+
+def _gssapi(config: BrokerConfig, listener: Listener, module: LoginModule | None) -> Callable[[], Exchange]:
+    key = _jaas_key(listener, gssapi.NAME)
+    if module is None or not is_true(module.options.get("useKeyTab")):
+        raise InvalidSecurityError(
+            f"listener {listener} offers {gssapi.NAME} without a keytab, expected {key}={LOGIN_MODULES[gssapi.NAME]} "
+            'required useKeyTab="true" keyTab="FILE" principal="SERVICE/HOST@REALM";'
+        )
+    row = rows.SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES
+    texts = config.for_listener(listener.name, row, gssapi.NAME)
+    try:
+        rules = parse_kerberos_rules(texts)
+    except ValueError as error:
+        raise InvalidSecurityError(f"Invalid value {','.join(texts)} for configuration {row.name}: {error}") from error
+    try:
+        new_context = new_acceptor(KeyTab(module.options.get("principal"), module.options.get("keyTab")))
+        realm = default_realm()
+    except KerberosError as error:
+        raise InvalidSecurityError(f"listener {listener} offers {gssapi.NAME} by {key}: {error}") from error
+    return lambda: GssapiExchange(new_context(), lambda principal: local_name(rules, principal, realm))
 
 
 def _scram(digest: Digest, sources: Sources, secret: bytes) -> Callable[[], Exchange]:

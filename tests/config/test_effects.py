@@ -15,8 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import connection_limits
-from broker.settings.listener_security import InvalidSecurityError, Sources, broker_login, sasl_listeners
+from broker.settings.listener_security import (
+    LOGIN_MODULES,
+    InvalidSecurityError,
+    Sources,
+    broker_login,
+    sasl_listeners,
+)
 from broker.settings.listener_tls import ListenerTls
 from config import broker_properties as broker
 from config import topic_properties as topic
@@ -167,13 +174,22 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
         "listeners": "SASL_PLAINTEXT://:0",
         "security.inter.broker.protocol": "SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
         "sasl.oauthbearer.jwks.endpoint.url": "file:///none",
     }
     config = Recorder(settings, {}, {})
     connection_limits(config)
     sasl_listeners(config, Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
     with pytest.raises(InvalidSecurityError):
-        broker_login(config, random.Random(1))
+        broker_login(config, Surroundings(random.Random(1), lambda: 0), lambda work: work())
+    module = f'{LOGIN_MODULES["GSSAPI"]} required useKeyTab="true" keyTab="{tmp_path}/none" principal="kafka/x";'
+    settings = {
+        "listeners": "SASL_PLAINTEXT://:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": module,
+    }
+    with pytest.raises(InvalidSecurityError):
+        sasl_listeners(Recorder(settings, {}, {}), Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
     stores = Stores(tmp_path)
     settings = {
         "listeners": "SSL://:0",

@@ -50,7 +50,7 @@ def test_overrides_are_named_like_the_file() -> None:
     ("key", "reason"),
     [
         ("listener.name.internal.ssl.provider", NoEffect.JAVA),
-        ("listener.name.internal.gssapi.sasl.kerberos.service.name", NoEffect.SASL),
+        ("listener.name.internal.gssapi.sasl.kerberos.kinit.cmd", NoEffect.KINIT),
         ("listener.name.internal.message.max.bytes", NoEffect.NOT_PER_LISTENER),
         ("rsm.config.bucket", NoEffect.TIERED_STORAGE),
         ("rlmm.config.topic", NoEffect.TIERED_STORAGE),
@@ -74,7 +74,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 
 def test_values_are_not_logged() -> None:
-    lines = warnings(metric_reporters="hidden", kafka_metrics_reporters="hidden", sasl_kerberos_service_name="hidden")
+    lines = warnings(metric_reporters="hidden", kafka_metrics_reporters="hidden", sasl_kerberos_kinit_cmd="hidden")
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)
 

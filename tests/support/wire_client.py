@@ -48,8 +48,12 @@ class WireClient:
 
     def exchange_frame(self, frame: bytes) -> bytes:
         """Send a frame that is no request; return the frame that the broker sends back."""
-        self._socket.sendall(LENGTH.pack(len(frame)) + frame)
+        self.send_frame(frame)
         return self._receive_frame()
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame that is no request."""
+        self._socket.sendall(LENGTH.pack(len(frame)) + frame)
 
     def _receive_frame(self) -> bytes:
         (size,) = LENGTH.unpack(self._receive(LENGTH.size))

@@ -73,7 +73,9 @@ def test_environment_is_ready_once_it_contains_its_lock_file(tmp_path: Path) -> 
     assert not is_ready(tmp_path, lock.name)
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-spark.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-spark.lock", "requirements-dev.lock", "requirements-kerberos.lock"]
+)
 def test_lock_files_pin_every_package_with_hashes_and_name_no_registry(name: str) -> None:
     text = (ROOT / name).read_text()
     requirements = re.findall(r"^[A-Za-z0-9].*$", text, re.MULTILINE)

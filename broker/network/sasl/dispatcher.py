@@ -1,8 +1,8 @@
 """The dispatcher of a listener with SASL: it stands before the one that serves requests.
 
-Owns: tokens that arrive as bare frames (after SaslHandshake v0), the delay of failures, and the end of logins. Must not
-know: mechanisms (`session`), or what a request means beyond its API key. Connections of listeners without SASL do not
-pass through it.
+Owns: tokens that arrive as bare frames (after SaslHandshake v0, or GSSAPI without a handshake), the delay of failures,
+and the end of logins. Must not know: mechanisms (`session`), or what a request means beyond its API key. Connections of
+listeners without SASL do not pass through it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable
 from broker.loop.clock import Clock
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Dispatcher, Outcome, Response
+from broker.network.sasl import gssapi
 from broker.network.sasl.session import SaslSession, Stage
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
@@ -23,6 +24,7 @@ logger = logging.getLogger("kafka.network.Selector")
 
 _API_KEY = struct.Struct(">h")
 _SASL_HANDSHAKE_KEY = 17
+_GSSAPI_TOKEN = bytes((gssapi.FIRST_BYTE,))
 
 
 class SaslDispatcher:
@@ -40,6 +42,8 @@ class SaslDispatcher:
                 self._check_lifetime(frame, channel, session)
             if channel.authentication is Authentication.COMPLETE:
                 return self._inner.dispatch(frame, channel)
+        if self._is_first_token(frame, session) and not session.choose(gssapi.NAME, is_raw=True):
+            return asyncio.ensure_future(self._refuse(None, channel, session))
         if session.stage is Stage.RAW_TOKENS:
             return self._evaluate(bytes(frame), channel, session)
         try:
@@ -50,6 +54,11 @@ class SaslDispatcher:
         if session.stage is Stage.FAILED:
             return asyncio.ensure_future(self._refuse(response, channel, session))
         return response
+
+    @staticmethod
+    def _is_first_token(frame: memoryview, session: SaslSession) -> bool:
+        """Return whether a client of 0.9 begins with a token of GSSAPI. Later ones begin with SaslHandshake."""
+        return session.stage is Stage.HANDSHAKE and session.login is None and frame[:1] == _GSSAPI_TOKEN
 
     def _check_lifetime(self, frame: memoryview, channel: Channel, session: SaslSession) -> None:
         """Begin a re-authentication if the client asks for one. Raises Malformed if its login has ended."""
@@ -68,7 +77,8 @@ class SaslDispatcher:
             return asyncio.ensure_future(self._refuse(None, channel, session))
         if verdict.step.login is not None:
             channel.authenticated(f"User:{verdict.step.login.user}")
-        return [LENGTH.pack(len(verdict.step.token)) + verdict.step.token]
+        response = verdict.step.token
+        return None if response is None else [LENGTH.pack(len(response)) + response]
 
     async def _refuse(self, response: Response, channel: Channel, session: SaslSession) -> Outcome:
         """Return a failure after its delay, which slows down a search for passwords."""

@@ -34,7 +34,8 @@ class Login:
 class Step:
     """The response to one token of the client; with `login` it is the last one."""
 
-    token: bytes
+    token: bytes | None
+    """None: the mechanism has no message for the client. An empty message differs from none only in bare frames."""
     login: Login | None = None
 
 

@@ -1,6 +1,6 @@
 """SASL/OAUTHBEARER (RFC 7628): the client sends a token of an identity provider.
 
-Owns the messages. Must not know how a token is verified.
+Owns the messages of both sides. Must not know where a token comes from, or how it is verified.
 
     client   n,a=AUTHZID,^A auth=Bearer TOKEN ^A key=value ^A ^A
     server   empty, or {"status":"invalid_token"}, to which the client responds with ^A before the login fails
@@ -9,7 +9,7 @@ Owns the messages. Must not know how a token is verified.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker.network.sasl.exchange import AuthenticationFailed, InvalidCredentials, Login, Step
 
@@ -59,3 +59,19 @@ class OauthBearerExchange:
                 "principal name"
             )
         return Step(b"", login)
+
+
+class OauthBearerClient:
+    """`SaslClient` of one login."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._token = token
+        self._extensions = extensions
+
+    def first(self) -> bytes:
+        pairs = {"auth": f"Bearer {self._token}", **self._extensions}
+        return ("n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs.items()) + "\x01").encode()
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        """See `SaslClient`. A challenge is an error; the response to it ends the login, which the server refuses."""
+        return b"\x01" if challenge else None

@@ -1,12 +1,16 @@
 """Which mechanisms a listener offers, and which settings stop the start."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import pytest
 
 from broker.network.sasl.exchange import AuthenticationFailed, Login
 from broker.network.sasl.session import SaslListener
+from broker.settings.client_login import Surroundings
 from broker.settings.listener_security import (
     LOGIN_MODULES,
     InvalidSecurityError,
@@ -18,10 +22,16 @@ from broker.settings.listener_security import (
 from config.broker import BrokerConfig
 from config.broker_properties import AUTHORIZERS
 
+T = TypeVar("T")
+
 PLAIN = LOGIN_MODULES["PLAIN"]
 SCRAM = LOGIN_MODULES["SCRAM-SHA-256"]
 USERS = f'{PLAIN} required user_alice="secret";'
 JAAS_KEY = "listener.name.secure.plain.sasl.jaas.config"
+
+
+async def in_place(work: Callable[[], T]) -> T:
+    return work()
 
 
 def of(settings: dict[str, str]) -> dict[str, SaslListener]:
@@ -83,7 +93,7 @@ def test_a_user_of_the_broker_itself_is_no_user_of_clients() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, ["GSSAPI", "sasl.enabled.mechanisms", "PLAIN"]),
+        ({}, ["GSSAPI", "listener.name.secure.gssapi.sasl.jaas.config", "useKeyTab"]),
         ({"sasl.enabled.mechanisms": ""}, ["sasl.enabled.mechanisms"]),
         ({"sasl.enabled.mechanisms": "plain"}, ["plain", "sasl.enabled.mechanisms"]),
         ({"sasl.enabled.mechanisms": "PLAIN"}, [JAAS_KEY, "user_"]),
@@ -106,6 +116,13 @@ def test_invalid_setting_is_named(settings: dict[str, str], words: list[str]) ->
 def test_cve_2025_27818_other_login_modules_are_refused(name: str) -> None:
     with pytest.raises(InvalidSecurityError, match="not available"):
         of({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: f'{name} required user.provider.url="ldap://x";'})
+
+
+def test_missing_kerberos_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    module = f'{LOGIN_MODULES["GSSAPI"]} required useKeyTab="true" keyTab="/k" principal="kafka/host";'
+    with pytest.raises(InvalidSecurityError, match=r"offers GSSAPI.*requirements-kerberos\.lock"):
+        of({"listener.name.secure.gssapi.sasl.jaas.config": module})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +156,7 @@ def test_login_of_the_broker_itself_needs_a_mechanism_and_a_user(settings: dict[
         }
     )
     with pytest.raises(InvalidSecurityError, match=word):
-        broker_login(config, Random(1))
+        broker_login(config, Surroundings(Random(1), lambda: 0), in_place)
 
 
 OAUTH_MODULE = LOGIN_MODULES["OAUTHBEARER"]

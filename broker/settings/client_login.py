@@ -1,0 +1,151 @@
+"""How this side logs in to a broker: the client of each mechanism, from the options of its login module.
+
+Owns the table of mechanisms, and which settings and options each needs. The brokers' connections to each other and the
+administration tools use it. Must not know where settings are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from broker.network.sasl import gssapi, oauthbearer, plain
+from broker.network.sasl.clients import PlainClient, SaslClient, ScramClient, ServerNotTrusted
+from broker.network.sasl.gssapi import GssapiClient
+from broker.network.sasl.oauthbearer import OauthBearerClient
+from broker.network.sasl.scram import Digest
+from broker.security.kerberos import KerberosError, KeyTab, Renewal, TicketSource
+from broker.security.token_source import (
+    SCHEMES,
+    TIMEOUT_S,
+    TokenRenewal,
+    TokenSource,
+    TokenUnavailable,
+    endpoint_token,
+    token_extensions,
+    unsecured_token,
+)
+from config.jaas import is_true
+
+SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
+
+NewClient = Callable[[str], SaslClient]
+"""Returns the client of one login to a host. May block. Raises ServerNotTrusted."""
+
+
+class InvalidLoginError(Exception):
+    """Settings of a login are invalid. The message states what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginSettings:
+    """What a login may need beside the options of its login module. Named like the properties."""
+
+    kerberos_service_name: str | None = None
+    kerberos_renewal: Renewal = field(default_factory=Renewal)
+    token_endpoint_url: str | None = None
+    token_renewal: TokenRenewal = field(default_factory=TokenRenewal)
+    token_timeout_s: float = TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Randomness, which must be unpredictable, and the time in milliseconds since the epoch."""
+
+    random: Random
+    now_ms: Callable[[], int]
+
+
+def new_clients(
+    mechanism: str, options: Mapping[str, str], settings: LoginSettings, surroundings: Surroundings
+) -> NewClient:
+    """Return how to log in by one of `MECHANISMS`. Raises InvalidLoginError."""
+    return MECHANISMS[mechanism](mechanism, options, settings, surroundings)
+
+
+def _plain(mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> NewClient:
+    user, password = _credentials(options)
+    return lambda host: PlainClient(user, password)
+
+
+def _scram(mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> NewClient:
+    user, password = _credentials(options)
+    uses_token = is_true(options.get("tokenauth"))
+    digest, random = SCRAM[mechanism], around.random
+    return lambda host: ScramClient(digest, user, password, f"{random.getrandbits(160):040x}", uses_token=uses_token)
+
+
+def _oauthbearer(
+    mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings
+) -> NewClient:
+    url = settings.token_endpoint_url
+
+    def now_s() -> float:
+        return around.now_ms() / 1000
+
+    def fetch() -> str:
+        return unsecured_token(options, now_s()) if url is None else endpoint_token(url, options, timeout_s)
+
+    timeout_s = settings.token_timeout_s
+    if url is None:
+        try:
+            unsecured_token(options, now_s())
+        except TokenUnavailable as error:
+            raise InvalidLoginError(f"{error}, or sasl.oauthbearer.token.endpoint.url") from None
+    elif not url.startswith(SCHEMES):
+        raise InvalidLoginError(
+            f"Invalid value {url} for configuration sasl.oauthbearer.token.endpoint.url: expected an address with "
+            f"{', '.join(SCHEMES)}"
+        )
+    elif not url.startswith("file://") and not (options.get("clientId") and options.get("clientSecret")):
+        raise InvalidLoginError("expected clientId and clientSecret")
+    source = TokenSource(fetch, now_s, around.random.random, settings.token_renewal)
+    extensions = token_extensions(options)
+
+    def new_client(host: str) -> SaslClient:
+        try:
+            return OauthBearerClient(source.token(), extensions)
+        except TokenUnavailable as error:
+            raise ServerNotTrusted(str(error)) from error
+
+    return new_client
+
+
+def _gssapi(mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> NewClient:
+    service = settings.kerberos_service_name or options.get("serviceName")
+    if not service:
+        raise InvalidLoginError("No serviceName defined in either JAAS or sasl.kerberos.service.name")
+    keys = KeyTab(options.get("principal"), options.get("keyTab")) if is_true(options.get("useKeyTab")) else None
+    if keys is None and not is_true(options.get("useTicketCache")):
+        raise InvalidLoginError('expected useKeyTab="true" with keyTab and principal, or useTicketCache="true"')
+    try:
+        tickets = TicketSource(
+            keys, options.get("ticketCache"), around.now_ms, around.random.random, settings.kerberos_renewal
+        )
+    except KerberosError as error:
+        raise InvalidLoginError(f"cannot log in by {mechanism}: {error}") from error
+
+    def new_client(host: str) -> SaslClient:
+        try:
+            return GssapiClient(tickets.new_context(service, host))
+        except KerberosError as error:
+            raise ServerNotTrusted(str(error)) from error
+
+    return new_client
+
+
+def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
+    user, password = options.get("username"), options.get("password")
+    if not user or not password:
+        raise InvalidLoginError("expected username and password")
+    return user, password
+
+
+MECHANISMS: Mapping[str, Callable[[str, Mapping[str, str], LoginSettings, Surroundings], NewClient]] = {
+    plain.NAME: _plain,
+    **dict.fromkeys(SCRAM, _scram),
+    oauthbearer.NAME: _oauthbearer,
+    gssapi.NAME: _gssapi,
+}
+"""The mechanisms that the broker and the tools have."""
