@@ -71,6 +71,7 @@ class ConsoleHttp:
         self._clients = config[properties.CONSOLE_CLIENTS]
         self._hosts = frozenset(each.lower() for each in config[properties.CONSOLE_HOSTS])
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
+        self._responses = asyncio.Semaphore(REQUESTS_MAX)
         self._long_reads = 0
         self._document = json.dumps(document(RESOURCES, __version__)).encode()
 
@@ -162,6 +163,22 @@ class ConsoleHttp:
         return lambda request: self._respond(resource, request)
 
     async def _respond(self, resource: Resource, request: web.Request) -> web.StreamResponse:
+        async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
+            body = await self._body(resource, request)
+        response = web.Response(body=body, content_type="application/json", charset="utf-8")
+        response.headers.update({**SECURITY_HEADERS, **NOT_STORED})
+        try:
+            # A response that is not read keeps its place, so that slow clients hold few of them in memory.
+            async with asyncio.timeout(WRITE_TIMEOUT_S), self._responses:
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _body(self, resource: Resource, request: web.Request) -> bytes:
+        """Return the JSON of a resource."""
         arguments = parsed(resource, request.match_info, _single(request))
         if resource.is_write and not self._console.is_writing_enabled:
             raise ProblemError(HTTPStatus.FORBIDDEN, "the console is read-only: console.write.enable is false")
@@ -171,10 +188,8 @@ class ConsoleHttp:
             arguments["body"] = body_given
         elif resource.is_write and request.headers.get("X-Requested-With") != "milena-console":
             raise bad_request("a request that changes something needs the header X-Requested-With: milena-console")
-        async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
-            result = await resource.serve(self._console, **arguments)
-            body = json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-        return web.Response(body=body, content_type="application/json", charset="utf-8")
+        result = await resource.serve(self._console, **arguments)
+        return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
     async def _stream(self, resource: Resource, request: web.Request) -> web.StreamResponse:
         arguments = parsed(resource, request.match_info, _single(request))

@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from broker.loop.slices import SlicedWork
 from broker.metrics.health import Health, Verdict
 from broker.metrics.http_access import HttpAccess
+from broker.metrics.http_connections import BoundedRunner
 from broker.metrics.jolokia import JolokiaError, JolokiaRequest, request_of_path, requests_of_body, respond
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
@@ -103,7 +104,7 @@ class MetricsEndpoint:
         application.router.add_get("/health/ready", ready)
         application.router.add_get("/health/safe", safe)
         add_routes(application)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        self._runner = BoundedRunner(application, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
         await self._listen()
 

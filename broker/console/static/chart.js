@@ -11,10 +11,11 @@ const TOP = 8;
  * series: [{ title, values: [number or null] }], the oldest value first. `end` is the time of the last value in ms, `step` the ms
  * between two. `text(value)` writes a value.
  */
-export function chart(title, series, { end, step, text, isFilled = true }) {
+export function chart(title, series, { end, step, text, isFilled = true, base = 10 }) {
   const WIDTH = innerWidth < 720 ? 340 : 600; // text keeps its size
+  series = recorded(series);
   const size = Math.max(1, ...series.map((each) => each.values.length));
-  const top = roundUp(Math.max(0, ...series.flatMap((each) => each.values.map((value) => value ?? 0))));
+  const top = roundUp(Math.max(0, ...series.flatMap((each) => each.values.map((value) => value ?? 0))), base);
   const x = (at) => LEFT + ((WIDTH - LEFT - 6) * at) / Math.max(1, size - 1);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
   const drawing = svg("svg", {
@@ -106,8 +107,18 @@ function pieces(values) {
   return found;
 }
 
-function roundUp(value) {
+/** Leaves out the time before the first sample, but shows a sixth of the whole at least. */
+function recorded(series) {
+  const firsts = series.map((each) => each.values.findIndex((value) => value !== null)).filter((at) => at >= 0);
+  const size = Math.max(0, ...series.map((each) => each.values.length));
+  const first = Math.max(0, Math.min(firsts.length ? Math.min(...firsts) : size, size - Math.ceil(size / 6)));
+  return series.map((each) => ({ ...each, values: each.values.slice(first) }));
+}
+
+/** Returns a round number that is not less: 1, 2 or 5 times a power of ten; a power of two for bytes. */
+function roundUp(value, base) {
   if (value <= 0) return 1;
+  if (base === 2) return 2 ** Math.ceil(Math.log2(value));
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value);
 }

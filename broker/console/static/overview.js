@@ -6,6 +6,8 @@ import { fill, h, notice, stat, tag } from "./dom.js";
 import { byteRate, bytes, compact, count, duration, milliseconds, rate } from "./format.js";
 import { table } from "./table.js";
 
+const sizes = (value) => bytes(Math.round(value));
+
 export function overviewPage() {
   const title = h("h1", null, "Overview");
   const facts = h("div", { class: "skeleton" });
@@ -61,10 +63,10 @@ function factsOf(state) {
 function chartsOf(rates) {
   const options = { end: rates.end_ms, step: rates.step_ms };
   const one = (title, names, text) =>
-    h("section", { class: "card" }, h("h2", null, title), chart(title, names.map(([name, label]) => ({ title: label, values: rates.series[name] ?? [] })), { ...options, text }));
+    h("section", { class: "card" }, h("h2", null, title), chart(title, names.map(([name, label]) => ({ title: label, values: rates.series[name] ?? [] })), { ...options, text, base: text === sizes ? 2 : 10 }));
   return [
     one("Records in per second", [["messages_in", "records"]], compact),
-    one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], (value) => bytes(Math.round(value))),
+    one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], sizes),
   ];
 }
 

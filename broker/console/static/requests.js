@@ -8,6 +8,8 @@ import { table } from "./table.js";
 
 const PARTS = [["queue", "queue", 1], ["local", "local", 2], ["remote", "remote", 3], ["throttle", "throttled", 4], ["response_queue", "response queue", 5], ["send", "send", 1]];
 
+const sizes = (value) => bytes(Math.round(value));
+
 export function requestsPage() {
   const window = select("window", [["hour", "last hour, every 10 s"], ["day", "last 24 hours, every 2 min"]], "hour");
   const charts = h("div", { class: "grid" }, h("div", { class: "card skeleton" }), h("div", { class: "card skeleton" }));
@@ -15,11 +17,11 @@ export function requestsPage() {
   async function draw(signal) {
     const [rates, served] = await Promise.all([getJson("/rates", { window: window.value }, signal), getJson("/requests", {}, signal)]);
     const one = (title, names, text) => h("section", { class: "card" }, h("h2", null, title),
-      chart(title, names.map(([key, label]) => ({ title: label, values: rates.series[key] ?? [] })), { end: rates.end_ms, step: rates.step_ms, text }));
+      chart(title, names.map(([key, label]) => ({ title: label, values: rates.series[key] ?? [] })), { end: rates.end_ms, step: rates.step_ms, text, base: text === sizes ? 2 : 10 }));
     const microseconds = (value) => milliseconds(value / 1000);
     fill(charts,
       one("Records in per second", [["messages_in", "records"]], compact),
-      one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], (value) => bytes(Math.round(value))),
+      one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], sizes),
       one("Requests per second", [["requests", "all"], ["Produce_requests", "produce"], ["FetchConsumer_requests", "consumer fetch"]], compact),
       one("Latency, 99th percentile", [["Produce_p99_us", "produce"], ["Metadata_p99_us", "metadata"], ["OffsetCommit_p99_us", "commit"]], microseconds),
       one("Event loop lag, 99th percentile", [["loop_lag_p99_us", "lag"]], microseconds));

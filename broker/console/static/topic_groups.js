@@ -6,6 +6,8 @@ import { fill, h } from "./dom.js";
 import { bytes, compact, count } from "./format.js";
 import { table } from "./table.js";
 
+const sizes = (value) => bytes(Math.round(value));
+
 export function topicGroupsTab(name) {
   const list = h("div", { class: "card skeleton" });
   const charts = h("div", { class: "grid" });
@@ -19,8 +21,8 @@ export function topicGroupsTab(name) {
         { title: "Lag", number: true, of: (row) => count(row.lag) },
       ], found.groups, { none: ["No group reads this topic", "Groups appear when they commit an offset."] }));
       const one = (title, names, text) => h("section", { class: "card" }, h("h2", null, title),
-        chart(title, names.map(([key, label]) => ({ title: label, values: rates.series[key] ?? [] })), { end: rates.end_ms, step: rates.step_ms, text }));
-      fill(charts, one("Records in per second, last hour", [["messages_in", "records"]], compact), one("Bytes per second, last hour", [["bytes_in", "in"], ["bytes_out", "out"]], (value) => bytes(Math.round(value))));
+        chart(title, names.map(([key, label]) => ({ title: label, values: rates.series[key] ?? [] })), { end: rates.end_ms, step: rates.step_ms, text, base: text === sizes ? 2 : 10 }));
+      fill(charts, one("Records in per second, last hour", [["messages_in", "records"]], compact), one("Bytes per second, last hour", [["bytes_in", "in"], ["bytes_out", "out"]], sizes));
     },
   };
 }

@@ -279,7 +279,7 @@ async def test_the_port_is_part_of_the_registration(monitored: Monitored) -> Non
 async def test_other_paths_are_not_there(monitored: Monitored) -> None:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{monitored.port}/") as response,
+        session.get(f"http://127.0.0.1:{monitored.port}/other") as response,
     ):
         assert response.status == 404
 

@@ -1,0 +1,62 @@
+"""Slow clients of the HTTP port: how many connections stay open, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from broker.metrics import http_connections
+from tests.support.in_process import running_broker
+
+SETTINGS = {"metrics.http.listener": "127.0.0.1:0"}
+
+
+async def test_connections_above_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "CONNECTIONS_MAX", 20)
+    async with running_broker(tmp_path, SETTINGS) as broker:
+        port = broker.metrics_port
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
+        for _, writer in opened:
+            writer.write(b"GET / HT")  # the header never ends
+        closed = [asyncio.ensure_future(reader.read(1)) for reader, _ in opened]
+        await asyncio.wait(closed, timeout=0.5)
+        assert sum(each.done() for each in closed) == 40
+        # The broker serves its clients, and the port serves again as soon as a slow client leaves.
+        await broker.create_topic("t")
+        opened[0][1].close()
+        await opened[0][1].wait_closed()
+        for _ in range(200):
+            try:
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(f"http://127.0.0.1:{port}/health/live") as response,
+                ):
+                    assert response.status == 200
+                    break
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)
+        else:
+            raise AssertionError("the port does not serve after a slow client has left")
+        for each in closed:
+            each.cancel()
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_connections_without_a_request_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "FIRST_REQUEST_S", 0.2)
+    async with running_broker(tmp_path, SETTINGS) as broker:
+        slow, slow_writer = await asyncio.open_connection("127.0.0.1", broker.metrics_port)
+        slow_writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: ")
+        quick, quick_writer = await asyncio.open_connection("127.0.0.1", broker.metrics_port)
+        quick_writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b"200 OK" in await quick.readline()
+        assert await asyncio.wait_for(slow.read(), 5) == b""
+        await asyncio.sleep(0.2)
+        quick_writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await asyncio.wait_for(quick.read(), 5)).count(b"200 OK") == 1
+        for writer in (slow_writer, quick_writer):
+            writer.close()
