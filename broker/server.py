@@ -16,7 +16,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from broker.cluster.metadata_store import (
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
 from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, token_jobs, transaction_jobs
+from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import Job, PeriodicJobs
@@ -78,6 +79,7 @@ from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zo
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
+from config.definition import ConfigError
 from config.http_users import parse_http_users
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
@@ -144,9 +146,9 @@ class StartupError(Exception):
     """The broker cannot start; the message names the wrong key or path and what was expected."""
 
 
-def run(config: BrokerConfig) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status. Raises StartupError."""
-    return run_in_loop(_serve(config))
+def run(config: BrokerConfig, when_started: Callable[[Server], Awaitable[None]]) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status. Calls `when_started` once. Raises StartupError."""
+    return run_in_loop(_serve(config, when_started))
 
 
 def run_in_loop(main: Coroutine[None, None, int]) -> int:
@@ -160,7 +162,7 @@ def run_in_loop(main: Coroutine[None, None, int]) -> int:
         return runner.run(main)
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, when_started: Callable[[Server], Awaitable[None]]) -> int:
     server = Server(config, environment_of_this_machine())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -170,6 +172,7 @@ async def _serve(config: BrokerConfig) -> int:
         await server.start(on_fatal=stop.set)
         gc.collect()
         gc.freeze()
+        await when_started(server)
         await stop.wait()
     finally:
         await server.stop()
@@ -217,6 +220,11 @@ class Server:
         return None if self._metrics_endpoint is None else self._metrics_endpoint.port
 
     @property
+    def clock(self) -> Clock:
+        """The clock of the broker."""
+        return self._clock
+
+    @property
     def ports(self) -> Mapping[str, int]:
         """The port of each listener, by its name; after the addresses are bound."""
         return self._sockets.ports
@@ -238,6 +246,7 @@ class Server:
     async def stop(self) -> None:
         """Undo the start in reverse order. Has no effect before the start, or when called twice."""
         was_running = self._state is BrokerState.RUNNING
+        since_s = self._clock.monotonic_s()
         if was_running:
             logger.info("[KafkaServer id=%d] shutting down", self._services.broker_id)
             self._state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -248,11 +257,13 @@ class Server:
         await self._undo.aclose()
         self._state = BrokerState.NOT_RUNNING
         if was_running:
+            logger.info("closed cleanly in %.1f s", self._clock.monotonic_s() - since_s)
             logger.info("[KafkaServer id=%d] shut down completed", self._services.broker_id)
 
     async def _start(self) -> None:
         self._state = BrokerState.STARTING
-        _reject_unsupported_settings(self._config)
+        if problems := list(unsupported_settings(self._config)):
+            raise StartupError("\n".join(map(str, problems)))
         self._reject_missing_cluster_store()
         self._loop = asyncio.get_running_loop()
         new_threads = self._environment.new_threads
@@ -298,7 +309,18 @@ class Server:
         self._state = BrokerState.RUNNING
         for line in open_listeners(self._config):
             logger.info("%s", line)
+        self._log_what_matters(foundation)
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
+
+    def _log_what_matters(self, foundation: Foundation) -> None:
+        """Log where clients find the broker, and where its data is."""
+        advertised = self._registration(foundation.broker_id).broker
+        for listener in self._config.listeners:
+            bound = f"{listener.name}://{listener.host or '0.0.0.0'}:{self._sockets.ports[listener.name]}"
+            endpoint = advertised.endpoint(listener.name)
+            told = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
+            logger.info("listening on %s%s", bound, told)
+        logger.info("data in %s, cluster id %s", ", ".join(self._config.log_dirs), foundation.cluster_id)
 
     async def _build_foundation(self) -> Foundation:
         """Lock the log directories, open the metadata store, and determine the cluster id and broker id."""
@@ -807,30 +829,50 @@ def _received(door: ControlDoor) -> asyncio.Event:
     return received
 
 
-def _reject_unsupported_settings(config: BrokerConfig) -> None:
-    """Reject settings that are not supported, such as a listener without its configured protection.
-
-    Raises:
-        StartupError: A setting is not supported.
-    """
+def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
+    """Yield the settings that are valid and not supported, such as a listener without its configured protection."""
     inter_broker, control_plane = config.inter_broker_listener, config.control_plane_listener
     if control_plane is not None and control_plane.security_protocol is not inter_broker.security_protocol:
-        raise StartupError(
-            f"Invalid value {control_plane} for configuration {properties.CONTROL_PLANE_LISTENER_NAME.name}: brokers "
-            f"connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}"
+        yield ConfigError(
+            properties.CONTROL_PLANE_LISTENER_NAME.name,
+            str(control_plane),
+            f"brokers connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}",
         )
     release = config[properties.ADVERTISED_KAFKA_VERSION]
     if release is not None and (release_named(release) is None or config[properties.ZOOKEEPER_CONNECT]):
-        expected = f"a release from {RELEASES[0]} to {RELEASES[-1]}, and a broker without ZooKeeper"
-        raise StartupError(
-            f"Invalid value {release} for configuration {properties.ADVERTISED_KAFKA_VERSION.name}: expected {expected}"
+        yield ConfigError(
+            properties.ADVERTISED_KAFKA_VERSION.name,
+            release,
+            f"expected a release from {RELEASES[0]} to {RELEASES[-1]}, and a broker without ZooKeeper",
         )
     protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
     if protocols != GROUP_PROTOCOLS:
-        raise StartupError(
-            f"Invalid value {','.join(sorted(protocols))} for configuration group.coordinator.rebalance.protocols: "
-            "as in Kafka 3.9 with ZooKeeper, the classic protocol alone is served, expected classic"
+        yield ConfigError(
+            properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name,
+            ",".join(sorted(protocols)),
+            "as in Kafka 3.9 with ZooKeeper, the classic protocol alone is served, expected classic",
         )
+
+
+def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidSecurityError]:
+    """Yield what would stop a start with these settings, apart from addresses, directories and other servers.
+
+    Reads key stores and JAAS files, and starts nothing.
+    """
+    yield from unsupported_settings(config)
+    environment = environment_of_this_machine()
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731 - there are no users before a start
+    try:
+        sasl_listeners(config, Sources(nothing, environment.random, environment.clock.now_ms, nothing))
+    except InvalidSecurityError as error:
+        yield error
+    if any(listener.security_protocol in TLS_PROTOCOLS for listener in config.listeners):
+        from broker.settings.listener_tls import ListenerTls
+
+        try:
+            ListenerTls(config)
+        except InvalidSecurityError as error:
+            yield error
 
 
 async def _announce_lost_log_dir(foundation: Foundation) -> None:

@@ -19,12 +19,23 @@ def load(path: str | Path) -> dict[str, str]:
         OSError: the file cannot be read.
         ValueError: a \\u escape is invalid.
     """
-    data = Path(path).read_bytes()
+    return parse(_text_of(Path(path)))
+
+
+def _text_of(path: Path) -> str:
+    data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return parse(text)
+        return data.decode("latin-1")
+
+
+def line_numbers(path: str | Path) -> dict[str, int]:
+    """Return the number of the line at which each property of a file begins; of the last, if it is there twice.
+
+    Raises as `load` does.
+    """
+    return {_unescape(_split(line)[0]): number for number, line in _numbered_lines(_text_of(Path(path)))}
 
 
 def parse(text: str) -> dict[str, str]:
@@ -38,20 +49,28 @@ def parse(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield lines with continuations joined, without comments and blank lines; escapes are kept."""
+    return (line for _, line in _numbered_lines(text))
+
+
+def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the logical lines, each with the number of its first natural line."""
     pending: str | None = None
-    for natural_line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+    first = 0
+    for number, natural_line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural_line.lstrip(_BLANKS)
-        if pending is None and (not line or line[0] in "#!"):
-            continue
+        if pending is None:
+            if not line or line[0] in "#!":
+                continue
+            first = number
         is_continued = _ends_in_open_backslash(line)
         joined = (pending or "") + (line[:-1] if is_continued else line)
         if is_continued:
             pending = joined
         else:
             pending = None
-            yield joined
+            yield first, joined
     if pending is not None:
-        yield pending
+        yield first, pending
 
 
 def _ends_in_open_backslash(line: str) -> bool:

@@ -209,6 +209,25 @@ def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
 
 
+def test_daemon_of_an_installed_package_starts_and_stops(installation: Installation, tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path), "LOG_DIR": ""}
+    installation.environment.update(state)
+    try:
+        printed = installation.run("kafka-server-start", "-daemon", "--port", "0")
+        log = tmp_path / "milena" / "logs" / "kafkaServer.out"
+        assert printed == f"Started; it logs to {log}\n"
+        deadline_s = time.monotonic() + DEADLINE_S
+        while " started " not in log.read_text():
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.05)
+        assert installation.run("kafka-server-stop", "--wait").startswith("Stopped 1 broker in ")
+        assert "closed cleanly in " in log.read_text()
+        assert (tmp_path / "milena" / "data" / "meta.properties").exists()
+    finally:
+        for name in state:
+            del installation.environment[name]
+
+
 def test_example_project_runs_with_the_installed_fixtures(installation: Installation) -> None:
     """The example in examples/ finds the fixtures by their entry point, beside the project's own modules."""
     example = ROOT / "examples" / "pytest_orders"

@@ -1,4 +1,6 @@
-"""The servers that run from this installation: one file each in `var/run`, locked while its server runs.
+"""The servers that run from this installation: one file each, locked while its server runs.
+
+The files are in `var/run` of a clone, or in the state folder of the user of an installed package.
 
 The lock, not the process id in the file, shows that a server is running: the kernel releases it when the process ends.
 So a reused process id is never signalled. Names and command lines of processes are not used.
@@ -13,7 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-RUN_FOLDER = Path(__file__).resolve().parents[1] / "var" / "run"
+from tools.state_folder import state_folder
+
+_ROOT = Path(__file__).resolve().parents[1]
+# In a package the folder of the modules may belong to another user.
+RUN_FOLDER = state_folder() / "run" if _ROOT.name == "_modules" else _ROOT / "var" / "run"
 _BROKER = "broker"
 _ZOOKEEPER = "zookeeper"
 

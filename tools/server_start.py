@@ -1,34 +1,47 @@
 """kafka-server-start: reads and checks the settings, and runs a broker until it is stopped."""
 
+from __future__ import annotations
+
 import gc
 import logging
 import os
 import stat
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from config import properties
-from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
 from config.broker import BrokerConfig, base_row
-from config.broker_properties import BROKER_ID, LOG_FILES_KEEP, METRICS_HTTP_LISTENER
+from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
-from tools.java_options import system_properties
 from tools.running_servers import registered
 from tools.server_logging import start_logging
+from tools.start_options import (
+    NewTopic,
+    StartOptions,
+    UsageError,
+    lines_of,
+    of_java_options,
+    parse,
+    parser,
+    settings_of_environment,
+    topics_of_environment,
+    with_lines,
+)
+from tools.state_folder import state_folder
 from tools.version import version_line
 
-USAGE = "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*"
-
+if TYPE_CHECKING:
+    from broker.server import Server
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 
-
-class UsageError(Exception):
-    """The command line is invalid; the text says what is missing."""
+DAEMON, DAEMON_LOG = "-daemon", "kafkaServer.out"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,18 +51,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(version_line())
         print(f"Milena {__version__}")
         return 0
+    if "--help" in arguments:
+        print(parser().format_help())
+        return 0
+    if arguments and arguments[0] == DAEMON:
+        return _start_daemon(arguments[1:])
     try:
-        path, overrides = _parse(arguments)
-        config = BrokerConfig.from_properties({**_of_environment(os.environ), **properties.load(path)}, overrides)
+        options = parse(arguments)
     except UsageError as error:
-        print(f"{error}{USAGE}", file=sys.stderr)
+        print(f"{error}\n{parser().format_usage().strip()} (--help explains)", file=sys.stderr)
         return 1
+    try:
+        topics = topics_of_environment(os.environ) if options.uses_environment else []
+        config = _config(options)
     except (OSError, ValueError) as error:
-        print(_load_failure(path, error), file=sys.stderr)
+        print(_load_failure(options, error), file=sys.stderr)
         return 1
-    if (exposed := _exposed_secrets(Path(path))) is not None:
+    if options.file is not None and (exposed := _exposed_secrets(Path(options.file))) is not None:
         config.warnings.append(exposed)
-    return _run(config)
+    return _check(options, config) if options.is_check else _run(config, topics, shows_settings=options.shows_settings)
+
+
+def _start_daemon(arguments: Sequence[str]) -> int:
+    """Start a broker in the background. Launchers in a clone do this themselves, before they start Python."""
+    folder = Path(os.environ.get("LOG_DIR") or state_folder() / "logs")
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / DAEMON_LOG
+    with log.open("ab") as output:
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "milena_broker", "tools.server_start", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    print(f"Started; it logs to {log}")
+    return 0
+
+
+def _config(options: StartOptions) -> BrokerConfig:
+    """Return the settings; later ones win: variables of Java, the file, `KAFKA_*` variables, overrides.
+
+    Raises OSError, ValueError, and ConfigErrors with all errors.
+    """
+    of_file = {} if options.file is None else properties.load(options.file)
+    of_variables = settings_of_environment(os.environ) if options.uses_environment else {}
+    static = {**of_java_options(os.environ), **of_file}
+    if options.file is None:
+        # The defaults are the lowest layer; what the command line names itself is in `overrides` as well.
+        return BrokerConfig.from_properties({**options.defaults, **static, **of_variables}, options.overrides)
+    return BrokerConfig.from_properties(static, {**of_variables, **options.overrides})
 
 
 def _exposed_secrets(path: Path) -> str | None:
@@ -64,56 +115,44 @@ def _exposed_secrets(path: Path) -> str | None:
     )
 
 
-def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the path of the settings file and the overrides. Raises UsageError."""
-    if not arguments or "--help" in arguments:
-        raise UsageError("")
-    path, *rest = arguments
-    overrides: dict[str, str] = {}
-    while rest:
-        option = rest.pop(0)
-        name, equals, assignment = option.partition("=")
-        if name != "--override":
-            raise UsageError(f"{name.lstrip('-')} is not a recognized option\n")
-        if not equals:
-            if not rest:
-                raise UsageError("Option override requires an argument\n")
-            assignment = rest.pop(0)
-        key, equals, value = assignment.partition("=")
-        if not key or not equals:
-            raise UsageError(f"--override expects property=value, found '{assignment}'\n")
-        overrides[key.strip()] = value
-    return path, overrides
-
-
-def _of_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return settings from the environment, as Kafka's launchers set them; the file wins. Raises ConfigError."""
-    settings = {}
-    if port := variables.get("JMX_PORT"):
-        if host_and_port_problem(f":{port}") is not None:
-            raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
-        settings[METRICS_HTTP_LISTENER.name] = f"{LOOPBACK}:{port}"
-    return settings | system_properties(variables)
-
-
-def _load_failure(path: str, error: OSError | ValueError) -> str:
+def _load_failure(options: StartOptions, error: OSError | ValueError) -> str:
     match error:
         case OSError():
-            return f"Cannot read {path}: {error.strerror}"
-        case ConfigError() | ConfigErrors():
+            return f"Cannot read {options.file}: {error.strerror}"
+        case ConfigErrors():
+            lines = lines_of(options)
+            return "\n".join(with_lines(one, options, lines) for one in error.errors)
+        case ConfigError():
             return str(error)
         case _:
-            return f"Cannot read {path}: {error}"
+            return f"Cannot read {options.file}: {error}"
 
 
-def _run(config: BrokerConfig) -> int:
+def _check(options: StartOptions, config: BrokerConfig) -> int:
+    """Print what a start would report, and start nothing."""
+    from broker.server import setting_problems
+
+    name = options.file or "the settings"
+    for warning in config.warnings:
+        print(f"WARN {warning}")
+    lines = lines_of(options)
+    problems = [with_lines(problem, options, lines) for problem in setting_problems(config)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{name}: no error")
+    return 1 if problems else 0
+
+
+def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bool) -> int:
     start_logging(os.environ, config[LOG_FILES_KEEP])
     for notice in config.notices:
         logger.info(notice)
     for warning in config.warnings:
         logger.warning(warning)
-    values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
-    logger.info("KafkaConfig values:\n%s", "\n".join(values))
+    if shows_settings:
+        values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
+        logger.info("KafkaConfig values:\n%s", "\n".join(values))
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
 
@@ -121,13 +160,19 @@ def _run(config: BrokerConfig) -> int:
     gc.disable()
     from broker.server import StartupError, run  # after the settings were checked, because it imports the whole broker
 
+    async def when_started(server: Server) -> None:
+        if topics:
+            from tools.topics_at_start import create  # a container creates topics, other starts do not
+
+            await create(server, config, topics)
+
     with ExitStack() as stack:
         try:
             stack.enter_context(registered(config[BROKER_ID]))
         except OSError as error:
             logger.warning("kafka-server-stop will not find this broker: %s", error)
         try:
-            return run(config)
+            return run(config, when_started)
         except StartupError as error:
             logger.error("%s", error)
             return 1

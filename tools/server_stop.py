@@ -4,12 +4,15 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 
 from tools.running_servers import running_brokers
 from tools.version import version_line
 
 _BROKER_ROLE = "broker"
+WAIT_DEFAULT_S = 60.0
+POLL_S = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("kafka-server-stop", description=__doc__)
     parser.add_argument("--process-role", help="only processes of this role; every process here is a broker")
     parser.add_argument("--node-id", type=int, help="only the broker with this id")
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        type=float,
+        const=WAIT_DEFAULT_S,
+        metavar="SECONDS",
+        help=f"return when they have ended; status 1 after so many seconds (default: {WAIT_DEFAULT_S:g})",
+    )
     parser.add_argument("--version", action="version", version=version_line())
     options = parser.parse_args(arguments)
     brokers = [
@@ -27,7 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not brokers:
         print("No kafka server to stop")
         return 1
-    return send_signal([broker.pid for broker in brokers])
+    pids = [broker.pid for broker in brokers]
+    status = send_signal(pids)
+    if status or options.wait is None:
+        return status
+    return _wait(set(pids), options.wait)
+
+
+def _wait(pids: set[int], seconds: float) -> int:
+    """Wait until the brokers have ended; return the exit status of the tool."""
+    begin_s = time.monotonic()
+    while left := pids & {broker.pid for broker in running_brokers()}:
+        if time.monotonic() - begin_s > seconds:
+            print(f"Still running after {seconds:g} s: process {', '.join(map(str, sorted(left)))}", file=sys.stderr)
+            return 1
+        time.sleep(POLL_S)
+    print(f"Stopped {len(pids)} broker{'s' if len(pids) > 1 else ''} in {time.monotonic() - begin_s:.1f} s")
+    return 0
 
 
 def send_signal(pids: Sequence[int]) -> int:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,13 @@ from tools import server_start
 SAMPLE = str(ROOT / "config" / "server.properties")
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), (SAMPLE, "--help")])
-def test_missing_arguments_print_the_usage(run: RunTool, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("--help",), (SAMPLE, "--help")])
+def test_help_explains_and_succeeds(run: RunTool, arguments: tuple[str, ...]) -> None:
     outcome = run(server_start.main, *arguments)
-    assert outcome == Outcome(
-        1, "", "USAGE: kafka-server-start [-daemon] server.properties [--override property=value]*\n"
-    )
+    assert (outcome.status, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("usage: kafka-server-start")
+    assert "--override property=value" in outcome.stdout
+    assert "examples:" in outcome.stdout
 
 
 def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) -> None:
@@ -35,7 +38,9 @@ def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) 
     ("arguments", "first_line"),
     [
         (("--nosuch",), "nosuch is not a recognized option"),
-        (("--override",), "Option override requires an argument"),
+        (("--overide", "a=b"), "overide is not a recognized option; did you mean --override?"),
+        (("--override",), "argument --override: expected one argument"),
+        (("--port", "1"), "--port and --data are for a start without FILE, which has listeners and log.dirs"),
         (("--override", "broker.id"), "--override expects property=value, found 'broker.id'"),
         (("--override", "=1"), "--override expects property=value, found '=1'"),
     ],
@@ -43,7 +48,9 @@ def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) 
 def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], first_line: str) -> None:
     outcome = run(server_start.main, SAMPLE, *arguments)
     assert outcome.status == 1
-    assert outcome.stderr.splitlines() == [first_line, server_start.USAGE]
+    lines = outcome.stderr.splitlines()
+    assert lines[0] == first_line
+    assert lines[1].startswith("usage: kafka-server-start")
 
 
 def test_unreadable_file_is_reported(run: RunTool, tmp_path: Path) -> None:
@@ -136,7 +143,16 @@ def test_locked_log_dir_stops_the_start(broker: BrokerProcess, tmp_path: Path) -
 def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     settings = settings_file(tmp_path, log_segment_byte="1", ssl_key_password="hunter2", num_network_threads="4")
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tools.server_start", str(settings), "--override", "num.partitions=7"],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "tools.server_start",
+            str(settings),
+            "--override",
+            "num.partitions=7",
+            "--settings",
+        ],
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         text=True,
@@ -178,3 +194,96 @@ def test_passwords_that_others_can_read_are_warned_about(tmp_path: Path, mode: i
     if warning is not None:
         assert "ssl.key.password" in warning
         assert "secret\n" not in warning
+
+
+BROKEN = """\
+# a comment
+broker.id=1
+num.io.threads=many
+log.retention.ms=\\
+    never
+listeners=NOSUCH://:9092
+"""
+
+
+def test_check_reports_all_errors_of_a_file_with_their_lines(run: RunTool, tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(BROKEN)
+    outcome = run(server_start.main, "--check", str(path))
+    assert outcome.status == 1
+    places = [line.partition(": ")[0] for line in outcome.stderr.splitlines()]
+    assert places == [f"{path}:3", f"{path}:4", f"{path}:6"]
+
+
+def test_check_reports_what_is_valid_and_not_supported(run: RunTool, tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "log.dirs=/nowhere\ngroup.coordinator.rebalance.protocols=classic,consumer\n"
+        "listeners=SASL_PLAINTEXT://:9092\ninter.broker.listener.name=SASL_PLAINTEXT\n"
+    )
+    outcome = run(server_start.main, "--check", str(path))
+    assert outcome.status == 1
+    assert f"{path}:2: Invalid value classic,consumer for configuration" in outcome.stderr
+    assert "GSSAPI" in outcome.stderr
+
+
+def test_check_of_a_good_file_starts_nothing(run: RunTool, tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\n")
+    assert run(server_start.main, "--check", str(path)) == Outcome(0, f"{path}: no error\n", "")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_start_without_a_file_serves_with_defaults(tmp_path: Path) -> None:
+    with started("--port", "0", folder=tmp_path) as log:
+        assert "listening on PLAINTEXT://localhost:" in log
+        assert ", clients connect to localhost:" in log
+        assert f"data in {tmp_path}/state/milena/data, cluster id " in log
+        assert "KafkaConfig values" not in log
+    assert (tmp_path / "state" / "milena" / "data" / "meta.properties").exists()
+
+
+def test_variables_are_settings_and_topics_when_asked(tmp_path: Path) -> None:
+    variables = {
+        "KAFKA_CFG_LOG_RETENTION_HOURS": "3",
+        "KAFKA_NUM_PARTITIONS": "5",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "KAFKA_SOMETHING": "else",
+        "KAFKA_CREATE_TOPICS": "orders:2:1:compact, events",
+    }
+    options = ("--environment", "--settings", "--port", "0", "--data", str(tmp_path / "data"))
+    with started(*options, folder=tmp_path, until="created topic events", **variables) as log:
+        assert "\tlog.retention.hours = 3\n" in log
+        assert "created topic orders of 2 partitions" in log
+        assert "created topic events of 5 partitions" in log
+        assert "something" not in log
+
+
+def test_a_wrong_topic_in_the_environment_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_CREATE_TOPICS", "orders:many")
+    outcome = run(server_start.main, "--environment")
+    assert outcome.status == 1
+    assert outcome.stderr.startswith("Invalid value orders:many for configuration KAFKA_CREATE_TOPICS (environment)")
+
+
+@contextmanager
+def started(
+    *arguments: str, folder: Path, until: str = "[KafkaServer id=0] started", **variables: str
+) -> Iterator[str]:
+    """Start a broker as a user does; yield its log up to a text."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state"), **variables}
+    command = [sys.executable, "-P", "-m", "tools.server_start", *arguments]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if until in line:
+                break
+        try:
+            yield "".join(lines)
+        finally:
+            process.terminate()
+            rest = process.stderr.read()
+    assert process.returncode == 0, "".join(lines) + rest
+    assert "closed cleanly in " in rest
