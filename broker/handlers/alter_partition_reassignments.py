@@ -13,7 +13,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
 from controller.controller import Controller
 from controller.model import ApiError, TopicPartition
-from protocol.errors import ERRORS
+from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -34,6 +34,24 @@ async def handle(
 ) -> Slices[AlterPartitionReassignmentsResponse]:
     targets = await services.sliced_work.finished(_targets(request))
     return _response(await services.controller.alter_partition_reassignments(targets))
+
+
+def failed(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext, code: ErrorCode
+) -> AlterPartitionReassignmentsResponse:
+    """As in Kafka, each partition has the code as well."""
+    error = ApiError(code)
+    return AlterPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=ERRORS[code].message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_result(partition.partition_index, error) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _targets(request: AlterPartitionReassignmentsRequest) -> Slices[dict[TopicPartition, tuple[int, ...] | None]]:

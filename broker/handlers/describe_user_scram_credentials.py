@@ -40,7 +40,13 @@ async def handle(
 def failed(
     request: DescribeUserScramCredentialsRequest, context: RequestContext, code: ErrorCode
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=ERRORS[code].message)
+    """As in Kafka, each user has the code as well."""
+    message = ERRORS[code].message
+    results = [
+        DescribeUserScramCredentialsResult(user=user.name, error_code=code, error_message=message)
+        for user in request.users or ()
+    ]
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=message, results=results)
 
 
 def _result(user: str, outcome: Iterations | KafkaError) -> DescribeUserScramCredentialsResult:
