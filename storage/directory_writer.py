@@ -86,9 +86,14 @@ class DirectoryWriter:
         now_s: Callable[[], float] = lambda: 0.0,
         sleep: Callable[[float], None] = lambda seconds: None,
         on_shortage: Callable[[ShortageError], None] = lambda error: None,
+        slow_paths: set[str] | None = None,
     ) -> None:
-        """`now_s` measures writes, and `sleep` waits before a write is repeated. By default no write takes any time."""
+        """`now_s` measures writes, and `sleep` waits before a write is repeated. By default no write takes any time.
+
+        `slow_paths` contains `path` while the directory is slow; the writers of a broker share it.
+        """
         self._path = path
+        self._slow_paths = set() if slow_paths is None else slow_paths
         self._sleep = sleep
         self._on_shortage = on_shortage
         self._start: Start | None = None
@@ -120,7 +125,7 @@ class DirectoryWriter:
         """Write the directory directly from now on, however slow it is. Requires `is_idle`."""
         assert self.is_idle
         self._start = None
-        self.is_slow = False
+        self._become_fast()
 
     @property
     def has_room(self) -> bool:
@@ -174,6 +179,7 @@ class DirectoryWriter:
             self._last_slow_s = now_s
             self._fast_count = 0
             self.is_slow = True
+            self._slow_paths.add(self._path)
         _logger.warning(
             "log directory %s has become slow: %d writes took %d ms within a second; "
             "a separate thread writes to it until it is fast again",
@@ -243,10 +249,14 @@ class DirectoryWriter:
             return
         self._is_busy = False
         if self._fast_count >= FAST_WRITES_MIN and self.now_s() - self._last_slow_s >= FAST_SECONDS_MIN:
-            self.is_slow = False
+            self._become_fast()
             self.fast_count += 1
             _logger.info("log directory %s is fast again: its separate thread no longer writes to it", self._path)
         _call(self._when_idle)
+
+    def _become_fast(self) -> None:
+        self.is_slow = False
+        self._slow_paths.discard(self._path)
 
     def _count_write(self, elapsed_s: float) -> None:
         if elapsed_s > SLOW_WRITE_S:

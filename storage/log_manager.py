@@ -133,8 +133,16 @@ class LogManager:
         self._creating: set[TopicPartition] = set()  # logs whose files are being created
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed, new_threads)
+        self.slow_directories: set[str] = set()
+        """The paths of the log directories that are slow; their writers change it, in any thread."""
         self.writers = {
-            path: DirectoryWriter(path, now_s=files.monotonic_s, sleep=files.sleep, on_shortage=self.shortages.report)
+            path: DirectoryWriter(
+                path,
+                now_s=files.monotonic_s,
+                sleep=files.sleep,
+                on_shortage=self.shortages.report,
+                slow_paths=self.slow_directories,
+            )
             for path in log_dirs
         }
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
@@ -242,13 +250,6 @@ class LogManager:
         """Stop using those threads. Only after `when_written`."""
         for writer in self.writers.values():
             writer.stop_using()
-
-    @property
-    def has_slow_directory(self) -> bool:
-        for writer in self.writers.values():  # noqa: SIM110 - asked for each Produce; `any` needs a generator
-            if writer.is_slow:
-                return True
-        return False
 
     def when_written(self, action: Callable[[], None]) -> None:
         """Call `action` once: now if no write is pending in any directory, else after the last one."""

@@ -133,12 +133,12 @@ class Appends:
             KafkaError: The request is rejected as a whole.
         """
         admission = None
-        if terms.transactional_id is not None or self._manager.has_slow_directory:
+        if terms.transactional_id is not None or self._manager.slow_directories:
             admitted = self._admitted(rows, terms, whole(self._transactional_batches(rows, terms)))
             if isinstance(admitted, Awaitable):
                 return self._when_admitted(with_own_records(rows), terms, admitted)
             admission = admitted
-        return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
+        return self._serve_few(rows, terms, admission)
 
     def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
         """Do the same as `serve` for many rows, whose records must stay valid until they are appended."""
@@ -207,12 +207,12 @@ class Appends:
         admission = await awaited
         terms.waits.end_wait(self._clock.monotonic_s())
         if len(rows) <= PARTITIONS_IN_ONE_STEP_MAX:
-            return self._decided(rows, self._append_few(rows, terms, admission), terms, admission)
+            return self._serve_few(rows, terms, admission)
         return self._serve_admitted(rows, terms, admission)
 
     def _log_without_room(self, rows: Sequence[ProduceRow], bound: Bound) -> Log | None:
         """Return a log that accepts no appends now: too many bytes wait to be written to its slow directory."""
-        if self._manager.has_slow_directory:
+        if self._manager.slow_directories:
             for row in rows:
                 found = bind(bound, self._manager, row.name, row.index_)
                 if found is not None and not found.log.planned.has_room:
@@ -221,12 +221,11 @@ class Appends:
 
     # -- the append --------------------------------------------------------------------------------------------------
 
-    def _append_few(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
-    ) -> list[_Undecided]:
+    def _serve_few(self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None) -> Appended:
         """Append the rows in one step. Those that are left when a slice is over are prepared in a thread."""
         end_ms = None if len(rows) == 1 else self._clock.monotonic_ms() + SLICE_MS
-        return self._append(rows, terms, admission, self._clock.now_ms(), end_ms)
+        outcomes = self._append(rows, terms, admission, self._clock.now_ms(), end_ms)
+        return self._decided(rows, outcomes, terms, admission)
 
     def _append_one(self, row: ProduceRow, terms: AppendTerms, admission: Admission | None, now_ms: int) -> _Undecided:
         return self._append((row,), terms, admission, now_ms)[0]
@@ -245,7 +244,7 @@ class Appends:
         From `end_ms` on, leave the records to a thread. Readers that wait for records are woken once all are appended.
         """
         acks, _, _, origin, may_write_internal, _, _, bound = terms
-        manager = self._manager
+        manager, monotonic_ms = self._manager, self._clock.monotonic_ms
         needs_isr = acks == ACKS_ALL
         outcomes: list[_Undecided] = []
         try:
@@ -260,7 +259,7 @@ class Appends:
                         raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
                     if (header := transactional_header(records)) is not None and found.partition.is_leader:
                         _check_admission(found, header, admission)
-                    if end_ms is not None and self._is_left_to_thread(found.log, records, end_ms):
+                    if end_ms is not None and monotonic_ms() >= end_ms and _may_use_thread(found.log, records):
                         outcomes.append(_Costly(found.log, bytearray(records)))
                         continue
                     result = found.append_unread(
@@ -288,7 +287,7 @@ class Appends:
                 else:
                     outcomes.append(result)
         finally:
-            if manager.has_waiting_readers:
+            if manager.fetch_purgatory.watched or manager.fetch_news.watched:
                 self._wake_readers(rows, outcomes, bound)
         return outcomes
 
@@ -297,10 +296,6 @@ class Appends:
             found = bind(bound, self._manager, row.name, row.index_)
             if found is not None and type(outcome) in _APPENDED:
                 self._manager.wake_readers(found.partition)
-
-    def _is_left_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
-        """Return whether the slice is over, unless a check of the size is cheaper than the copy for the thread."""
-        return self._clock.monotonic_ms() >= end_ms and len(records) <= log.config.max_message_bytes
 
     def _refused(self, partition: BoundPartition | None, error: KafkaError, records: Buffer | None) -> Refusal:
         refusal = Refusal.of(error)
@@ -420,6 +415,11 @@ class Appends:
                 appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
             )
             await decided
+
+
+def _may_use_thread(log: Log, records: Buffer) -> bool:
+    """Return whether the size of the records is valid: a check of the size is cheaper than the copy for a thread."""
+    return len(records) <= log.config.max_message_bytes
 
 
 def _waits_for_replicas_alone(outcome: _Undecided) -> bool:

@@ -76,7 +76,7 @@ class BoundPartition:
         partition = self.partition
         result = partition.append(records, needs_isr, now_ms, origin, may_take_long)
         size = len(records) if type(records) is memoryview else records.size
-        self.metrics.appended(size, result[0], result[1], result[5])
+        self.metrics.appended(size, result)
         monotonic_ms = 0 if partition.is_alone else self._manager.monotonic_ms()
         if partition.advance_high_watermark(monotonic_ms) and self._manager.produce_purgatory.watched:
             self._manager.produce_purgatory.check_and_complete(self.key)

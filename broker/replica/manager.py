@@ -121,6 +121,8 @@ class ReplicaManager:
         """Called with each partition that is hosted from now on."""
         self.on_not_opened: Callable[[], None] = lambda: None
         """Called when a partition could not be opened for lack of descriptors or memory, so that it can be retried."""
+        self.slow_directories: Collection[str] = log_manager.slow_directories
+        """The log directories that are slow; the logs in them may have no room for appends."""
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
         self.fetch_news = fetch_news or FetchNews(lambda callback: callback())
@@ -162,11 +164,6 @@ class ReplicaManager:
 
     # -- producing ---------------------------------------------------------------------------------------------------
 
-    @property
-    def has_slow_directory(self) -> bool:
-        """Whether some log directory is slow, so that the logs in it may have no room for appends."""
-        return self._log_manager.has_slow_directory
-
     def write_finished(self, log: Log) -> None:
         """Complete waiting operations: an append to a slow log directory was written, or failed with its log."""
         partition = self.find(log.topic, log.partition)
@@ -189,17 +186,11 @@ class ReplicaManager:
         if partition is not None and partition.log is log:
             self.fetch_news.tell((log.topic, log.partition))
 
-    @property
-    def has_waiting_readers(self) -> bool:
-        """Whether a fetch or a fetch session waits for an event of some partition."""
-        return bool(self.fetch_purgatory.watched or self.fetch_news.watched)
-
     def wake_readers(self, partition: Partition) -> None:
         """Try the fetches that wait for records of this partition."""
-        if self.has_waiting_readers:
-            key = (partition.topic, partition.partition)
-            self.fetch_news.tell(key)
-            self.fetch_purgatory.check_and_complete(key)
+        key = (partition.topic, partition.partition)
+        self.fetch_news.tell(key)
+        self.fetch_purgatory.check_and_complete(key)
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
         """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from protocol.errors import ErrorCode
+from storage.log import AppendResult
 from storage.validation import Refusal, RejectionMeter
 
 EXPECTED_ERRORS = frozenset(
@@ -88,8 +89,9 @@ class TopicMetrics:
         self.invalid_message_crc_records = 0
         self.invalid_offset_or_sequence_records = 0
 
-    def appended(self, size: int, first_offset: int, last_offset: int, records_converted: int) -> None:
-        """Count records of `size` bytes that were appended; offsets are -1 when there were none."""
+    def appended(self, size: int, result: AppendResult) -> None:
+        """Count records of `size` bytes that were appended."""
+        first_offset, last_offset, _, _, _, records_converted = result
         self.total_produce_requests += 1
         self.bytes_in += size
         if first_offset >= 0:

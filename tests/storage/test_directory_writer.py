@@ -626,7 +626,7 @@ def test_logs_of_a_slow_directory_alternate_and_join_their_pending_batches(tmp_p
     # The first append began at once; the second of each waited, and the third joined it.
     assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"]
     assert [offsets_in(log) for log in logs] == [[0, 1, 2]] * 3
-    assert over.manager.has_slow_directory
+    assert list(over.manager.slow_directories) == list(over.manager.writers)
 
 
 def test_joined_write_is_limited_to_the_bytes_of_one_index_entry(slow: Slow) -> None:
