@@ -213,10 +213,10 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._close_for(error)
             return
-        if isinstance(response, _SINGLE_BUFFER):
-            self._respond([response])
-        elif type(response) is list or response is None:
+        if type(response) is list or response is None:
             self._respond(response)
+        elif isinstance(response, _SINGLE_BUFFER):
+            self._respond([response])
         elif type(response) is Outcome:
             self._respond_and_mute(response)
         else:
@@ -415,16 +415,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, buffers: Buffers) -> None:
         """Write `buffers`, which must not be empty."""
-        if len(buffers) == 1:
-            self._write_one(buffers[0])
-        elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
-            self._write_one(b"".join(buffers))
-        elif self._transport is not None:
-            self._write_large(self._transport, buffers)
-
-    def _write_one(self, response: Buffer) -> None:
         transport = self._transport
         if transport is None:
+            return
+        if len(buffers) == 1:
+            response = buffers[0]
+        elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
+            response = b"".join(buffers)
+        else:
+            self._write_large(transport, buffers)
             return
         if self._may_write_directly(transport):
             try:

@@ -136,10 +136,14 @@ class RequestDispatcher:
             header, position = read_request_header(frame)
         except UnsupportedApi as unsupported:
             return unsupported_version(unsupported, APIS[API_VERSIONS_KEY].versions)
-        route = self._routes.get(header[:2]) or self._new_route(header)
-        if len(frame) > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
-            _check_admission(route, header, len(frame), channel)
-        context = ServedRequest(*header, channel, route.metrics, len(frame), received_s)
+        api_key, api_version, correlation_id, client_id = header
+        route = self._routes.get((api_key, api_version)) or self._new_route(header)
+        size = len(frame)
+        if size > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
+            _check_admission(route, header, size, channel)
+        context = ServedRequest(
+            api_key, api_version, correlation_id, client_id, channel, route.metrics, size, received_s
+        )
         try:
             request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
@@ -150,7 +154,7 @@ class RequestDispatcher:
                 serve = self._serve_large if has_time else self._serve_in_turn
                 serving = asyncio.ensure_future(serve(route, kept(frame), position, context))
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
-                return asyncio.shield(serving) if header.api_key == PRODUCE_KEY else serving
+                return asyncio.shield(serving) if api_key == PRODUCE_KEY else serving
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
         context.details = described(context, frame, position) if request_logger.isEnabledFor(TRACE) else None
@@ -158,7 +162,7 @@ class RequestDispatcher:
             if route.metrics_of is not None:
                 context.metrics = route.metrics_of(request)
             response = route.handle(self._services, request, context)
-            if is_sliced(response):
+            if type(response) is not RowResponse and is_sliced(response):
                 response = self._services.sliced_work.run(response)
         except Malformed:
             raise
