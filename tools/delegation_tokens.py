@@ -210,3 +210,7 @@ def _hmac(options: argparse.Namespace) -> bytes:
 def _date(timestamp_ms: int) -> str:
     """Return a time to the minute, in the time zone of this machine."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -177,7 +177,6 @@ def java_round(
 def cells() -> list[Any]:
     """Return protocols and mechanisms; all but one cell of each mechanism have the marker `soak`."""
     once = [(SASL_PROTOCOLS[place % 2], mechanism) for place, mechanism in enumerate(MECHANISMS)]
-    once.append(("SSL", ""))
     every = [("PLAINTEXT", ""), ("SSL", ""), *((one, two) for one in SASL_PROTOCOLS for two in MECHANISMS)]
     return [pytest.param(*cell, marks=[] if cell in once else [pytest.mark.soak]) for cell in every]
 

@@ -26,6 +26,7 @@ TOGETHER = (
         "tests/interop/test_admin_",
         "tests/interop/test_dump_log",
         "tests/interop/test_java_",
+        "tests/interop/test_secur",
         "tests/interop/test_streams",
     ),
 )

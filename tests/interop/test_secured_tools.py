@@ -1,0 +1,161 @@
+"""Kafka's own tools against a broker with an authorizer, over TLS and logins; and clients that log in again (SE-19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.broker_properties import AUTHORIZERS
+from tests.interop.conftest import RunJava, RunKafkaTool
+from tests.interop.test_security_matrix import JAVA_VERSIONS, java_settings, need, write_properties
+from tests.support.kerberos import has_kerberos
+from tests.support.secured import MECHANISMS, USER, SecuredBroker
+from tests.tools.conftest import run_module
+
+ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+ROUNDS, PAUSE_MS, LOGIN_MS = 10, 400, 1500
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    settings = {
+        "authorizer.class.name": AUTHORIZERS[0],
+        "super.users": f"User:{USER};User:ANONYMOUS",
+        "delegation.token.secret.key": "token secret",
+        "listener.name.sasl_plaintext.connections.max.reauth.ms": str(LOGIN_MS),
+    }
+    with SecuredBroker(tmp_path_factory.mktemp("tools"), settings, kerberos=has_kerberos()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def config(secured: SecuredBroker) -> str:
+    """The `--command-config` of Kafka's tools."""
+    settings = secured.java("SASL_SSL", "SCRAM-SHA-512")
+    return str(write_properties(secured.folder / "tools.properties", settings))
+
+
+def test_acl_command_adds_lists_and_removes(secured: SecuredBroker, config: str, run_kafka_tool: RunKafkaTool) -> None:
+    options = ["--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", config]
+    of_topic = ["--topic", "orders", "--resource-pattern-type", "prefixed"]
+    added = run_kafka_tool(ACLS, *options, "--add", "--allow-principal", "User:bob", "--producer", *of_topic)
+    resource = "resource `ResourcePattern(resourceType=TOPIC, name=orders, patternType=PREFIXED)`: "
+    lines = {
+        f"(principal=User:bob, host=*, operation={operation}, permissionType=ALLOW)"
+        for operation in ("CREATE", "WRITE", "DESCRIBE")
+    }
+    assert f"Adding ACLs for {resource}" in added
+    listed = run_kafka_tool(ACLS, *options, "--list", *of_topic)
+    assert f"Current ACLs for {resource}" in listed
+    assert {line.strip() for line in listed if line.strip().startswith("(")} == lines
+    run_kafka_tool(ACLS, *options, "--remove", "--force", *of_topic)
+    assert not [line for line in run_kafka_tool(ACLS, *options, "--list", *of_topic) if line.strip()]
+
+
+def test_config_command_changes_users_and_quotas(
+    secured: SecuredBroker, config: str, run_kafka_tool: RunKafkaTool
+) -> None:
+    options = ["--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", config]
+    user = ["--entity-type", "users", "--entity-name", "carol"]
+    for setting in ("SCRAM-SHA-256=[iterations=8192,password=carols secret]", "producer_byte_rate=1048576"):
+        assert run_kafka_tool(CONFIGS, *options, "--alter", *user, "--add-config", setting) == [
+            "Completed updating config for user carol."
+        ]
+    described = "\n".join(run_kafka_tool(CONFIGS, *options, "--describe", *user))
+    assert "producer_byte_rate=1048576.0" in described
+    assert "SCRAM-SHA-256=iterations=8192" in described
+    assert "carols secret" not in described
+    for removed in ("SCRAM-SHA-256", "producer_byte_rate"):
+        run_kafka_tool(CONFIGS, *options, "--alter", *user, "--delete-config", removed)
+    assert "SCRAM" not in "\n".join(run_kafka_tool(CONFIGS, *options, "--describe", *user))
+
+
+def test_delegation_token_command_prints_as_ours(
+    secured: SecuredBroker, config: str, run_kafka_tool: RunKafkaTool, tmp_path: Path
+) -> None:
+    """Each tool lists, renews and expires the token of the other, and a client logs in with it."""
+    options = ["--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", config]
+    creation = ["--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"]
+    theirs = [line.rstrip() for line in run_kafka_tool(TOKENS, *options, *creation)]
+    ours = run_module("delegation_tokens", *options, *creation)
+    assert ours.status == 0, ours.stderr
+    made = [line.rstrip() for line in ours.stdout.splitlines()]
+    assert len(theirs) == len(made), (theirs, made)
+    ids = {lines[1].rpartition(" ")[2] for lines in (theirs, made)}
+    hmacs = {lines[-1].split()[1] for lines in (theirs, made)}
+    assert len(ids) == len(hmacs) == 2
+    assert [line.split()[2:5] for line in (theirs[-1], made[-1])] == [[f"User:{USER}"] * 2 + ["[User:bob]"]] * 2
+    assert theirs[:1] + theirs[2:4] == made[:1] + made[2:4], "the heading"
+    listing = ["--describe", "--owner-principal", f"User:{USER}"]
+    described = [line.rstrip() for line in run_kafka_tool(TOKENS, *options, *listing)]
+    listed = [line.rstrip() for line in run_module("delegation_tokens", *options, *listing).stdout.splitlines()]
+    assert described[:3] == listed[:3]
+    assert sorted(described) == sorted(listed)
+    one, other = sorted(hmacs)
+    change = ["--renew", "--renew-time-period", "60000", "--hmac"]
+    (renewed, *_) = run_kafka_tool(TOKENS, *options, *change, one)
+    assert run_module("delegation_tokens", *options, *change, one).stdout.splitlines()[0] == renewed
+    own = run_module("delegation_tokens", *options, "--describe").stdout
+    assert "Calling describe token operation for current user." in own
+    assert all(token_id in own for token_id in ids)
+    assert_login_by_token(secured, tmp_path, next(line.split()[0] for line in listed if one in line), one)
+    change = ["--expire", "--expiry-time-period", "-1", "--hmac"]
+    run_kafka_tool(TOKENS, *options, *change, one)
+    assert run_module("delegation_tokens", *options, *change, other).status == 0
+    assert not any(token_id in run_module("delegation_tokens", *options, "--describe").stdout for token_id in ids)
+    again = run_module("delegation_tokens", *options, *change, other)
+    assert again.status == 1
+    assert "DelegationTokenNotFoundException" in again.stderr
+
+
+def assert_login_by_token(secured: SecuredBroker, folder: Path, token_id: str, hmac: str) -> None:
+    """Requests for tokens need a login without one, so the error shows that the token has logged in."""
+    settings = secured.java("SASL_SSL", "SCRAM-SHA-256")
+    module = settings["sasl.jaas.config"].split()[0]
+    settings["sasl.jaas.config"] = f'{module} required username="{token_id}" password="{hmac}" tokenauth="true";'
+    path = write_properties(folder / "token.properties", settings)
+    done = run_module(
+        "delegation_tokens",
+        *("--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", str(path), "--describe"),
+    )
+    assert done.status == 1
+    assert "UnsupportedByAuthenticationException" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "mechanism"),
+    [
+        pytest.param(
+            version, mechanism, marks=[] if (version, mechanism) == ("3.9.1", "SCRAM-SHA-256") else [pytest.mark.soak]
+        )
+        for version in JAVA_VERSIONS
+        for mechanism in MECHANISMS
+    ],
+)
+def test_java_clients_log_in_again_before_their_logins_end(
+    secured: SecuredBroker, run_java: RunJava, tmp_path: Path, version: str, mechanism: str
+) -> None:
+    """The round takes longer than two logins are valid; the broker logs each connection whose login has expired."""
+    need(secured, mechanism)
+    path = write_properties(tmp_path / "client.properties", java_settings(secured, "SASL_PLAINTEXT", mechanism))
+    expired = secured.broker.log.read_text().count("its login has expired")
+    lines = run_java("SecureRound", path, f"again-{version}-{mechanism}", ROUNDS, PAUSE_MS, version=version)
+    assert lines == ["created true", f"committed {ROUNDS}", f"read {ROUNDS}"]
+    assert secured.broker.log.read_text().count("its login has expired") == expired
+
+
+def test_java_clients_get_the_text_of_a_failure(secured: SecuredBroker, run_java: RunJava, tmp_path: Path) -> None:
+    """It is the same for a wrong password and for a user that does not exist."""
+    texts = set()
+    for user in (USER, "nobody"):
+        settings = secured.java("SASL_SSL", "SCRAM-SHA-256", "wrong")
+        settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(f'"{USER}"', f'"{user}"')
+        path = write_properties(tmp_path / "client.properties", settings)
+        texts.update(run_java("SecureRound", path, "never", 1, 0, version="3.9.1"))
+    expected = (
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    )
+    assert texts == {f"failed SaslAuthenticationException: {expected}"}
