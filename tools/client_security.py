@@ -16,6 +16,8 @@ from tools.command_line import UsageError
 
 if TYPE_CHECKING:
     from broker.network.sasl.clients import SaslClient
+    from broker.security.stores.material import StoreSource
+    from broker.settings.client_login import LoginSettings, Surroundings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 KNOWN_KEYS = frozenset(
@@ -56,11 +58,7 @@ class Security:
 
 def client_security(settings: Mapping[str, str]) -> Security:
     """Raises UsageError."""
-    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol not in PROTOCOLS:
-        raise UsageError(
-            f"Invalid value {protocol} for configuration security.protocol: expected one of {', '.join(PROTOCOLS)}"
-        )
+    protocol = security_protocol(settings)
     tls = _tls_context(settings) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
         return Security(tls)
@@ -68,27 +66,44 @@ def client_security(settings: Mapping[str, str]) -> Security:
     return Security(tls, mechanism, _login(mechanism, settings))
 
 
-def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[str], SaslClient]":
-    # Only clients that log in need these.
-    from random import SystemRandom
+def security_protocol(settings: Mapping[str, str]) -> str:
+    """Return one of `PROTOCOLS`. Raises UsageError."""
+    protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol not in PROTOCOLS:
+        raise UsageError(
+            f"Invalid value {protocol} for configuration security.protocol: expected one of {', '.join(PROTOCOLS)}"
+        )
+    return protocol
 
-    from broker.settings.client_login import MECHANISMS, InvalidLoginError, LoginSettings, Surroundings, new_clients
+
+def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[str], SaslClient]":
+    # Only clients that log in need it.
+    from broker.settings.client_login import MECHANISMS, InvalidLoginError, new_clients
 
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
         raise UsageError(f"Invalid value {mechanism} for configuration sasl.mechanism: expected one of {known}")
-    login = LoginSettings(
-        kerberos_service_name=settings.get("sasl.kerberos.service.name"),
-        token_endpoint_url=settings.get("sasl.oauthbearer.token.endpoint.url"),
-    )
-    surroundings = Surroundings(SystemRandom(), lambda: time.time_ns() // 1_000_000)
     try:
-        return new_clients(mechanism, _module(settings).options, login, surroundings)
+        return new_clients(mechanism, login_module(settings).options, *login_settings(settings))
     except InvalidLoginError as error:
         raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
 
 
-def _module(settings: Mapping[str, str]) -> LoginModule:
+def login_settings(settings: Mapping[str, str]) -> "tuple[LoginSettings, Surroundings]":
+    """Return what a login needs beside its login module."""
+    from random import SystemRandom
+
+    from broker.settings.client_login import LoginSettings, Surroundings
+
+    login = LoginSettings(
+        kerberos_service_name=settings.get("sasl.kerberos.service.name"),
+        token_endpoint_url=settings.get("sasl.oauthbearer.token.endpoint.url"),
+    )
+    return login, Surroundings(SystemRandom(), lambda: time.time_ns() // 1_000_000)
+
+
+def login_module(settings: Mapping[str, str]) -> LoginModule:
+    """Return the one module of `sasl.jaas.config`. Raises UsageError."""
     try:
         modules = parse_entries(settings.get("sasl.jaas.config", ""))
     except JaasError as error:
@@ -100,11 +115,9 @@ def _module(settings: Mapping[str, str]) -> LoginModule:
     return modules[0]
 
 
-def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    from cryptography.hazmat.primitives.serialization import Encoding  # only clients with TLS need its library
-
-    from broker.network.tls import TlsError, TlsParameters, client_context
-    from broker.security.stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
+def stores(settings: Mapping[str, str]) -> "tuple[StoreSource, StoreSource]":
+    """Return the key store and the trust store."""
+    from broker.security.stores.material import StoreSource  # only clients with TLS need its library
 
     def source(store: str, certificates: str) -> StoreSource:
         return StoreSource(
@@ -116,18 +129,20 @@ def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             settings.get(certificates),
         )
 
-    key_store = source("keystore", "ssl.keystore.certificate.chain")
-    trust_store = source("truststore", "ssl.truststore.certificates")
+    return source("keystore", "ssl.keystore.certificate.chain"), source("truststore", "ssl.truststore.certificates")
+
+
+def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    from broker.network.tls import TlsError, TlsParameters, client_context
+    from broker.security.stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
+
+    key_store, trust_store = stores(settings)
     versions = settings.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
     suites = [suite.strip() for suite in settings.get("ssl.cipher.suites", "").split(",") if suite.strip()]
     try:
-        identity = read_identity(key_store).pem if key_store.is_given else None
-        trusted = None
-        if trust_store.is_given:
-            trusted = "".join(one.public_bytes(Encoding.PEM).decode() for one in read_trusted(trust_store))
         return client_context(
-            identity,
-            trusted,
+            read_identity(key_store).pem if key_store.is_given else None,
+            as_pem(read_trusted(trust_store)) if trust_store.is_given else None,
             TlsParameters([version.strip() for version in versions], suites),
             checks_host=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         )

@@ -6,11 +6,12 @@ of 0.8, each of which logs a warning. Unknown names are ignored with a warning; 
 Owns the translation of names and values. Must not know any tool, nor the purpose of a setting.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from config import properties
 from tools.command_line import UsageError, warn
+from tools.library_security import TRANSLATED, library_security
 
 # fmt: off
 _SAME = frozenset({
@@ -22,7 +23,7 @@ _SAME = frozenset({
     "max.partition.fetch.bytes", "max.poll.interval.ms", "metadata.max.age.ms", "reconnect.backoff.max.ms",
     "reconnect.backoff.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms", "sasl.kerberos.service.name",
     "sasl.mechanism", "security.protocol", "session.timeout.ms", "ssl.cipher.suites",
-    "ssl.endpoint.identification.algorithm", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password",
+    "ssl.endpoint.identification.algorithm",
     "transaction.timeout.ms", "transactional.id",
 })
 # fmt: on
@@ -33,10 +34,6 @@ _RENAMED: Mapping[str, str] = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
-    "ssl.truststore.location": "ssl.ca.location",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
 }
 
 # fmt: off
@@ -47,9 +44,8 @@ _WITHOUT_EFFECT = frozenset({
     "metrics.recording.level", "metrics.sample.window.ms", "partitioner.class",
     "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys",
     "security.providers", "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.engine.factory.class",
-    "ssl.keymanager.algorithm", "ssl.keystore.type", "ssl.protocol", "ssl.provider",
-    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "ssl.truststore.password",
-    "ssl.truststore.type", "value.deserializer", "value.serializer",
+    "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider",
+    "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "value.deserializer", "value.serializer",
 })
 # fmt: on
 
@@ -64,8 +60,6 @@ _OLD_NAMES: Mapping[str, str] = {
 }
 _OLD_WITHOUT_EFFECT = frozenset({"zookeeper.connect", "producer.type", "serializer.class"})
 _OLD_OFFSET_RESETS: Mapping[str, str] = {"smallest": "earliest", "largest": "latest"}
-
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
 _ASSIGNORS: Mapping[str, str] = {
     "RangeAssignor": "range",
@@ -126,11 +120,11 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
     return renamed
 
 
-def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[str, str]:
+def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[str, Any]:
     """Convert Java settings to those of the client library. Raises UsageError for values that it cannot convert."""
     # In the library a consumer has no request timeout, only a socket timeout.
     request_timeout = "socket.timeout.ms" if is_consumer else "request.timeout.ms"
-    result: dict[str, str] = {}
+    result: dict[str, Any] = library_security(settings)
     for key, value in settings.items():
         if key in _SAME:
             result[key] = value
@@ -144,15 +138,6 @@ def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[
                 raise UsageError(f"Invalid value {value} for configuration {key}: Not a number of type LONG") from None
         elif key == "request.timeout.ms":
             result[request_timeout] = value
-        elif key == "sasl.jaas.config":
-            result.update(_credentials(value))
-        elif key not in _WITHOUT_EFFECT:
+        elif key not in _WITHOUT_EFFECT and key not in TRANSLATED:
             warn(f"The configuration '{key}' was supplied but isn't a known config.")
     return result
-
-
-def _credentials(jaas: str) -> dict[str, str]:
-    """Return user and password of a login module line."""
-    options = {match[1]: next(filter(None, match.groups()[1:]), "") for match in _JAAS_OPTION.finditer(jaas)}
-    names = {"username": "sasl.username", "password": "sasl.password"}
-    return {names[key]: value for key, value in options.items() if key in names}

@@ -64,6 +64,8 @@ class TokenSource:
         self._uniform = uniform
         self._renewal = renewal
         self._token = ""
+        self.expires_s = 0.0
+        """When the present token expires, in seconds since the epoch."""
         self._renew_at_s = 0.0
 
     def token(self) -> str:
@@ -77,7 +79,7 @@ class TokenSource:
                 raise TokenUnavailable(f"the token that was issued is invalid: {error}") from None
             if not isinstance(expires_s, int | float) or expires_s <= now_s:
                 raise TokenUnavailable("the token that was issued has expired, or has no claim exp")
-            self._token = token
+            self._token, self.expires_s = token, float(expires_s)
             self._renew_at_s = self._renewal.due_s(now_s, expires_s, self._uniform())
         return self._token
 

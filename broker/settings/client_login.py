@@ -76,10 +76,9 @@ def _scram(mechanism: str, options: Mapping[str, str], settings: LoginSettings, 
     return lambda host: ScramClient(digest, user, password, f"{random.getrandbits(160):040x}", uses_token=uses_token)
 
 
-def _oauthbearer(
-    mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings
-) -> NewClient:
-    url = settings.token_endpoint_url
+def new_token_source(options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> TokenSource:
+    """Return the tokens of a login by OAUTHBEARER. Raises InvalidLoginError."""
+    url, timeout_s = settings.token_endpoint_url, settings.token_timeout_s
 
     def now_s() -> float:
         return around.now_ms() / 1000
@@ -87,7 +86,6 @@ def _oauthbearer(
     def fetch() -> str:
         return unsecured_token(options, now_s()) if url is None else endpoint_token(url, options, timeout_s)
 
-    timeout_s = settings.token_timeout_s
     if url is None:
         try:
             unsecured_token(options, now_s())
@@ -100,8 +98,13 @@ def _oauthbearer(
         )
     elif not url.startswith("file://") and not (options.get("clientId") and options.get("clientSecret")):
         raise InvalidLoginError("expected clientId and clientSecret")
-    source = TokenSource(fetch, now_s, around.random.random, settings.token_renewal)
-    extensions = token_extensions(options)
+    return TokenSource(fetch, now_s, around.random.random, settings.token_renewal)
+
+
+def _oauthbearer(
+    mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings
+) -> NewClient:
+    source, extensions = new_token_source(options, settings, around), token_extensions(options)
 
     def new_client(host: str) -> SaslClient:
         try:

@@ -10,8 +10,9 @@ import pytest
 from config.broker_properties import AUTHORIZERS
 from tests.interop.conftest import RunJava, RunKafkaTool
 from tests.interop.test_security_matrix import JAVA_VERSIONS, java_settings, need, write_properties
+from tests.support.certificates import STORE_PASSWORD
 from tests.support.kerberos import has_kerberos
-from tests.support.secured import MECHANISMS, USER, SecuredBroker
+from tests.support.secured import MECHANISMS, PASSWORD, PROTOCOLS, USER, SecuredBroker
 from tests.tools.conftest import run_module
 
 ACLS, CONFIGS = "kafka.admin.AclCommand", "kafka.admin.ConfigCommand"
@@ -159,3 +160,68 @@ def test_java_clients_get_the_text_of_a_failure(secured: SecuredBroker, run_java
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
     )
     assert texts == {f"failed SaslAuthenticationException: {expected}"}
+
+
+def tool_settings(secured: SecuredBroker, protocol: str, mechanism: str) -> dict[str, str]:
+    settings = secured.java(protocol, mechanism)
+    del settings["bootstrap.servers"]
+    if mechanism == "OAUTHBEARER":
+        settings["sasl.oauthbearer.token.endpoint.url"] = secured.token_file.as_uri()
+    return settings
+
+
+CELLS = [("SSL", ""), *((PROTOCOLS[2 + place % 2], mechanism) for place, mechanism in enumerate(MECHANISMS))]
+
+
+@pytest.mark.parametrize(("protocol", "mechanism"), CELLS)
+def test_our_tools_log_in(secured: SecuredBroker, tmp_path: Path, protocol: str, mechanism: str) -> None:
+    """The administration tools have one client, and the tools that produce and consume another."""
+    need(secured, mechanism)
+    path = str(write_properties(tmp_path / "client.properties", tool_settings(secured, protocol, mechanism)))
+    server, topic = ("--bootstrap-server", secured.bootstrap(protocol)), f"tools-{protocol}-{mechanism}"
+    created = run_module("topics", *server, "--command-config", path, "--create", "--topic", topic)
+    assert created.status == 0, created.stderr
+    produced = run_module("console_producer", *server, "--producer.config", path, "--topic", topic, stdin=b"value\n")
+    if mechanism == "GSSAPI" and produced.status:
+        assert "No provider for SASL mechanism GSSAPI" in produced.stderr, "the library may be built without Kerberos"
+        return
+    assert produced.status == 0, produced.stderr
+    assert not produced.stderr
+    limits = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
+    consumed = run_module(
+        "console_consumer", *server, "--consumer.config", path, "--topic", topic, "--group", topic, *limits
+    )
+    assert consumed.stdout == "value\n", consumed.stderr
+
+
+@pytest.mark.parametrize("store_type", ["JKS", "PKCS12"])
+def test_our_tools_read_stores_of_java(secured: SecuredBroker, tmp_path: Path, store_type: str) -> None:
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": store_type,
+        "ssl.truststore.location": str(secured.stores.trust_store(store_type)),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.keystore.type": store_type,
+        "ssl.keystore.location": str(getattr(secured.stores, store_type.lower())(secured.stores.issue("me", "me"))),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": STORE_PASSWORD,
+    }
+    path = str(write_properties(tmp_path / "client.properties", settings))
+    server = ("--bootstrap-server", secured.bootstrap("SSL"))
+    listed = run_module("topics", *server, "--command-config", path, "--list")
+    assert listed.status == 0, listed.stderr
+    produced = run_module(
+        "console_producer", *server, "--producer.config", path, "--topic", f"of-{store_type}", stdin=b"value\n"
+    )
+    assert (produced.status, produced.stderr) == (0, "")
+
+
+def test_our_tools_report_a_wrong_login_in_one_line(secured: SecuredBroker, tmp_path: Path) -> None:
+    settings = tool_settings(secured, "SASL_SSL", "PLAIN")
+    settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(PASSWORD, "wrong-secret")
+    path = str(write_properties(tmp_path / "client.properties", settings))
+    server = ("--bootstrap-server", secured.bootstrap("SASL_SSL"))
+    listed = run_module("topics", *server, "--command-config", path, "--list")
+    assert listed.status == 1
+    assert "Invalid username or password" in listed.stderr
+    assert "wrong-secret" not in listed.stderr

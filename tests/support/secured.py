@@ -44,13 +44,13 @@ class SecuredBroker:
         self.center: KeyDistributionCenter | None = None
         self.keytab: Path | None = None
         self.provider = IdentityProvider()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stores = Stores(folder / "stores")
+        self.trusted = self.stores.ca
         self.token_file = folder / "token.jwt"
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            stores = Stores(self.folder / "stores")
-            self.trusted = stores.ca
             modules = {
                 "PLAIN": f'user_{USER}="{PASSWORD}"',
                 "SCRAM-SHA-256": "",
@@ -70,7 +70,7 @@ class SecuredBroker:
                 "inter.broker.listener.name": "PLAINTEXT",
                 "sasl.enabled.mechanisms": ",".join(self.mechanisms),
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.location": str(stores.issue("server", "server")),
+                "ssl.keystore.location": str(self.stores.issue("server", "server")),
                 "sasl.kerberos.service.name": SERVICE,
                 "sasl.oauthbearer.jwks.endpoint.url": self.provider.publish(self.folder / "keys.json"),
                 "sasl.oauthbearer.expected.audience": "kafka",
