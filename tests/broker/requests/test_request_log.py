@@ -34,7 +34,7 @@ async def test_a_line_has_the_header_the_client_and_the_times(tmp_path: Path, ca
         "requestApiKey": 18,
         "requestApiVersion": 4,
         "correlationId": 7,
-        "clientId": "test",
+        "clientId": "local",
         "requestApiKeyName": "ApiVersions",
     }
     assert line["connection"] == "127.0.0.1:50000"
