@@ -33,7 +33,7 @@ from broker.requests.budget import (
     elements_max,
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
-from broker.requests.request_log import TRACE, described, request_logger
+from broker.requests.request_log import described
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR, WITH_METRIC_NAMES
 from broker.requests.services import Services
@@ -157,7 +157,7 @@ class RequestDispatcher:
                 return asyncio.shield(serving) if api_key == PRODUCE_KEY else serving
         except Malformed as error:
             raise Malformed(f"{_named(route.api, header)}: {error}") from error
-        context.details = described(context, frame, position) if request_logger.isEnabledFor(TRACE) else None
+        context.details = described(context, frame, position) if context.is_logged else None
         try:
             if route.metrics_of is not None:
                 context.metrics = route.metrics_of(request)

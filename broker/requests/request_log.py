@@ -29,7 +29,9 @@ request_logger = logging.getLogger("kafka.request.logger")
 
 
 def described(context: RequestContext, frame: memoryview, position: int) -> object:
-    """Return what the request in `frame` contains, as JSON may have it."""
+    """Return what the request in `frame` contains, as JSON may have it; None unless the level is TRACE."""
+    if not request_logger.isEnabledFor(TRACE):
+        return None
     api = APIS[context.api_key]
     try:
         return _shown(decode(api.request, context.api_version, frame, position))
@@ -38,7 +40,7 @@ def described(context: RequestContext, frame: memoryview, position: int) -> obje
 
 
 def log_request(context: RequestContext, times_ms: Mapping[str, float], details: object) -> None:
-    """Write the line of a completed request. `details` is None unless `described` was called."""
+    """Write the line of a completed request. `details` is what `described` has returned."""
     channel = context.channel
     api = APIS[context.api_key]
     software_name, software_version = channel.software

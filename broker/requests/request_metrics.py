@@ -103,6 +103,8 @@ class ServedRequest(RequestContext):
     success_count = 0
     is_recorded = False
     """Whether it counts towards the quotas of its client."""
+    details: object = None
+    """What it contains, for the request log."""
     completed_s = 0.0
     """When its response was encoded; for a request that expects none, when it was handled."""
 
@@ -131,8 +133,8 @@ class ServedRequest(RequestContext):
         self.waited_s = self.queue_s = 0.0
         self.mute_ms = self.temporary_size = 0
         self.errors = None
-        self.details: object = None
-        """What it contains, for the request log."""
+        self.is_logged = request_logger.isEnabledFor(DEBUG)
+        """Whether it gets a line in the request log; the level is read once per request."""
 
     def sent(self, now_s: float, sending_since_s: float | None) -> None:
         """Part of `Answered`: add the request to its metrics."""
@@ -159,8 +161,7 @@ class ServedRequest(RequestContext):
             metrics.temporary_size += self.temporary_size
             metrics.conversion_s += self.conversion_s
         is_due = metrics.sample.is_due(now_s)
-        is_logged = request_logger.isEnabledFor(DEBUG)
-        if is_due or is_logged:
+        if is_due or self.is_logged:
             parts = RequestParts(
                 total_s,
                 self.queue_s,
@@ -175,7 +176,7 @@ class ServedRequest(RequestContext):
             )
             if is_due:
                 metrics.sample.add(parts, now_s)
-            if is_logged:
+            if self.is_logged:
                 log_request(self, _times_ms(parts), self.details)
 
 
