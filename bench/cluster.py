@@ -74,7 +74,7 @@ class ClusterSubject:
         self.cluster.heal()
         topics = [DeleteTopicState(name=name, topic_id=ZERO_UUID)]
         request = DeleteTopicsRequest(topics=topics, topic_names=[], timeout_ms=TIMEOUT_MS)
-        self.admin.call_controller(request, DeleteTopicsResponse, lambda answer: [answer.responses[0].error_code])
+        self.admin.call_controller(request, DeleteTopicsResponse, lambda response: [response.responses[0].error_code])
 
     def create(self, name: str, assignments: Sequence[Sequence[int]]) -> None:
         topic = CreatableTopic(
@@ -88,10 +88,10 @@ class ClusterSubject:
             configs=[],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        answer = self.admin.call_controller(
+        response = self.admin.call_controller(
             request, CreateTopicsResponse, lambda response: [response.topics[0].error_code]
         )
-        raise_for(answer.topics[0].error_code, answer.topics[0].error_message)
+        raise_for(response.topics[0].error_code, response.topics[0].error_message)
 
     def reassign(self, topic: str, replicas: Sequence[int]) -> None:
         """Begin to move partition 0."""
@@ -99,10 +99,10 @@ class ClusterSubject:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[partition])]
         )
-        answer = self.admin.call_controller(
+        response = self.admin.call_controller(
             request, AlterPartitionReassignmentsResponse, lambda response: [response.error_code]
         )
-        raise_for(answer.error_code, answer.error_message)
+        raise_for(response.error_code, response.error_message)
 
     def port_of(self, broker_id: int) -> int:
         return self.cluster.brokers[broker_id].port
@@ -223,9 +223,9 @@ class RetryingProducer:
             timeout_ms=REQUEST_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=self._topic, partition_data=data)],
         )
-        answer = client.call_once(request, ProduceResponse, broker_id=leader)
+        response = client.call_once(request, ProduceResponse, broker_id=leader)
         now = time.perf_counter()
-        for result in answer.responses[0].partition_responses:
+        for result in response.responses[0].partition_responses:
             if result.error_code == ErrorCode.NONE:
                 self.longest_gap_s = max(self.longest_gap_s, now - self.acknowledged_at[result.index])
                 self.acknowledged_at[result.index] = now

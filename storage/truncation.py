@@ -9,12 +9,12 @@ wrote all records of it. So the leader is asked where the follower's latest epoc
     leader     |--- 0 ---|--- 2 -----------|        asked for the end of epoch 1: (0, end of epoch 0)
     follower   |--- 0 ---|-- 1 --|                  truncates to the end of epoch 0, which both have: done
 
-If the leader's answer names an epoch that the follower does not have, the follower truncates to the end of its own
+If the leader's response names an epoch that the follower does not have, the follower truncates to the end of its own
 largest epoch below it and asks again for that one, since the leader may have less of it:
 
     leader     |- 0 -|-- 2 --|--- 4 ---|            asked for the end of epoch 3: (2, end of epoch 2)
     follower   |- 0 -|------ 1 -----|- 3 -|         has no epoch 2: truncates to the end of epoch 1, asks for epoch 1
-                                                    the leader answers (0, end of epoch 0)
+                                                    the leader returns (0, end of epoch 0)
 """
 
 from typing import NamedTuple

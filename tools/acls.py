@@ -220,8 +220,8 @@ def _add(admin: AdminClient, changes: Mapping[Resource, Acls]) -> None:
             )
             for principal, host, operation, permission in acls
         ]
-        answer = admin.call(CreateAclsRequest(creations=creations), CreateAclsResponse)
-        for result in answer.results:
+        response = admin.call(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        for result in response.results:
             raise_for(result.error_code, result.error_message)
 
 
@@ -243,8 +243,8 @@ def _remove(admin: AdminClient, changes: Mapping[Resource, Acls], *, is_forced: 
             )
             for principal, host, operation, permission in wanted
         ]
-        answer = admin.call(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
-        for result in answer.filter_results:
+        response = admin.call(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
+        for result in response.filter_results:
             raise_for(result.error_code, result.error_message)
 
 
@@ -267,9 +267,9 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> None:
                 operation=Operation.ANY,
                 permission_type=Permission.ANY,
             )
-            answer = admin.call(request, DescribeAclsResponse)
-            raise_for(answer.error_code, answer.error_message)
-            for each in answer.resources:
+            response = admin.call(request, DescribeAclsResponse)
+            raise_for(response.error_code, response.error_message)
+            for each in response.resources:
                 key = Resource(ResourceType(each.resource_type), each.resource_name, PatternType(each.pattern_type))
                 found.setdefault(key, []).extend(
                     (acl.principal, acl.host, Operation(acl.operation), Permission(acl.permission_type))

@@ -358,9 +358,9 @@ class _Connection:
             login = new_login(host)
             token: bytes | None = login.first()
             while token is not None:
-                answer = self.call(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
-                raise_for(answer.error_code, answer.error_message)
-                token = login.respond(bytes(answer.auth_bytes))
+                response = self.call(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+                raise_for(response.error_code, response.error_message)
+                token = login.respond(bytes(response.auth_bytes))
         except ServerNotTrusted as error:
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {error}") from error
 

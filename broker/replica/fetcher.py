@@ -22,7 +22,7 @@ lost, or refused    as with none; it names the lost session, so that the leader 
 So the cost of a round depends on the partitions with news, not on those in the session.
 
 Invariant: a part of a response is applied only if its partition is still fetched at the offset, in the leader epoch and
-with the log start of the request: everything else is the answer to a question that nobody asks any more.
+with the log start of the request: everything else belongs to a request that is out of date.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class IsrChange:
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """The larger set, which counts until the controller has answered."""
+        """The larger set, which counts until the response of the controller arrives."""
         return self.committed if self.is_shrink else self.proposed
 
 

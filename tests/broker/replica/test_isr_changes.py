@@ -136,7 +136,7 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
     assert leader.changes.expand_count == 2
 
 
-async def test_change_submitted_right_after_the_last_answer_is_requested(tmp_path: Path) -> None:
+async def test_change_submitted_right_after_the_last_response_is_requested(tmp_path: Path) -> None:
     second: list[Partition] = []
 
     def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -156,7 +156,7 @@ async def test_change_submitted_right_after_the_last_answer_is_requested(tmp_pat
     [unavailable, whole(ErrorCode.NOT_CONTROLLER), whole(ErrorCode.STALE_BROKER_EPOCH)],
     ids=["unreachable", "not the controller", "stale broker epoch"],
 )
-async def test_change_is_requested_until_it_is_answered(tmp_path: Path, refusal: Answer) -> None:
+async def test_change_is_requested_until_a_response_arrives(tmp_path: Path, refusal: Answer) -> None:
     controller = Controller(refusal, refusal)
     leader = Leader(controller)
     partition = leader.expand(tmp_path)

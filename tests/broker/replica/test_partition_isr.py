@@ -210,7 +210,7 @@ def test_refused_change_returns_waits_or_is_repeated(
 
 
 @pytest.mark.parametrize("state", [expanding, shrinking])
-def test_answer_of_another_leadership_is_ignored(tmp_path: Path, state: object) -> None:
+def test_response_of_another_leadership_is_ignored(tmp_path: Path, state: object) -> None:
     partition, change = state(tmp_path)  # type: ignore[operator]
     newer = replace(applied(change), leader_epoch=1)
     older = replace(applied(change), partition_epoch=-1)

@@ -99,7 +99,7 @@ async def test_code_of_each_partition_comes_from_the_response() -> None:
 @pytest.mark.parametrize(
     "answer", [unreachable, lambda request: WriteTxnMarkersResponse(markers=[])], ids=["unreachable", "says nothing"]
 )
-async def test_marker_without_an_answer_is_to_be_sent_again(answer: Callable[[Any], object]) -> None:
+async def test_marker_without_a_response_is_to_be_sent_again(answer: Callable[[Any], object]) -> None:
     codes = await RemoteMarkerChannel(2, FakePeer(answer), 500).write(Marker(7, 0, True, 0), PARTITIONS)
     assert codes == dict.fromkeys(PARTITIONS, ErrorCode.NETWORK_EXCEPTION)
 
