@@ -13,22 +13,30 @@ positions it commits at the target, translated. With `--exact-offsets`, offsets 
 holds if the source has no gaps (no compaction, no transactions, nothing deleted from the start of a log), the target
 topics begin empty, and nothing else writes to them; the job fails at the first record that would get another offset.
 
+Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes them, show that the job runs. With
+`--canary` the job sends itself a record each minute, through the source, and logs how long it took.
+
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
 the driver sends each batch in one transaction, without pairs of offsets.
 """
 
 import argparse
+import logging
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_jobs.mirroring.acls import sync_acls
+from spark_jobs.mirroring.heartbeats import Emitter, canary, heartbeat
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs
 from spark_jobs.mirroring.sending import Mirroring, Run, send, to_record
@@ -37,10 +45,12 @@ from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import COMPACTED, Job
-from spark_jobs.skeleton.parameters import JobParameters, StoreKeyValue, checked, is_regex
+from spark_jobs.skeleton.parameters import JobParameters, StoreKeyValue, checked, is_regex, positive
 from spark_jobs.skeleton.topics import TopicSpec, create_topics
 
+_LOG = logging.getLogger(__name__)
 _SYNC_INTERVAL_S = 30.0
+_CANARY_INTERVAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +69,18 @@ class MirrorParameters(JobParameters):
     exact_offsets: bool
     exactly_once: bool
     target_option: dict[str, str]
+    sync_acls: bool
+    heartbeats: str
+    heartbeat_seconds: int
+    canary: str | None
 
     @property
     def names(self) -> TopicNames:
         own = [re.escape(self.offset_syncs), re.escape(self.batches_topic)]
-        return TopicNames(self.topics, "|".join(filter(None, [self.blacklist, *own])), self.prefix, self.rename)
+        if not self.prefix:  # with a prefix the source's heartbeats get a topic of their own, as by MirrorMaker 2
+            own.append(re.escape(self.heartbeats))
+        topics = self.topics if self.canary is None else f"{self.topics}|{re.escape(self.canary)}"
+        return TopicNames(topics, "|".join(filter(None, [self.blacklist, *own])), self.prefix, self.rename)
 
     @property
     def batches_topic(self) -> str:
@@ -96,7 +113,18 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
     rows = records.select(
         "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
     )
-    return [start_batch_query(rows, parameters, mirror.write)]
+    query = start_batch_query(rows, parameters, mirror.write)
+    emitters = _emitters(parameters)
+    Thread(target=_close_after, args=(query, emitters), name="end of the mirror", daemon=True).start()
+    return [query]
+
+
+def _close_after(query: StreamingQuery, emitters: list[Emitter]) -> None:
+    """Stop the heartbeats with the query: they are to show that it runs."""
+    with suppress(Exception):  # the query reports its failure itself
+        query.awaitTermination()
+    for emitter in emitters:
+        emitter.close()
 
 
 class _Mirror:
@@ -111,9 +139,14 @@ class _Mirror:
             replication_factor=parameters.replication_factor,
             sync_configs=parameters.sync_configs,
         )
+        if parameters.canary is not None:
+            create_topics(parameters.source, [TopicSpec(parameters.canary, 1, parameters.replication_factor)])
         self._synced_s = 0.0
-        self._partitions = self._topics.sync()
-        create_topics(parameters.target, [_internal_topic(parameters, parameters.offset_syncs)])
+        self._partitions = self._sync()
+        create_topics(
+            parameters.target,
+            [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats)],
+        )
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
         self._groups: GroupCheckpoints | None = None
@@ -136,29 +169,45 @@ class _Mirror:
         rows = rows.persist()
         try:
             ends = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
-            self._sync_topics({row.topic for row in ends})
+            topics = {row.topic for row in ends}
+            self._sync_topics(topics)
             mirroring = self._mirroring()
             if self._sink is not None:
                 records = (to_record(row, mirroring) for row in rows.toLocalIterator())
                 self._sink.write(batch, (record for record in records if record is not None))
-                return
-            runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
+            else:
+                runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
+            if self._parameters.canary in topics:
+                self._report_canaries(rows)
         finally:
             rows.unpersist()
-        assert self._syncs is not None
+        if self._syncs is None:
+            return
         self._syncs.add(runs)
         for row in ends:
             self._mirrored.setdefault(row.topic, {})[row.partition] = row.last + 1
         if self._groups is not None:
             self._groups.sync(self._syncs.translation, self._mirrored)
 
+    def _report_canaries(self, rows: DataFrame) -> None:
+        """Log how long the last canary of the batch took; its copy is stored at the target."""
+        sent = rows.where(f.col("topic") == self._parameters.canary).agg(f.max("timestamp_ms").alias("ms")).collect()[0]
+        _LOG.info("%s: %d ms from source to target", self._parameters.canary, time.time_ns() // 1_000_000 - sent.ms)
+
     def _sync_topics(self, topics: set[str]) -> None:
         """Compare the topics of both clusters from time to time, and at once if a topic is new."""
         is_known = all(self._parameters.names.target(topic) in self._partitions for topic in topics)
         now = time.monotonic()
         if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
-            self._partitions = self._topics.sync()
+            self._partitions = self._sync()
             self._synced_s = now
+
+    def _sync(self) -> dict[str, int]:
+        """Make the target's topics like the source's; return their numbers of partitions by name at the target."""
+        partitions = self._topics.sync()
+        if self._parameters.sync_acls:
+            sync_acls(self._parameters.source, self._parameters.target, self._parameters.names)
+        return partitions
 
     def _mirroring(self) -> Mirroring:
         parameters = self._parameters
@@ -173,6 +222,15 @@ class _Mirror:
             mark_origin=parameters.mark_origin,
             exact_offsets=parameters.exact_offsets,
         )
+
+
+def _emitters(parameters: MirrorParameters) -> list[Emitter]:
+    aliases = (parameters.source_alias, parameters.target_alias)
+    interval_s = parameters.heartbeat_seconds
+    found = [Emitter(parameters.target, parameters.heartbeats, interval_s, partial(heartbeat, *aliases))]
+    if parameters.canary is not None:
+        found.append(Emitter(parameters.source, parameters.canary, _CANARY_INTERVAL_S, partial(canary, *aliases)))
+    return found
 
 
 def _internal_topic(parameters: MirrorParameters, name: str) -> TopicSpec:
@@ -201,6 +259,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--sync-configs", action="store_true", help="set the settings of the source's topics at the target")
     add("--offset-syncs", default="mirror-offset-syncs", metavar="TOPIC", help="pairs of offsets (default %(default)s)")
     add("--groups", type=regex, metavar="REGEX", help="groups whose positions are committed at the target")
+    add("--sync-acls", action="store_true", help="add the ACLs of the source's topics at the target, but no Write")
+    add("--heartbeats", default="heartbeats", metavar="TOPIC", help="heartbeats at the target (default %(default)s)")
+    add("--heartbeat-seconds", type=positive, default=1, metavar="N", help="time between them (default %(default)s)")
+    add("--canary", metavar="TOPIC", help="topic at the source that gets a record a minute, whose delay is logged")
     add("--exact-offsets", action="store_true", help="fail unless offsets at the target are those of the source")
     add("--exactly-once", action="store_true", help="send each batch in one transaction, from the driver")
     add(

@@ -17,12 +17,12 @@ class TopicNames:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def includes(self, topic: str) -> bool:
-        return re.fullmatch(self.spark_pattern(), topic) is not None
+        return re.search(self.spark_pattern(), topic) is not None
 
     def target(self, topic: str) -> str:
         return self.renamed.get(topic, f"{self.prefix}{topic}")
 
     def spark_pattern(self) -> str:
-        """Return the pattern for Spark's subscribePattern; Java and Python read it alike."""
+        """Return the pattern for Spark's subscribePattern, which searches; Java and Python read it alike."""
         excluded = "|".join(filter(None, [INTERNAL, self.blacklist]))
-        return f"(?!(?:{excluded})$)(?:{self.pattern})"
+        return f"^(?!(?:{excluded})$)(?:{self.pattern})$"

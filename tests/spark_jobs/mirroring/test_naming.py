@@ -9,6 +9,7 @@ INCLUDED = {
     "internal": (TopicNames(".*"), "__consumer_offsets", False),
     "not matching": (TopicNames("a|b"), "abc", False),
     "matching": (TopicNames("a|b"), "b", True),
+    "with another beginning": (TopicNames("a|b"), "x.a", False),
     "blacklisted": (TopicNames(".*", "secret.*|x"), "secrets", False),
     "longer than the blacklist": (TopicNames(".*", "secret"), "secrets", True),
 }

@@ -1,0 +1,76 @@
+"""Signs of life of a mirror: heartbeats as MirrorMaker 2 writes them, and canaries that measure the delay.
+
+A heartbeat is a record of the compacted topic `heartbeats` at the target. Its key names both clusters and its value has
+a time; MirrorMaker 2 and its clients read them. A canary is a record of a topic at the source, which is mirrored like
+any other; its value is the time at which it was sent.
+"""
+
+import logging
+import struct
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+_LOG = logging.getLogger(__name__)
+_VERSION = 0  # of the value
+_FLUSH_TIMEOUT_S = 5
+
+Record = tuple[bytes, bytes]
+
+
+def heartbeat(source_alias: str, target_alias: str, now_ms: int) -> Record:
+    """Return key and value: strings with their length in two bytes; the version in two bytes and the time in eight."""
+    key = b"".join(struct.pack(">h", len(name)) + name for name in (source_alias.encode(), target_alias.encode()))
+    return key, struct.pack(">hq", _VERSION, now_ms)
+
+
+def canary(source_alias: str, target_alias: str, now_ms: int) -> Record:
+    """Return key and value of a canary on its way from one cluster to the other."""
+    return f"{source_alias}->{target_alias}".encode(), str(now_ms).encode()
+
+
+class Emitter:
+    """Sends a record to a topic at an interval, in a thread; a failure is logged once, until one is stored again."""
+
+    def __init__(
+        self, client: Mapping[str, str], topic: str, interval_s: float, record: Callable[[int], Record]
+    ) -> None:
+        """`record` returns key and value for the present time in milliseconds. Starts at once."""
+        self._topic = topic
+        self._interval_s = interval_s
+        self._record = record
+        self._producer = Producer({**client, "message.timeout.ms": max(int(interval_s * 1000), 5_000)})
+        self._is_failing = False
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name=f"emitter of {topic}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, after the records that were sent are stored or have failed."""
+        self._stopped.set()
+        self._thread.join()
+        self._producer.flush(_FLUSH_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while True:
+            key, value = self._record(time.time_ns() // 1_000_000)
+            try:
+                self._producer.produce(self._topic, value, key, partition=0, on_delivery=self._on_delivery)
+            except (BufferError, KafkaException) as error:
+                self._report(str(error))
+            self._producer.poll(0)
+            if self._stopped.wait(self._interval_s):
+                return
+
+    def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self._is_failing = False
+        else:
+            self._report(str(error.str()))
+
+    def _report(self, reason: str) -> None:
+        if not self._is_failing:
+            _LOG.warning("%s gets no records: %s", self._topic, reason)
+        self._is_failing = True

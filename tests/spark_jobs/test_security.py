@@ -1,0 +1,79 @@
+"""A job over SASL_SSL: Spark's clients and the job's own log in by SCRAM and trust a key store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from pyspark.sql import SparkSession
+
+from spark_jobs import wordcount
+from spark_jobs.skeleton.clients import client_settings
+from spark_jobs.skeleton.commits import GroupOffsets
+from spark_jobs.skeleton.topics import create_topics
+from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+from tests.support.broker import BrokerProcess
+from tests.support.certificates import STORE_PASSWORD, Stores
+from tests.support.processes import listening_ports
+
+pytestmark = pytest.mark.spark
+
+USER, PASSWORD = "alice", 'a "quoted"; secret'
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS = f'{MODULE} required username="{USER}" password="a \\"quoted\\"; secret";'
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[tuple[Topics, dict[str, str]]]:
+    """The topics of a broker, on its open listener, and the options of clients of its secured one."""
+    stores = Stores(tmp_path / "stores")
+    settings = {
+        "listeners": "OPEN://127.0.0.1:0,LOGIN://127.0.0.1:0",
+        "listener.security.protocol.map": "OPEN:PLAINTEXT,LOGIN:SASL_SSL",
+        "inter.broker.listener.name": "OPEN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(stores.issue("server", "server")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(stores.ca),
+        "listener.name.login.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": JAAS,
+        "ssl.truststore.type": "JKS",
+        "ssl.truststore.location": str(stores.trust_store("JKS")),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(stores.pkcs12(stores.issue("client", "client"))),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "client.rack": "r1",
+    }
+    with BrokerProcess(tmp_path / "broker", settings) as broker:
+        ports = dict(zip(("OPEN", "LOGIN"), listening_ports(broker.pid), strict=True))
+        topics = Topics(f"127.0.0.1:{ports['OPEN']}")
+        admin = AdminClient(topics.client)
+        login = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(USER, login, PASSWORD.encode())])[
+            USER
+        ].result()
+        yield topics, {**options, "bootstrap.servers": f"127.0.0.1:{ports['LOGIN']}"}
+
+
+def test_a_job_reads_writes_creates_topics_and_commits_over_sasl_ssl(
+    secured: tuple[Topics, dict[str, str]], spark: SparkSession, job_runner: JobRunner
+) -> None:
+    topics, options = secured
+    servers = options.pop("bootstrap.servers")
+    source = topics.create("words", 1)
+    topics.send(source, lines("a b", "b"))
+    flags = ["--bootstrap-servers", servers, "--input", source, "--output", "counts", "--commit-group", "counters"]
+    flags += [part for key, value in options.items() for part in ("--kafka-option", f"{key}={value}")]
+    parameters = job_runner.parse(wordcount.JOB, *flags)
+    create_topics(parameters.client, wordcount.JOB.topics(parameters))
+    assert job_runner.supervise(wordcount.JOB, *flags) == 0
+    assert last_values(topics.read("counts")) == {"a": "1", "b": "2"}
+    group = GroupOffsets(client_settings(servers, options), "counters")
+    assert group.committed([source]) == {source: {0: 2}}
+    group.close()
