@@ -32,7 +32,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from protocol.schema import message_info
-from tools.bootstrap import Endpoint
+from tools.bootstrap import REACH_TIMEOUT_S, Endpoint, require_reachable
 from tools.client_security import Security
 
 T = TypeVar("T")
@@ -94,6 +94,7 @@ class AdminClient:
         self._timeout_s = timeout_ms / 1000
         self._connections: dict[Endpoint, _Connection] = {}
         self._brokers: dict[int, Endpoint] = {}
+        self._was_reached = False
 
     def __enter__(self) -> Self:
         return self
@@ -106,8 +107,8 @@ class AdminClient:
     def call(self, request: object, response_type: type[T], *, broker_id: int | None = None) -> T:
         """Return the response of one broker, or of any.
 
-        Raises CallTimedOut, and KafkaError(UNSUPPORTED_VERSION) if the broker does not support the request; so do all
-        methods below.
+        Raises CallTimedOut, UnreachableError if no address accepts connections, and KafkaError(UNSUPPORTED_VERSION) if
+        the broker does not support the request; so do all methods below.
         """
         return self._until_final(lambda: self._send(request, response_type, broker_id))
 
@@ -240,6 +241,9 @@ class AdminClient:
         After the timeout, returns the last response unchanged, or raises CallTimedOut without one.
         """
         deadline_s = time.monotonic() + self._timeout_s
+        if not self._was_reached:
+            require_reachable(self._bootstrap, min(REACH_TIMEOUT_S, self._timeout_s))
+            self._was_reached = True
         while True:
             is_last = time.monotonic() + RETRY_BACKOFF_S > deadline_s
             try:

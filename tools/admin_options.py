@@ -28,7 +28,7 @@ def add_client_options(line: CommandLine, *names: str, bootstrap_names: Sequence
     line.add_option(
         *bootstrap_names,
         value="server to connect to",
-        help_text="Brokers to connect to, as host:port,host:port.",
+        help_text="REQUIRED: brokers to connect to, as host:port,host:port.",
     )
     line.add_option(
         *names,

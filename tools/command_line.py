@@ -15,6 +15,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from itertools import zip_longest
 from typing import Any, NoReturn, Self
 
@@ -36,11 +37,17 @@ class UsageError(Exception):
     """An invalid command line. The text is one line that names the problem."""
 
 
+class UnreachableError(Exception):
+    """No broker accepts a connection. The text is one line that names the addresses and the reason."""
+
+
 class CommandLine(argparse.ArgumentParser):
     """The options of one tool."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, examples: Sequence[str] = ()) -> None:
+        """`examples` are arguments of complete command lines, for the help."""
         super().__init__(name, description=description, add_help=False)
+        self._examples = examples
         self.add_argument("--help", action="store_true", help="Print usage information.")
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
 
@@ -95,10 +102,11 @@ class CommandLine(argparse.ArgumentParser):
             print(version_line())
             raise SystemExit(0)
         if options.help:
-            raise UsageError("")
+            print(self.format_help(), end="")
+            raise SystemExit(0)
         for argument in unknown:
             if argument.startswith("-"):
-                raise UsageError(f"{argument.lstrip('-').partition('=')[0]} is not a recognized option")
+                raise UsageError(self._unknown(argument.partition("=")[0]))
             warn(f"{argument} is ignored: it belongs to no option")
         return options
 
@@ -106,7 +114,18 @@ class CommandLine(argparse.ArgumentParser):
         """Return the purpose of the tool and a table of its options."""
         rows = [("Option", "Description"), ("------", "-----------")]
         rows += sorted((_option_text(action), action.help or "") for action in self._actions)
-        return "\n".join((self.description or "", *(line for row in rows for line in _table_lines(*row)), ""))
+        table = (line for row in rows for line in _table_lines(*row))
+        examples = (
+            ["", "Examples:", *(f"  {self.prog} {example}" for example in self._examples)] if self._examples else []
+        )
+        return "\n".join((self.description or "", *table, *examples, ""))
+
+    def _unknown(self, name: str) -> str:
+        """Return the text about an option that does not exist."""
+        known = [option for action in self._actions for option in action.option_strings]
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        return f"{name.lstrip('-')} is not a recognized option{hint}"
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError for an error of argparse, with the text of Kafka's tools."""
@@ -160,10 +179,14 @@ def run_tool(
         try:
             return main(line, line.parse(arguments))
         except UsageError as error:
-            if str(error):
-                print(f"{error_prefix or ''}{error}", file=sys.stderr)
-            if error_prefix is None or not str(error):
-                line.print_help(sys.stderr)
+            texts = [f"{error_prefix or ''}{error}\n"] if str(error) else []
+            texts += [line.format_help()] if error_prefix is None or not texts else []
+            # Scripts find the error first, as in Kafka's tools; on a screen the help must not push it away.
+            for text in reversed(texts) if sys.stderr.isatty() else texts:
+                print(text, end="", file=sys.stderr)
+            return 1
+        except UnreachableError as error:
+            print(error, file=sys.stderr)
             return 1
 
     return run_guarded(run)

@@ -32,6 +32,10 @@ def _command_line() -> CommandLine:
         "kafka-configs",
         "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip or "
         "client-metrics",
+        [
+            "--bootstrap-server localhost:9092 --describe --topic orders --all",
+            "--bootstrap-server localhost:9092 --alter --topic orders --add-config retention.ms=86400000",
+        ],
     )
     add_admin_options(line)
     line.add_option(

@@ -19,11 +19,18 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tools.bootstrap import parse_bootstrap
+from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.deserializers import DeserializationError
-from tools.message_formatters import ConsumedRecord, MessageFormatter, TimestampType, message_formatter
+from tools.message_formatters import (
+    FORMATTERS_HELP,
+    PROPERTIES_HELP,
+    ConsumedRecord,
+    MessageFormatter,
+    TimestampType,
+    message_formatter,
+)
 from tools.topic_patterns import topic_expression, topic_pattern
 
 logger = logging.getLogger("org.apache.kafka.tools.consumer.ConsoleConsumer")
@@ -48,9 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-console-consumer", "Reads records of topics and prints them.")
-    line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="Brokers, as host:port,host:port.")
-    line.add_option("--topic", value="topic", help_text="The topic to read.")
+    line = CommandLine(
+        "kafka-console-consumer",
+        "Reads records of topics and prints them.",
+        [
+            "--bootstrap-server localhost:9092 --topic orders --from-beginning --max-messages 10",
+            "--bootstrap-server localhost:9092 --topic orders --property print.key=true --property print.offset=true",
+            "--bootstrap-server localhost:9092 --topic orders --formatter JsonMessageFormatter --from-beginning",
+            "--bootstrap-server localhost:9092 --topic __consumer_offsets --formatter OffsetsMessageFormatter",
+        ],
+    )
+    line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="REQUIRED: brokers, as host:port,host:port.")
+    line.add_option("--topic", value="topic", help_text="REQUIRED, or --include: the topic to read.")
     line.add_option("--include", "--whitelist", value="regex", help_text="The topics to read.")
     line.add_option("--blacklist", value="regex", help_text="The topics not to read.")
     line.add_option("--partition", value="partition", parse=int, help_text="The partition to read, from its end.")
@@ -63,9 +79,13 @@ def _command_line() -> CommandLine:
     line.add_flag("--skip-message-on-error", "Skip a record that cannot be printed instead of ending.")
     line.add_option("--consumer-property", value="key=value", repeatable=True, help_text="A setting of the consumer.")
     line.add_option("--consumer.config", value="file", help_text="Settings of the consumer.")
-    line.add_option("--formatter", value="class", default="DefaultMessageFormatter", help_text="Prints records.")
+    line.add_option(
+        "--formatter", value="class", default="DefaultMessageFormatter", help_text=f"Prints records. {FORMATTERS_HELP}"
+    )
     line.add_option("--formatter-config", value="file", help_text="Settings of the formatter.")
-    line.add_option("--property", value="key=value", repeatable=True, help_text="A setting of the formatter.")
+    line.add_option(
+        "--property", value="key=value", repeatable=True, help_text=f"A setting of the formatter. {PROPERTIES_HELP}"
+    )
     line.add_option("--key-deserializer", value="class", help_text="Makes text of keys.")
     line.add_option("--value-deserializer", value="class", help_text="Makes text of values.")
     line.add_flag("--enable-systest-events", "Accepted; no events are printed.")
@@ -139,6 +159,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         consumer = Consumer(library_settings(settings, is_consumer=True), logger=logger)
     except KafkaException as error:
         raise UsageError(error.args[0].str()) from error
+    # Before the library reports every single failed connection.
+    require_reachable(parse_bootstrap(options.bootstrap_server))
     count = 0
     try:
         with StopRequest() as stop:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from tools.bootstrap import parse_bootstrap
+from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, run_tool
 from tools.line_reader import LineError, LineReader, LineRecord
@@ -28,7 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-console-producer", "Sends the lines of its input as records of a topic.")
+    line = CommandLine(
+        "kafka-console-producer",
+        "Sends the lines of its input as records of a topic.",
+        [
+            "--bootstrap-server localhost:9092 --topic orders",
+            "--bootstrap-server localhost:9092 --topic orders --property parse.key=true --property key.separator=:",
+        ],
+    )
     line.add_option("--topic", value="topic", help_text="The topic to send to.")
     line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="Brokers, as host:port,host:port.")
     line.add_flag("--sync", "Wait for every record before the next is read.")
@@ -116,6 +123,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     settings = producer_settings(options)
     reader_properties = {**load_settings(options.reader_config, ()), **parse_assignments(options.property)}
     reader = load_plug_in(options.line_reader, LINE_READERS, "line reader")(reader_properties)
+    require_reachable(parse_bootstrap(options.bootstrap_server))
     try:
         producer = Producer(
             # The partitioner that selects the same partition for a key as Java's producer.

@@ -50,6 +50,11 @@ def _command_line() -> CommandLine:
         "kafka-consumer-groups",
         "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset "
         "consumer group offsets.",
+        [
+            "--bootstrap-server localhost:9092 --list",
+            "--bootstrap-server localhost:9092 --describe --group readers",
+            "--bootstrap-server localhost:9092 --group readers --topic orders --reset-offsets --to-earliest --execute",
+        ],
     )
     add_admin_options(line)
     line.add_flag("--list", "List all consumer groups.")

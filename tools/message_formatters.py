@@ -6,12 +6,21 @@ by `--property`.
 Owns the formatters and their properties. Must not know the consumer.
 """
 
+from __future__ import annotations
+
+import base64
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tools.deserializers import Deserializer, deserializer, raw
 from tools.plug_ins import load_plug_in
+
+if TYPE_CHECKING:
+    from protocol.records.batch import Record
+    from tools.record_parsers import ParsedRecord
 
 
 class TimestampType(Enum):
@@ -111,11 +120,97 @@ class NoOpMessageFormatter:
         return b""
 
 
+class JsonMessageFormatter:
+    """Prints a record as one JSON object a line: its place, time, headers, key and value.
+
+    Keys and values are text if they are UTF-8, and JSON if `parse.json` is true and they can be parsed. Other bytes
+    are an object with the one name `base64`.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._parses = _is_true(properties, "parse.json")
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        fields = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": None if record.timestamp_type is TimestampType.NONE else record.timestamp_ms,
+            "timestampType": record.timestamp_type.value,
+            "headers": [[name, self._shown(value)] for name, value in record.headers],
+            "key": self._shown(record.key),
+            "value": self._shown(record.value),
+        }
+        return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+    def _shown(self, data: bytes | None) -> object:
+        if data is None:
+            return None
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(data).decode()}
+        if self._parses:
+            with suppress(ValueError, RecursionError):
+                return json.loads(text)
+        return text
+
+
+class _InternalTopicFormatter:
+    """Prints the records of a coordinator's topic as kafka-dump-log does; records of other kinds are left out."""
+
+    def __init__(self, parse: Callable[[Record], ParsedRecord], selected: Callable[[bytes], bool]) -> None:
+        self._parse = parse
+        self._selected = selected
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        if record.key is None or not self._selected(record.key):
+            return b""
+        from protocol.records.batch import Record
+
+        parsed = self._parse(Record(record.offset, record.timestamp_ms, record.key, record.value, []))
+        return f"{parsed.key}::{parsed.payload}\n".encode()
+
+
+_OFFSET_KEYS, _GROUP_KEYS = (b"\0\0", b"\0\1"), (b"\0\2",)
+"""The beginnings of keys in __consumer_offsets: an int16 type."""
+
+
+def _offsets_formatter(properties: Mapping[str, str]) -> MessageFormatter:
+    from tools.record_parsers import parse_group_record  # it imports the coordinators of the broker
+
+    return _InternalTopicFormatter(parse_group_record, lambda key: key.startswith(_OFFSET_KEYS))
+
+
+def _group_metadata_formatter(properties: Mapping[str, str]) -> MessageFormatter:
+    from tools.record_parsers import parse_group_record
+
+    return _InternalTopicFormatter(parse_group_record, lambda key: key.startswith(_GROUP_KEYS))
+
+
+def _transaction_log_formatter(properties: Mapping[str, str]) -> MessageFormatter:
+    from tools.record_parsers import parse_transaction_record
+
+    return _InternalTopicFormatter(parse_transaction_record, lambda key: True)
+
+
 _FORMATTERS: Mapping[str, Callable[[Mapping[str, str]], MessageFormatter]] = {
     "DefaultMessageFormatter": DefaultMessageFormatter,
     "LoggingMessageFormatter": LoggingMessageFormatter,
     "NoOpMessageFormatter": NoOpMessageFormatter,
+    "JsonMessageFormatter": JsonMessageFormatter,
+    "OffsetsMessageFormatter": _offsets_formatter,
+    "GroupMetadataMessageFormatter": _group_metadata_formatter,
+    "TransactionLogMessageFormatter": _transaction_log_formatter,
 }
+
+FORMATTERS_HELP = f"Prints records: one of {', '.join(_FORMATTERS)}, or a class of your own as module:Class."
+PROPERTIES_HELP = (
+    "A setting of the formatter. Of the default one: print.timestamp, print.partition, print.offset, print.headers, "
+    "print.key, print.value, "
+    "key.separator, line.separator, headers.separator, null.literal, key.deserializer, value.deserializer, "
+    "headers.deserializer. Of JsonMessageFormatter: parse.json."
+)
 
 
 def message_formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:

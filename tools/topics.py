@@ -64,7 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-topics", "This tool helps to create, delete, describe, or change a topic.")
+    line = CommandLine(
+        "kafka-topics",
+        "This tool helps to create, delete, describe, or change a topic.",
+        [
+            "--bootstrap-server localhost:9092 --list",
+            "--bootstrap-server localhost:9092 --create --topic orders --partitions 3",
+            "--bootstrap-server localhost:9092 --describe --topic orders",
+        ],
+    )
     add_admin_options(line)
     line.add_flag("--list", "List all available topics.")
     line.add_flag("--create", "Create a new topic.")

@@ -1,9 +1,15 @@
 """Addresses of brokers."""
 
+import socket
+import time
+from importlib import import_module
+
 import pytest
 
-from tools.bootstrap import Endpoint, parse_bootstrap
-from tools.command_line import UsageError
+from tests.support.processes import closed_port
+from tests.tools.conftest import RunTool
+from tools.bootstrap import Endpoint, parse_bootstrap, require_reachable
+from tools.command_line import UnreachableError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -33,3 +39,39 @@ def test_invalid_address_is_a_usage_error(text: str) -> None:
 def test_endpoints_are_printed_as_they_were_given() -> None:
     assert str(Endpoint("::1", 1)) == "[::1]:1"
     assert str(Endpoint("a", 1)) == "a:1"
+
+
+def test_a_closed_port_is_one_line_within_the_timeout() -> None:
+    with closed_port() as port:
+        begin_s = time.monotonic()
+        with pytest.raises(UnreachableError) as caught:
+            require_reachable([Endpoint("127.0.0.1", port)], 0.3)
+        assert time.monotonic() - begin_s < 2
+    expected = f"No broker at 127.0.0.1:{port}: Connection refused. Does it run at this address?"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("topics", ("--list",)),
+        ("console_consumer", ("--topic", "t")),
+        ("console_producer", ("--topic", "t")),
+        ("consumer_groups", ("--list",)),
+    ],
+)
+def test_every_tool_reports_a_dead_address_in_one_line(
+    run: RunTool, monkeypatch: pytest.MonkeyPatch, module: str, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(require_reachable, "__defaults__", (0.2,))
+    monkeypatch.setattr("tools.admin_client.REACH_TIMEOUT_S", 0.2)
+    with closed_port() as port:
+        tool = import_module(f"tools.{module}")
+        outcome = run(tool.main, "--bootstrap-server", f"127.0.0.1:{port}", *arguments)
+    assert outcome.status == 1
+    assert outcome.stderr == f"No broker at 127.0.0.1:{port}: Connection refused. Does it run at this address?\n"
+
+
+def test_one_of_several_addresses_is_enough() -> None:
+    with closed_port() as port, socket.create_server(("127.0.0.1", 0)) as server:
+        require_reachable([Endpoint("127.0.0.1", port), Endpoint(*server.getsockname())], 1)

@@ -3,7 +3,8 @@
 import argparse
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -54,7 +55,6 @@ def test_options_are_parsed(arguments: list[str], name: str, value: object) -> N
     ("arguments", "text"),
     [
         ([], ""),
-        (["--help"], ""),
         (["--nosuch"], "nosuch is not a recognized option"),
         (["--nosuch=1"], "nosuch is not a recognized option"),
         (["--partitions"], "Option partitions requires an argument"),
@@ -116,11 +116,32 @@ def test_usage_error_is_one_line_and_the_usage_on_stderr(run: RunTool) -> None:
     assert all(len(row) <= 120 for row in table)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",)])
-def test_help_is_the_usage_on_stderr_and_status_1(run: RunTool, arguments: tuple[str, ...]) -> None:
-    outcome = run(lambda given: run_tool(line(), _fail, given), *arguments)
+def test_a_command_line_without_options_prints_the_usage_and_fails(run: RunTool) -> None:
+    outcome = run(lambda given: run_tool(line(), _fail, given))
     assert (outcome.status, outcome.stdout) == (1, "")
     assert outcome.stderr.startswith("Shows how options are read.")
+
+
+def test_help_is_printed_with_examples_and_succeeds(run: RunTool) -> None:
+    helped = CommandLine("kafka-example", "Shows help.", ["--list"])
+    outcome = run(lambda given: run_tool(helped, _fail, given), "--help")
+    assert (outcome.status, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("Shows help.\n")
+    assert outcome.stdout.endswith("\nExamples:\n  kafka-example --list\n")
+
+
+def test_a_misspelt_option_names_the_nearest_one() -> None:
+    with pytest.raises(UsageError) as failure:
+        line().parse(["--partition-s", "1"])
+    assert str(failure.value) == "partition-s is not a recognized option; did you mean --partitions?"
+
+
+def test_on_a_screen_the_error_comes_after_the_usage(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(given: Sequence[str] | None) -> int:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        return run_tool(line(), _fail, given)
+
+    assert run(fail, "--partitions=1").stderr.endswith("\nThat makes no sense.\n")
 
 
 def test_version_is_printed(run: RunTool) -> None:

@@ -325,8 +325,7 @@ def test_usage_errors_after_requests_are_reported(groups: RunTool, arguments: tu
 def test_missing_broker_is_reported(run: RunTool) -> None:
     outcome = run(consumer_groups.main, "--bootstrap-server", "127.0.0.1:1", "--list", "--timeout", "200")
     assert outcome.status == 1
-    assert outcome.stdout.startswith("\nError: Executing consumer group command failed due to Timed out waiting")
-    assert "127.0.0.1:1" in outcome.stdout
+    assert outcome.stderr.startswith("No broker at 127.0.0.1:1: Connection refused")
 
 
 class TestDeletion:

@@ -249,7 +249,6 @@ def test_files_are_not_changed(dump: RunTool, tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         ((), "This tool helps to parse a log file"),
-        (("--help",), "This tool helps to parse a log file"),
         (("--nosuch",), "nosuch is not a recognized option"),
         (("--print-data-log",), 'Missing required argument "[files]"'),
         (("--files",), "Option files requires an argument"),

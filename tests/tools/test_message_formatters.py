@@ -1,7 +1,10 @@
 """The printed form of records."""
 
+import json
+
 import pytest
 
+from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
 from tools.command_line import UsageError
 from tools.deserializers import DeserializationError
 from tools.message_formatters import ConsumedRecord, TimestampType, message_formatter
@@ -113,3 +116,46 @@ class Upper:
 
     def format(self, record: ConsumedRecord) -> bytes:
         return (record.value or b"").upper()
+
+
+def test_json_formatter_prints_one_object_a_line() -> None:
+    formatter = message_formatter("org.example.JsonMessageFormatter", {"parse.json": "true"})
+    record = ConsumedRecord("t", 1, 7, TimestampType.CREATE_TIME, 5, b"k\n", b'{"a": 1}', [("h", b"\xff"), ("n", None)])
+    line = formatter.format(record)
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 7,
+        "timestamp": 5,
+        "timestampType": "CreateTime",
+        "headers": [["h", {"base64": "/w=="}], ["n", None]],
+        "key": "k\n",
+        "value": {"a": 1},
+    }
+    unparsed = message_formatter("JsonMessageFormatter", {}).format(record._replace(value=b"[" * 100_000))
+    assert json.loads(unparsed)["value"] == "[" * 100_000
+
+
+def test_formatters_of_internal_topics_select_their_records() -> None:
+    offset = ConsumedRecord(
+        "__consumer_offsets",
+        0,
+        0,
+        TimestampType.CREATE_TIME,
+        5,
+        offset_key("g", "t", 3),
+        offset_value(OffsetAndMetadata(offset=9, metadata="m", commit_timestamp_ms=4)),
+        [],
+    )
+    group = offset._replace(key=group_key("g"), value=None)
+    offsets = message_formatter("kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter", {})
+    key, _, payload = offsets.format(offset).decode().partition("::")
+    assert json.loads(key)["data"] == {"group": "g", "topic": "t", "partition": 3}
+    assert json.loads(payload)["data"]["offset"] == 9
+    assert offsets.format(group) == b""
+    groups = message_formatter("GroupMetadataMessageFormatter", {})
+    assert groups.format(group) == b'{"type":"2","data":{"group":"g"}}::<DELETE>\n'
+    assert groups.format(offset) == b""
+    damaged = offsets.format(offset._replace(key=b"\0\1\0"))
+    assert damaged.startswith(b"Error at offset 0, skipping.")
