@@ -59,7 +59,7 @@ class InProcessCluster:
         server = Server(config, replace(self._environment, new_cluster_store=lambda _: store))
         self._servers[broker_id] = server
         await server.start()
-        broker = self.brokers[broker_id] = InProcessBroker(server.dispatcher, server._services)
+        broker = self.brokers[broker_id] = InProcessBroker(server.dispatcher, server._services, server.metrics_port)
         return broker
 
     async def stop(self, broker_id: int) -> None:

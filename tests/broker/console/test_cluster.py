@@ -1,0 +1,189 @@
+"""The console of one broker shows the whole cluster: what others know, who is away, and what its principal may see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.console.conftest import ConsoleUser
+from tests.broker.console.test_resources import numbers, records_of
+from tests.broker.handlers.test_produce_and_fetch import produce
+from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
+
+AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+TOPIC, GROUP, LITERAL, ALLOW, READ, DESCRIBE = 2, 3, 3, 3, 3, 8
+BROKERS = (1, 2, 3)
+
+
+@asynccontextmanager
+async def cluster_with_consoles(
+    folder: Path, **overrides: str
+) -> AsyncIterator[tuple[InProcessCluster, dict[int, ConsoleUser]]]:
+    settings = {"metrics.http.listener": "127.0.0.1:0", **overrides}
+    async with running_cluster(folder, BROKERS, settings) as cluster, aiohttp.ClientSession() as session:
+        users = {each: ConsoleUser(broker, session) for each, broker in cluster.brokers.items()}
+        for user in users.values():
+            async with session.get(f"{user.address}/api/v1/openapi.json") as response:
+                user.document = await response.json()
+        yield cluster, users
+
+
+async def create_spread_topic(cluster: InProcessCluster, name: str) -> None:
+    """Create a topic with one partition on each broker."""
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=index, broker_ids=[broker])
+                    for index, broker in enumerate(BROKERS)
+                ],
+                configs=[],
+            )
+        ]
+    )
+    response = await cluster.controller.ask(request)
+    assert not response.topics[0].error_code, response
+    await until(
+        lambda: all(
+            one.services.metadata_cache.has_leaders(name, len(BROKERS)) and one.services.metadata_cache.topics[name]
+            for one in cluster.brokers.values()
+        )
+    )
+    for index, broker in enumerate(BROKERS):
+        await produce(cluster.brokers[broker], name, {index: records_of(10 * index, 10)})
+
+
+async def coordinator_of(cluster: InProcessCluster, group: str) -> int:
+    found = -1
+    while found < 0:
+        response = await cluster.brokers[1].ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+        found = response.coordinators[0].node_id
+        await asyncio.sleep(0.01)
+    return int(found)
+
+
+async def commit(cluster: InProcessCluster, group: str, topic: str) -> int:
+    """Commit offset 5 of each partition; return the coordinator."""
+    coordinator = await coordinator_of(cluster, group)
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=each, committed_offset=5, committed_metadata="")
+                    for each in range(len(BROKERS))
+                ],
+            )
+        ],
+    )
+
+    async def is_committed() -> bool:
+        response = await cluster.brokers[coordinator].ask(request)
+        return not any(one.error_code for each in response.topics for one in each.partitions)
+
+    while not await is_committed():
+        await asyncio.sleep(0.01)
+    return coordinator
+
+
+async def test_every_broker_shows_the_whole_cluster(tmp_path: Path) -> None:
+    async with cluster_with_consoles(tmp_path) as (cluster, users):
+        await create_spread_topic(cluster, "t")
+        groups = {f"g{number}": await commit(cluster, f"g{number}", "t") for number in range(6)}
+        assert len(set(groups.values())) > 1
+        for user in users.values():
+            overview = await user.get("/overview")
+            assert [(each["id"], each["is_alive"]) for each in overview["brokers"]] == [(1, True), (2, True), (3, True)]
+            assert all(each["log_dirs"] for each in overview["brokers"])
+            topic = await user.get("/topics/t")
+            assert [each["end_offset"] for each in topic["partitions"]] == ["10"] * 3
+            assert all(each["logs"] for each in topic["partitions"])
+            page = await user.get("/topics/t/records", limit=25)
+            assert numbers(page["records"]) == list(range(29, 4, -1))
+            listed = await user.get("/groups")
+            assert {each["group"]: each["coordinator"] for each in listed["groups"]} == groups
+            assert {each["lag"] for each in listed["groups"]} == {15}
+            group = await user.get("/groups/g0")
+            assert group["lag"] == 15
+            assert group["has_history"] == (groups["g0"] == user.broker.services.broker_id)
+            configs = await user.get("/configs/broker/3")
+            assert {each["name"]: each["value"] for each in configs["configs"]}["broker.id"] == "3"
+
+
+async def test_pages_show_the_rest_when_a_broker_is_away(tmp_path: Path) -> None:
+    async with cluster_with_consoles(tmp_path) as (cluster, users):
+        await create_spread_topic(cluster, "t")
+        await cluster.stop(3)
+        user = users[2]
+        await until(lambda: 3 not in user.broker.services.metadata_cache.brokers)
+        overview = await user.get("/overview")
+        assert [(each["id"], each["is_alive"]) for each in overview["brokers"]] == [(1, True), (2, True), (3, False)]
+        assert overview["offline"] >= 1
+        topic = await user.get("/topics/t")
+        assert [each["end_offset"] for each in topic["partitions"]] == ["10", "10", None]
+        assert topic["unavailable"] == [{"broker": 3, "reason": "broker 3 is not alive"}]
+        page = await user.get("/topics/t/records", limit=100)
+        assert numbers(page["records"]) == list(range(19, -1, -1))
+        assert page["problems"] == ["partition 2: its leader did not respond"]
+        assert [each["topic"] for each in (await user.get("/partitions"))["bad"]] == ["t"]
+
+
+async def test_the_principal_of_the_console_sees_what_its_acls_allow(tmp_path: Path) -> None:
+    settings = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",  # the brokers themselves
+        "console.principal": "User:console",
+        "console.write.enable": "true",
+    }
+    async with cluster_with_consoles(tmp_path, **settings) as (cluster, users):
+        for name in ("open", "closed"):
+            await create_spread_topic(cluster, name)
+            await commit(cluster, f"group-of-{name}", name)
+        rules = [(TOPIC, "open", READ), (GROUP, "group-of-open", DESCRIBE)]
+        await cluster.brokers[1].ask(
+            CreateAclsRequest(
+                creations=[
+                    AclCreation(
+                        resource_type=kind,
+                        resource_name=name,
+                        resource_pattern_type=LITERAL,
+                        principal="User:console",
+                        host="*",
+                        operation=operation,
+                        permission_type=ALLOW,
+                    )
+                    for kind, name, operation in rules
+                ]
+            )
+        )
+        for user in users.values():
+            authorizer = user.broker.services.authorizer
+            await until(lambda authorizer=authorizer: authorizer.version >= 1)  # type: ignore[misc]
+            assert [each["name"] for each in (await user.get("/topics"))["topics"]] == ["open"]
+            assert [each["group"] for each in (await user.get("/groups"))["groups"]] == ["group-of-open"]
+            assert len((await user.get("/topics/open/records"))["records"]) == 30
+            assert (await user.error("/topics/closed/records"))[0] == 404
+            assert (await user.error("/groups/group-of-closed"))[0] == 403
+            overview = await user.get("/overview")
+            assert {each["broker"] for each in overview["unavailable"]} <= set(BROKERS)
+            body = {"partition": 0, "key": None, "value": "x", "headers": [], "encoding": "text"}
+            assert (await user.send("POST", "/topics/open/records", body))[0] == 403
+            security = await user.get("/security")
+            assert security["acls"] == []
+            assert any("CLUSTER_AUTHORIZATION_FAILED" in each for each in security["problems"])
