@@ -1,44 +1,56 @@
-"""The console at scale: how long its pages take, and how long they hold up the broker's event loop.
+"""The console at scale: how long its pages take, and how long other clients wait while they are served.
 
-    PYTHONPATH=. python -m bench.console [--topics 10000] [--partitions-of-each 4]
+    PYTHONPATH=. python -m bench.console [--topics 10000] [--partitions 4] [--rounds 9] [--load]
 
-Owns the load and the report. It starts a broker of its own in a temporary folder, creates the topics, produces to a
-topic of 100 partitions, then asks for each page several times: first after the creation, then with warm caches. The stall
-is the longest time that a timer in the broker's process was late while the page was served. It prints one line a page.
+Owns the load and the report. It starts one broker in a temporary folder, creates the topics, and fills one topic of 100
+partitions. Then it asks for each page in turn. Meanwhile a client sends ApiVersions requests on one connection, one at
+a time: the longest of its response times is the stall, which is also printed without a page ("nothing").
+
+With `--load` it instead produces 5,000 records a second, without and with the requests of an open page and a scrape
+every 5 s, alternating, and prints the 99th percentile of the response times of Produce.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import re
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-import aiohttp
+from confluent_kafka import Producer
 
-from broker.environment import environment_of_this_machine
-from broker.server import Server
-from config.broker import BrokerConfig
-from controller.state_store import StateStore
-from protocol.messages.create_topics import CreatableTopic
+from bench.admin import ask, create_topic
+from bench.client import connect, receive_frame
+from bench.frames import Batch, produce_frame, request_frame
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.records.builder import RecordData, build_batch
+from tests.support.broker import BrokerProcess
 
-TOPICS_PER_REQUEST = 200
-BATCH_RECORDS = 20
-BATCHES_PER_PARTITION = 10
-ROUNDS = 9
-TICK_S = 0.001
+TOPICS_PER_REQUEST = 250
+WIDE_PARTITIONS = 100
+RECORDS_PER_PARTITION = 200
+VALUE = b'{"number": 1, "text": "%s"}' % (b"x" * 200)
+BUFFER_SIZE = 1 << 20
+RECORDS_PER_S = 5_000
+RECORDS_PER_REQUEST = 10
+LOAD_SECTION_S = 20.0
+LOAD_ROUNDS = 3
+REFRESH_S = 5.0
 
 PAGES: Sequence[tuple[str, str]] = (
+    ("nothing", ""),
     ("first page of topics", "/topics"),
     ("topics by search", "/topics?search=99"),
-    ("last page of topics", "/topics?offset=9950"),
     ("topics by size", "/topics?sort=size&order=descending"),
     ("overview", "/overview"),
-    ("partitions", "/partitions"),
+    ("spread of partitions", "/partitions"),
     ("newest 100 of 100 partitions", "/topics/wide/records?limit=100"),
     ("newest 500 of 100 partitions", "/topics/wide/records?limit=500"),
     ("groups", "/groups"),
@@ -46,76 +58,170 @@ PAGES: Sequence[tuple[str, str]] = (
 )
 
 
-class Stall:
-    """The longest time that a timer was late since the last question."""
+class Pinger:
+    """A client that always waits for a response, and knows the longest wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int) -> None:
+        self._connection = connect(port)
+        self._frame = request_frame(ApiVersionsRequest(client_software_name="b", client_software_version="1"), 3)
         self._longest_s = 0.0
-
-    async def watch(self) -> None:
-        """Measure until cancelled."""
-        while True:
-            due_s = time.monotonic() + TICK_S
-            await asyncio.sleep(TICK_S)
-            self._longest_s = max(self._longest_s, time.monotonic() - due_s)
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def longest_ms(self) -> float:
-        """Return the longest delay, and begin anew."""
+        """Return the longest wait since the last call."""
         longest_s, self._longest_s = self._longest_s, 0.0
         return 1000 * longest_s
 
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._thread.join()
+        self._connection.close()
 
-async def _create(server: Server, count: int, partitions: int) -> None:
-    topics = server.services.topics
+    def _run(self) -> None:
+        buffer = memoryview(bytearray(BUFFER_SIZE))
+        while not self._is_stopped:
+            began_s = time.monotonic()
+            self._connection.sendall(self._frame)
+            receive_frame(self._connection, buffer)
+            self._longest_s = max(self._longest_s, time.monotonic() - began_s)
+            time.sleep(0.001)
+
+
+@contextmanager
+def running_broker() -> Iterator[tuple[int, str]]:
+    """Run a broker; yield its port and the address of its console."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"metrics.http.listener": "127.0.0.1:0", "log.cleaner.enable": "false"}
+        with BrokerProcess(Path(folder), settings) as broker:
+            found = re.search(r"metrics are served on port (\d+)", Path(folder, "server.log").read_text())
+            assert found is not None, "the broker has no HTTP port"
+            yield broker.port, f"http://127.0.0.1:{found[1]}"
+
+
+def create_topics(port: int, count: int, partitions: int) -> None:
+    """Create topics, many with one request."""
     for first in range(0, count, TOPICS_PER_REQUEST):
-        wanted = [
+        topics = [
             CreatableTopic(
                 name=f"topic-{number:05d}", num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
             )
             for number in range(first, min(first + TOPICS_PER_REQUEST, count))
         ]
-        results = await topics.create(wanted, validate_only=False, timeout_ms=120_000)
-        assert not any(each.error_code for each in results), results[0]
-    wide = CreatableTopic(name="wide", num_partitions=100, replication_factor=1, assignments=[], configs=[])
-    await topics.create([wide], validate_only=False, timeout_ms=60_000)
+        response = ask(port, CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5, CreateTopicsResponse)
+        failed = [each for each in response.topics if each.error_code]
+        assert not failed, failed[0]
 
 
-async def _produce(server: Server, address: str) -> None:
-    """Fill the topic of 100 partitions, whose timestamps take turns."""
-    now_ms = server.services.clock.now_ms()
-    for batch in range(BATCHES_PER_PARTITION):
-        for number in range(100):
-            partition = server.services.replica_manager.find("wide", number)
-            assert partition is not None
-            first_ms = now_ms - 1_000_000 + batch * 10_000 + number
-            records = [
-                RecordData(first_ms + 100 * each, b"key", b'{"number": %d, "text": "%s"}' % (each, b"x" * 200))
-                for each in range(BATCH_RECORDS)
-            ]
-            partition.log.append(memoryview(bytearray(build_batch(records))), leader_epoch=partition.leader_epoch)
-            partition.log.high_watermark = partition.log.log_end_offset
+def fill_wide_topic(port: int) -> None:
+    """Produce to every partition in turns, so that timestamps and partitions do not agree."""
+    create_topic(port, "wide", WIDE_PARTITIONS)
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}", "linger.ms": 20})
+    for _ in range(RECORDS_PER_PARTITION):
+        for partition in range(WIDE_PARTITIONS):
+            producer.produce("wide", VALUE, key=b"key", partition=partition)
+        producer.poll(0)
+    assert producer.flush(60) == 0, "records were not produced"
 
 
-async def _measure(server: Server, title: str, address: str) -> None:
-    stall = Stall()
-    watching = asyncio.create_task(stall.watch())
-    await asyncio.sleep(0.2)
-    stall.longest_ms()
-    times: list[float] = []
-    stalls: list[float] = []
-    async with aiohttp.ClientSession() as session:
-        for _ in range(ROUNDS):
+def fetch(address: str) -> int:
+    """Return the size of a response, which must succeed."""
+    with urllib.request.urlopen(address) as response:
+        return len(response.read())
+
+
+def measure_pages(port: int, address: str, rounds: int) -> None:
+    pinger = Pinger(port)
+    time.sleep(1)
+    for title, path in PAGES:
+        visit: Callable[[], int] = (lambda path=path: fetch(f"{address}/api/v1{path}")) if path else _pause  # type: ignore[misc]
+        times: list[float] = []
+        stalls: list[float] = []
+        size = 0
+        for _ in range(rounds):
+            pinger.longest_ms()
             began_s = time.monotonic()
-            async with session.get(address) as response:
-                size = len(await response.read())
-                assert response.status == 200, await response.text()
+            size = visit()
             times.append(1000 * (time.monotonic() - began_s))
-            stalls.append(stall.longest_ms())
-            await asyncio.sleep(0.05)
-            stall.longest_ms()
-    watching.cancel()
-    print(
-        f"{title:32} first {times[0]:7.1f} ms  median {statistics.median(times):7.1f} ms  longest {max(times):7.1f} ms  "
-        f"stall: median {statistics.median(stalls):5.1f} ms, longest {max(stalls):5.1f} ms  {size:8d} bytes",
-        flush=True,
-    )
+            time.sleep(0.02)
+            stalls.append(pinger.longest_ms())
+            time.sleep(0.1)
+        print(
+            f"{title:30} first {times[0]:7.1f} ms, median {statistics.median(times):7.1f}, longest {max(times):7.1f}; "
+            f"stall median {statistics.median(stalls):6.1f} ms, longest {max(stalls):6.1f}; {size} bytes",
+            flush=True,
+        )
+    pinger.stop()
+
+
+def _pause() -> int:
+    time.sleep(0.2)
+    return 0
+
+
+def measure_load(port: int, address: str) -> None:
+    """Print the 99th percentile of Produce without and with the requests of an open page, alternating."""
+    create_topic(port, "load", 4)
+    results: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(LOAD_ROUNDS):
+        for is_watched in (False, True):
+            stop = threading.Event()
+            watcher = threading.Thread(target=_watch, args=(address, stop), daemon=True)
+            if is_watched:
+                watcher.start()
+            results[is_watched].append(_p99_of_produce(port))
+            stop.set()
+            if is_watched:
+                watcher.join()
+    for is_watched, values in results.items():
+        shown = ", ".join(f"{each:.2f}" for each in values)
+        print(f"p99 of Produce {'with' if is_watched else 'without'} console and scrapes: {shown} ms", flush=True)
+    ratio = statistics.median(results[True]) / statistics.median(results[False])
+    print(f"ratio of the medians: {ratio:.2f}", flush=True)
+
+
+def _p99_of_produce(port: int) -> float:
+    now_ms = int(time.time() * 1000)
+    batch = Batch(build_batch([RecordData(now_ms, None, VALUE)] * RECORDS_PER_REQUEST), RECORDS_PER_REQUEST)
+    frame = produce_frame("load", 0, batch, 1, 1)
+    buffer = memoryview(bytearray(BUFFER_SIZE))
+    waits: list[float] = []
+    interval_s = RECORDS_PER_REQUEST / RECORDS_PER_S
+    with connect(port) as connection:
+        began_s = time.monotonic()
+        for number in range(int(LOAD_SECTION_S / interval_s)):
+            due_s = began_s + number * interval_s
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            connection.sendall(frame)
+            receive_frame(connection, buffer)
+            waits.append(time.monotonic() - due_s)
+    return 1000 * sorted(waits)[int(0.99 * len(waits))]
+
+
+def _watch(address: str, stop: threading.Event) -> None:
+    """Send what an open overview and an open list of topics request, and scrape the metrics."""
+    while not stop.is_set():
+        for path in ("/api/v1/overview", "/api/v1/rates?window=hour", "/api/v1/topics", "/api/v1/requests", "/metrics"):
+            fetch(address + path)
+        stop.wait(REFRESH_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the pages of the web console.")
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--load", action="store_true", help="measure Produce beside an open console")
+    options = parser.parse_args()
+    with running_broker() as (port, address):
+        if options.load:
+            measure_load(port, address)
+            return
+        create_topics(port, options.topics, options.partitions)
+        fill_wide_topic(port)
+        measure_pages(port, address, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

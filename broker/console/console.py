@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from broker.cluster.broker_state import BrokerState
 from broker.console.cluster_client import Answers, ClusterClient, TopicPartition
@@ -46,10 +46,13 @@ class Measures:
 
 
 class Cached(Generic[T]):
-    """A fact that is expensive to collect: at most once per `CACHED_MS`, by one collection at a time."""
+    """A fact that is expensive to collect: at most once per `valid_ms`, by one collection at a time."""
 
-    def __init__(self, collect: Callable[[], Awaitable[T]], monotonic_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, collect: Callable[[], Awaitable[T]], monotonic_ms: Callable[[], int], valid_ms: int = CACHED_MS
+    ) -> None:
         self._collect = collect
+        self._valid_ms = valid_ms
         self._monotonic_ms = monotonic_ms
         self._collected_ms: int | None = None
         self._value: T | None = None
@@ -57,14 +60,14 @@ class Cached(Generic[T]):
 
     async def get(self) -> T:
         """Return the fact, collected anew if it is too old."""
-        is_fresh = self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < CACHED_MS
+        is_fresh = self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < self._valid_ms
         if self._value is not None and is_fresh:
             return self._value
         return await asyncio.shield(self._begin())
 
     def recent(self) -> T | None:
         """Return the fact as it was collected last, and collect it anew in the background if it is too old."""
-        if self._collected_ms is None or self._monotonic_ms() - self._collected_ms >= CACHED_MS:
+        if self._collected_ms is None or self._monotonic_ms() - self._collected_ms >= self._valid_ms:
             self._begin()
         return self._value
 
@@ -105,6 +108,7 @@ class Console:
         self.lags = LagHistory()
         self.group_offsets = Cached(self._collect_group_offsets, services.clock.monotonic_ms)
         """The committed offsets of all groups, by group."""
+        self._remembered: dict[str, Cached[Any]] = {}
         self.log_dirs = Cached(self._collect_log_dirs, services.clock.monotonic_ms)
 
     @property
@@ -127,7 +131,17 @@ class Console:
         """Open connections of Kafka clients to this broker."""
         return sum(listener.connection_count for listener in self.sockets.listeners)
 
+    async def remembered(self, name: str, valid_ms: int, collect: Callable[[], Awaitable[T]]) -> T:
+        """Return a fact that `collect` has collected at most `valid_ms` ago."""
+        cached = self._remembered.get(name)
+        if cached is None:
+            cached = self._remembered[name] = Cached(collect, self.services.clock.monotonic_ms, valid_ms)
+        value: T = await cached.get()
+        return value
+
     async def stop(self) -> None:
+        for cached in self._remembered.values():
+            cached.stop()
         self.group_offsets.stop()
         self.log_dirs.stop()
         await self.schemas.close()

@@ -33,7 +33,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Pa
 from protocol.records.batch import BatchHeader, Record, batches, records
 from protocol.records.control import ControlType, read_marker, read_usual_marker
 
-PARTITIONS_PER_FETCH: Final = 50
+PARTITIONS_PER_FETCH: Final = 25
 PIECE_SIZE: Final = 256 << 10
 """Bytes of one partition in one response."""
 BYTES_MAX: Final = 32 << 20
@@ -194,21 +194,27 @@ class RecordReader:
             if leader != NO_LEADER:
                 by_leader.setdefault(leader, []).append(partition)
         pieces: dict[int, Piece] = {}
-        for leader, partitions in by_leader.items():
-            for first in range(0, len(partitions), PARTITIONS_PER_FETCH):
-                chunk = {each: ranges[each] for each in partitions[first : first + PARTITIONS_PER_FETCH]}
-                async with self._reads:
-                    answers = await self._client.ask_each({leader: _request(topic, chunk, is_committed, piece_size)})
-                    response = answers.by_broker.get(leader)
-                    if response is None:
-                        continue
-                    data = [one for each in response.responses for one in each.partitions]
-                    opened = await self._services.cpu_pool.run(
-                        lambda data=data, chunk=chunk: [  # type: ignore[misc]
-                            _opened(one, chunk[one.partition_index], is_committed, is_counting) for one in data
-                        ]
-                    )
-                pieces.update({one.partition_index: piece for one, piece in zip(data, opened, strict=True)})
+
+        async def read_chunk(leader: int, partitions: list[int]) -> None:
+            chunk = {each: ranges[each] for each in partitions}
+            async with self._reads:
+                answers = await self._client.ask_each({leader: _request(topic, chunk, is_committed, piece_size)})
+                response = answers.by_broker.get(leader)
+                if response is None:
+                    return
+                data = [one for each in response.responses for one in each.partitions]
+                opened = await self._services.cpu_pool.run(
+                    lambda: [_opened(one, chunk[one.partition_index], is_committed, is_counting) for one in data]
+                )
+            pieces.update({one.partition_index: piece for one, piece in zip(data, opened, strict=True)})
+
+        await asyncio.gather(
+            *(
+                read_chunk(leader, partitions[first : first + PARTITIONS_PER_FETCH])
+                for leader, partitions in by_leader.items()
+                for first in range(0, len(partitions), PARTITIONS_PER_FETCH)
+            )
+        )
         for partition, piece in pieces.items():
             if piece.is_stuck and len(ranges) > 1:
                 # Only the first batch of a response is whole whatever its size, so this partition is read alone.

@@ -23,7 +23,7 @@ from protocol.messages.describe_log_dirs import DescribableLogDirTopic, Describe
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 
 GROUPS_WAIT_S = 0.1
-STEP_SIZE = 1_000
+STEP_SIZE = 200
 """Partitions that are inspected in one step of a slice."""
 
 Sort = Literal["name", "partitions", "size", "messages_in", "bytes_in", "bytes_out"]
@@ -238,9 +238,11 @@ def _sizes_of_all(answers: Answers[Any]) -> Slices[dict[str, int]]:
 
 async def _rows(console: Console, states: list[TopicState]) -> tuple[list[TopicRow], list[Unavailable]]:
     partitions = [(state.name, number) for state in states for number in state.partitions]
-    starts = await console.client.offsets(partitions, EARLIEST)
-    ends = await console.client.offsets(partitions, LATEST)
-    logs = await _log_dirs_of(console, states)
+    starts, ends, logs = await asyncio.gather(
+        console.client.offsets(partitions, EARLIEST),
+        console.client.offsets(partitions, LATEST),
+        _log_dirs_of(console, states),
+    )
     sizes = await console.services.sliced_work.finished(_sizes_of_all(logs))
     readers = await _readers(console, states, {each: found.offset for each, found in ends.items()})
     rows = []

@@ -69,12 +69,12 @@ async def create_spread_topic(cluster: InProcessCluster, name: str) -> None:
 
 
 async def coordinator_of(cluster: InProcessCluster, group: str) -> int:
-    found = -1
-    while found < 0:
+    for _ in range(1_000):
         response = await cluster.brokers[1].ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
-        found = response.coordinators[0].node_id
+        if response.coordinators[0].node_id >= 0:
+            return int(response.coordinators[0].node_id)
         await asyncio.sleep(0.01)
-    return int(found)
+    raise AssertionError(f"group {group} has no coordinator")
 
 
 async def commit(cluster: InProcessCluster, group: str, topic: str) -> int:
@@ -97,9 +97,11 @@ async def commit(cluster: InProcessCluster, group: str, topic: str) -> int:
         response = await cluster.brokers[coordinator].ask(request)
         return not any(one.error_code for each in response.topics for one in each.partitions)
 
-    while not await is_committed():
+    for _ in range(1_000):
+        if await is_committed():
+            return coordinator
         await asyncio.sleep(0.01)
-    return coordinator
+    raise AssertionError(f"group {group} cannot commit")
 
 
 async def test_every_broker_shows_the_whole_cluster(tmp_path: Path) -> None:
