@@ -98,6 +98,7 @@ from controller.registration import (
 )
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
+from controller.zookeeper.session_events import SessionEvents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.releases import RELEASES, release_named
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -195,6 +196,7 @@ class Server:
         self._cpu_pool: CpuPool
         self._log_manager: LogManager
         self._embedded_store: SqliteStore | None = None
+        self._store_sessions = SessionEvents()
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._on_directory_lost: Callable[[], None] = lambda: None
@@ -399,6 +401,7 @@ class Server:
         zookeeper = zookeeper_settings(self._config, self._environment.random)
         new_cluster_store = self._environment.new_cluster_store
         if zookeeper is not None and new_cluster_store is not None:
+            self._store_sessions = zookeeper.events
             cluster_store = new_cluster_store(zookeeper)
             await cluster_store.open()
             return cluster_store, []
@@ -634,17 +637,22 @@ class Server:
         # Imported here because a broker without the endpoint starts faster.
         from broker.console.assembly import open_console
         from broker.console.console import Measures
-        from broker.metrics.catalog import all_metrics
+        from broker.metrics.catalog import Measured, all_metrics
         from broker.metrics.health import Health
         from broker.metrics.histogram import Histogram
+        from broker.metrics.host import GarbageCollections, Host
         from broker.metrics.loop_idle import LoopIdle
         from broker.metrics.loop_lag import watch
         from broker.metrics.rates import TICK_S
         from broker.metrics.registry import Registry
 
         uniform = self._environment.random.random
-        flush_times, loop_lag = Histogram(uniform), Histogram(uniform)
-        loop_idle = LoopIdle()
+        flush_times, loop_lag, store_latency = Histogram(uniform), Histogram(uniform), Histogram(uniform)
+        loop_idle, host, collections = LoopIdle(), Host(self._config.log_dirs), GarbageCollections()
+        self._undo.callback(collections.watch())
+        self._store_sessions.on_response = lambda seconds: store_latency.update(
+            seconds * 1000, self._clock.monotonic_ms() / 1000
+        )
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
@@ -656,17 +664,20 @@ class Server:
             state=lambda: self._state,
             started_ms=self._clock.now_ms(),
             cleaner=lambda: self._cleaner,
-            flush_times=flush_times,
-            loop_lag=loop_lag,
-            loop_idle=loop_idle,
+            measured=Measured(flush_times, loop_lag, store_latency, loop_idle, host, collections, self._store_sessions),
             requests=self.dispatcher.metrics,
         )
         window_s = (
             self._config[properties.METRICS_NUM_SAMPLES] * self._config[properties.METRICS_SAMPLE_WINDOW_MS] / 1000
         )
         registry = Registry(metrics, self._clock.monotonic_s, window_s)
+        await loop.run_in_executor(self._blocking, host.sample)
+        tick_ms = int(TICK_S * 1000)
         ticking = PeriodicJobs(
-            [Job("rates of metrics", int(TICK_S * 1000), lambda: services.sliced_work.finished(registry.tick()))]
+            [
+                Job("rates of metrics", tick_ms, lambda: services.sliced_work.finished(registry.tick())),
+                Job("figures of the host", tick_ms, lambda: loop.run_in_executor(self._blocking, host.sample)),
+            ]
         )
         ticking.start()
         self._undo.push_async_callback(ticking.stop)

@@ -17,6 +17,7 @@ TOOLS: Mapping[str, str] = {
     "TransactionsCommand": "tools.transactions",
     "DeleteRecordsCommand": "tools.delete_records",
     "DumpLogSegments": "tools.dump_log",
+    "JmxTool": "tools.jmx",
     "GetOffsetShell": "tools.get_offsets",
     "LogDirsCommand": "tools.log_dirs",
     "ReassignPartitionsCommand": "tools.reassign_partitions",

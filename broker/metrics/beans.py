@@ -120,7 +120,7 @@ def _attributes(registry: Registry, metric: Metric, sample: Sample) -> dict[str,
         attributes["LatencyUnit"] = "MILLISECONDS"
     if metric.kind is not Kind.HISTOGRAM:
         count = value.count if isinstance(value, Distribution) else value
-        assert not isinstance(count, str)
+        assert not isinstance(count, str | Mapping), f"the count of {metric.bean} is no number"
         mean, one, five, fifteen = registry.rates(metric, tags, count)
         attributes |= {
             "EventType": metric.event_type,

@@ -6,14 +6,17 @@ Owns their order. Must not know any of them, or how they are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
+from broker.metrics.host import GarbageCollections, Host
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
 from broker.metrics.metric import Metric
-from broker.metrics.of_cluster import broker_metrics, controller_metrics
+from broker.metrics.of_cluster import broker_metrics, controller_metrics, session_metrics
 from broker.metrics.of_coordinators import group_metrics, transaction_metrics
+from broker.metrics.of_host import host_metrics, process_metrics
 from broker.metrics.of_network import network_metrics
 from broker.metrics.of_replicas import fetcher_metrics, isr_metrics, move_metrics, partition_metrics, waiting_metrics
 from broker.metrics.of_requests import request_metrics, topic_metrics
@@ -22,6 +25,20 @@ from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
+from controller.zookeeper.session_events import SessionEvents
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is measured for metrics alone."""
+
+    flush_times: Histogram
+    loop_lag: Histogram
+    store_latency: Histogram
+    loop_idle: LoopIdle
+    host: Host
+    collections: GarbageCollections
+    sessions: SessionEvents
 
 
 def all_metrics(
@@ -31,13 +48,11 @@ def all_metrics(
     state: Callable[[], BrokerState],
     started_ms: int,
     cleaner: Callable[[], LogCleaner | None],
-    flush_times: Histogram,
-    loop_lag: Histogram,
-    loop_idle: LoopIdle,
+    measured: Measured,
     requests: Mapping[str, RequestMetrics],
 ) -> Iterator[Metric]:
     """In the order in which they are shown. `cleaner()` is None while there is none."""
-    yield from broker_metrics(state, started_ms)
+    yield from broker_metrics(state, services.metadata_cache.cluster_id, started_ms)
     yield from controller_metrics(services.controller)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
     yield from fetcher_metrics(services.fetchers)
@@ -49,7 +64,10 @@ def all_metrics(
     yield from topic_metrics(services.replica_manager.topic_metrics)
     yield from request_metrics(requests)
     yield from network_metrics(sockets)
-    yield from log_metrics(services.log_manager, flush_times)
+    yield from log_metrics(services.log_manager, measured.flush_times)
     yield from cleaner_metrics(services.log_manager, cleaner)
-    yield lag_metric(loop_lag)
-    yield from idle_metrics(loop_idle)
+    yield lag_metric(measured.loop_lag)
+    yield from idle_metrics(measured.loop_idle)
+    yield from session_metrics(measured.sessions, measured.store_latency)
+    yield from host_metrics(measured.host)
+    yield from process_metrics(measured.host, measured.collections, started_ms, services.clock.now_ms)

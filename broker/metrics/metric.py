@@ -55,8 +55,8 @@ class Distribution:
 T = TypeVar("T")
 
 TagValues = tuple[str, ...]
-Value = int | float | str | Distribution
-"""A text is shown in JSON only."""
+Value = int | float | str | Mapping[str, int | float] | Distribution
+"""Texts and mappings are shown in JSON only."""
 Sample = tuple[TagValues, Value]
 Samples = Iterable[Sample | None]
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from broker.cluster.broker_state import BrokerState
-from broker.metrics.histogram import distribution
-from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
+from broker.metrics.histogram import Histogram, distribution
+from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
 from controller.events import Event
 from controller.settings import EventTimes
+from controller.zookeeper.session_events import SessionEvents
 
 CONTROLLER_GAUGES = (
     ("ActiveControllerCount", "1 on the controller, 0 on other brokers; the sum over a healthy cluster is 1."),
@@ -30,6 +32,20 @@ CONTROLLER_GAUGES = (
 )
 """Of the whole cluster, and 0 where another broker is controller."""
 
+NOT_IN_THIS_MODE = (
+    ("FencedBrokerCount", "0: brokers are fenced in KRaft mode only."),
+    ("ZkMigrationState", "0: metadata is not migrated to KRaft."),
+)
+SESSION_EVENTS = (
+    ("Disconnects", "disconnects", "Connections lost."),
+    ("Expires", "expires", "Sessions expired."),
+    ("SyncConnects", "sync_connects", "Connections made."),
+    ("AuthFailures", "auth_failures", "Logins refused."),
+    ("ReadOnlyConnects", "read_only_connects", "Connections to a server that cannot write."),
+    ("SaslAuthentications", "sasl_authentications", "Logins by SASL."),
+)
+"""Kafka's name, the count, and the text."""
+
 EVENTS = sorted({kind.statistic for kind in Event.__subclasses__()} - {""})
 
 
@@ -43,6 +59,8 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
         "Events that wait for the controller.",
         _controller_gauge(controller, "EventQueueSize"),
     )
+    for name, text in NOT_IN_THIS_MODE:
+        yield Metric(Kind.GAUGE, f"kafka.controller:type=KafkaController,name={name}", text, alone(lambda: 0))
     statistics = controller.statistics
     yield Metric(
         Kind.HISTOGRAM,
@@ -62,8 +80,15 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
         yield Metric(Kind.TIMER, bean, text, _event_times(statistics.by_event, event))
 
 
-def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterator[Metric]:
+def broker_metrics(state: Callable[[], BrokerState], cluster_id: str, started_ms: int) -> Iterator[Metric]:
     """`started_ms`: wall-clock time of the start."""
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=KafkaServer,name=ClusterId",
+        "The id of the cluster.",
+        alone(lambda: cluster_id),
+        shown=Shown.JSON,
+    )
     yield Metric(
         Kind.GAUGE,
         "kafka.server:type=KafkaServer,name=BrokerState",
@@ -88,6 +113,28 @@ def broker_metrics(state: Callable[[], BrokerState], started_ms: int) -> Iterato
     for direction, of_this in (("read", "read_bytes"), ("write", "write_bytes")):
         bean = f"kafka.server:type=KafkaServer,name=linux-disk-{direction}-bytes"
         yield Metric(Kind.GAUGE, bean, f"Bytes of disk {direction}s by this process.", _disk_bytes(of_this))
+
+
+def session_metrics(sessions: SessionEvents, latency: Histogram) -> Iterator[Metric]:
+    """Return the metrics of the metadata store. The embedded store has a session that never ends."""
+    for bean in ("kafka.server:type=SessionExpireListener", "kafka.security:type=AclAuthorizer"):
+        yield Metric(
+            Kind.GAUGE,
+            f"{bean},name=SessionState",
+            "The state of the session with the metadata store.",
+            alone(lambda: sessions.state),
+            shown=Shown.JSON,
+        )
+        for name, count, text in SESSION_EVENTS:
+            yield Metric(
+                Kind.METER, f"{bean},name=ZooKeeper{name}PerSec", text, alone(partial(getattr, sessions, count))
+            )
+    yield Metric(
+        Kind.HISTOGRAM,
+        "kafka.server:type=ZooKeeperClientMetrics,name=ZooKeeperRequestLatencyMs",
+        "Time until the metadata store responds.",
+        alone(latency.distribution),
+    )
 
 
 def _controller_gauge(controller: Controller, name: str) -> Callable[[], list[Sample]]:

@@ -42,6 +42,9 @@ def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
     )
     for attribute, text, count in counts:
         yield Metric(Kind.GAUGE, GROUPS, text, alone(count), attribute=attribute)
+        rate = attribute.removesuffix("count") + "rate"
+        per_second = text.replace(" since the start", " per second")
+        yield Metric(Kind.RATE, GROUPS, per_second, alone(count), attribute=rate)
     yield from _load_metrics(GROUPS, groups.partitions.load_times_ms)
 
 

@@ -5,14 +5,21 @@ Owns their names and texts. Must not know how the figures come about, or how the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
-from broker.metrics.metric import Kind, Metric, alone
+from broker.metrics.metric import Kind, Metric, Sample, alone
+from broker.network.listener import Listener
 from broker.network.request_memory import RequestMemory
 from broker.network.socket_server import SocketServer
 
 NETWORK_PROCESSOR = "0"
 """One event loop serves all connections."""
+SOCKETS = "kafka.server:type=socket-server-metrics"
+TAGS = ("listener", "networkProcessor")
+CONNECTIONS_PER_TURN = 1000
+SOFTWARE_MAX = 100
+"""Names that clients choose: no more than so many for each listener, so that no client can fill the scrape."""
 UNLIMITED = 2**63 - 1
 """What is free where nothing limits it."""
 
@@ -20,11 +27,36 @@ UNLIMITED = 2**63 - 1
 def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
     yield Metric(
         Kind.GAUGE,
-        "kafka.server:type=socket-server-metrics",
+        SOCKETS,
         "Open connections.",
-        lambda: (((it.name, NETWORK_PROCESSOR), it.connection_count) for it in sockets.listeners),
-        ("listener", "networkProcessor"),
+        _per_listener(sockets, lambda listener: listener.connection_count),
+        TAGS,
         attribute="connection-count",
+    )
+    changes: tuple[tuple[str, str, Callable[[Listener], int]], ...] = (
+        ("creation", "accepted", lambda listener: listener.accepted_count),
+        ("close", "closed", lambda listener: listener.closed_count),
+    )
+    for name, participle, count_of in changes:
+        read = _per_listener(sockets, count_of)
+        yield Metric(
+            Kind.RATE, SOCKETS, f"Connections {participle} per second.", read, TAGS, attribute=f"connection-{name}-rate"
+        )
+        yield Metric(
+            Kind.GAUGE,
+            SOCKETS,
+            f"Connections {participle} since the start.",
+            read,
+            TAGS,
+            attribute=f"connection-{name}-total",
+        )
+    yield Metric(
+        Kind.GAUGE,
+        SOCKETS,
+        "Open connections by client library, as its ApiVersions request names it.",
+        lambda: _by_software(sockets),
+        ("clientSoftwareName", "clientSoftwareVersion", *TAGS),
+        attribute="connections",
     )
     yield Metric(
         Kind.GAUGE,
@@ -60,6 +92,21 @@ def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
     )
     for name, text, fact in memory:
         yield Metric(Kind.GAUGE, f"kafka.network:type=SocketServer,name={name}", text, _of_memory(sockets, fact))
+
+
+def _per_listener(sockets: SocketServer, fact: Callable[[Listener], int]) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((it.name, NETWORK_PROCESSOR), fact(it)) for it in sockets.listeners)
+
+
+def _by_software(sockets: SocketServer) -> Iterator[Sample | None]:
+    for listener in list(sockets.listeners):
+        counts: Counter[tuple[str, str]] = Counter()
+        for number, connection in enumerate(list(listener.connections())):
+            if number % CONNECTIONS_PER_TURN == CONNECTIONS_PER_TURN - 1:
+                yield None
+            counts[connection.channel.software] += 1
+        for software, count in sorted(counts.items())[:SOFTWARE_MAX]:
+            yield (*software, listener.name, NETWORK_PROCESSOR), count
 
 
 def _of_memory(

@@ -143,6 +143,12 @@ def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> It
     )
     tags = ("delayedOperation",)
     yield from gauges("kafka.server:type=DelayedOperationPurgatory", waiting, of_purgatories, tags)
+    yield Metric(
+        Kind.METER,
+        "kafka.server:type=DelayedProduceMetrics,name=ExpiresPerSec",
+        "Produce requests that were not replicated in time.",
+        alone(lambda: replicas.produce_purgatory.expired_count),
+    )
     counts = (
         ("NumIncrementalFetchSessions", "Incremental fetch sessions.", lambda: len(sessions)),
         (

@@ -64,7 +64,7 @@ def _pieces_of(registry: Registry, metric: Metric, is_open_metrics: bool) -> Ite
 def _line(name: str, label_names: tuple[str, ...], sample: Sample) -> str:
     tags, value = sample
     labels = _labels(label_names, tags) if tags else ""  # a sum over all subjects has none
-    assert not isinstance(value, str), f"{name} is a text, which only JSON can show"
+    assert not isinstance(value, str | Mapping), f"{name} is a text or a mapping, which only JSON can show"
     if isinstance(value, Distribution):
         return _summary(name, labels, value)
     return f"{name}{{{labels}}} {_number(value)}\n" if labels else f"{name} {_number(value)}\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.loop.slices import Slices
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Samples, Shown, TagValues
@@ -101,4 +101,4 @@ def _count(sample: Sample) -> float:
     value = sample[1]
     if isinstance(value, Distribution):
         return value.count
-    return math.nan if isinstance(value, str) else value
+    return math.nan if isinstance(value, str | Mapping) else value

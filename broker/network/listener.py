@@ -109,6 +109,7 @@ class Listener:
         self._is_held = False
         self._is_closed = False
         self._idle_sweep: asyncio.TimerHandle | None = None
+        self.accepted_count = self.closed_count = 0
         self.expired_count = 0
         """Connections closed because they were idle."""
         self.refused_count = 0
@@ -188,6 +189,7 @@ class Listener:
         """Part of `Registry`: uncount a closed connection, served or not. A second call has no effect."""
         if connection in self._connections:
             self._connections.remove(connection)
+            self.closed_count += 1
             self._quotas.close(self.name, connection.channel.client_host)
 
     # Accepting
@@ -284,6 +286,7 @@ class Listener:
         """Serve an accepted connection after `delay_ms`. The quotas count it already."""
         connection = self._new_connection(Channel(arrival.host, arrival.port, self.name))
         self._connections.add(connection)
+        self.accepted_count += 1
         if delay_ms:
             later = self._loop.call_later(delay_ms / 1000, self._take_over, arrival, connection)
             self._delayed[connection] = arrival, later

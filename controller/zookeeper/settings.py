@@ -3,9 +3,10 @@
 Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not know who reads them from a file.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
+from controller.zookeeper.session_events import SessionEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class ZooKeeperSettings:
     security: ZooKeeperSecurity = UNPROTECTED
     set_acl: bool = False
     """Whether nodes are created so that only this client's identity may change them."""
+    events: SessionEvents = field(default_factory=SessionEvents, compare=False)
+    """Counts what happens to the session."""
 
     @property
     def hosts(self) -> str:

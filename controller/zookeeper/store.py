@@ -95,7 +95,7 @@ _ERRORS: dict[type[KazooException], type[StoreError]] = {
 class _Request:
     """One request. `send(session, done)` hands it to a session; `finish(result)` gets its result or exception."""
 
-    __slots__ = ("finish", "is_repeated", "is_result_needed", "send", "zxid_before")
+    __slots__ = ("finish", "is_repeated", "is_result_needed", "send", "sent_s", "zxid_before")
 
     def __init__(
         self,
@@ -111,6 +111,8 @@ class _Request:
         self.zxid_before = 0
         """A zxid that the server had reached before the first sending."""
         self.is_repeated = False
+        self.sent_s = 0.0
+        """When it was sent, in the time of the event loop."""
 
 
 class _Reads:
@@ -226,6 +228,7 @@ class ZooKeeperStore(SingleWrites):
     def connected(self) -> None:
         if self._session is None:
             return
+        self._settings.events.connected(is_logged_in=self._settings.security.new_login is not None)
         self._session.resume()
         if self._opening is not None:
             if not self._opening.done():
@@ -239,6 +242,7 @@ class ZooKeeperStore(SingleWrites):
         self._send_waiting()
 
     def connection_lost(self) -> None:
+        self._settings.events.lost()
         logger.warning(
             "lost the connection to ZooKeeper at %s: requests wait until it is back or the session has expired",
             self._settings.hosts,
@@ -247,6 +251,7 @@ class ZooKeeperStore(SingleWrites):
     def ended(self) -> None:
         if self._session is None:
             return
+        self._settings.events.ended(is_login_refused=self._session.is_login_refused)
         if self._session.is_login_refused:
             logger.error("the session 0x%x ends: %s", self._session.session_id, self._session.last_problem)
         else:
@@ -317,6 +322,7 @@ class ZooKeeperStore(SingleWrites):
             if not request.send(session, partial(self._done, request)):
                 return
             self._waiting.popleft()
+            request.sent_s = asyncio.get_running_loop().time()
             self._in_flight[request] = None
 
     def _done(self, request: _Request, result: object) -> None:
@@ -331,6 +337,7 @@ class ZooKeeperStore(SingleWrites):
             if request.is_result_needed:
                 self._lost.append(request)
             return
+        self._settings.events.on_response(asyncio.get_running_loop().time() - request.sent_s)
         request.finish(result)
         self._send_waiting()
 

@@ -1,0 +1,73 @@
+"""kafka-jmx: metrics of a running broker in each format, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.in_process import running_broker
+from tests.tools.conftest import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT = "kafka.server:type=ReplicaManager,name=PartitionCount"
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[int]:
+    async with running_broker(tmp_path, {"metrics.http.listener": "127.0.0.1:0"}) as broker:
+        await broker.create_topic("t", 3)
+        assert broker.metrics_port is not None
+        yield broker.metrics_port
+
+
+async def jmx(*arguments: str) -> Outcome:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "tools.jmx", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), err.decode())
+
+
+async def test_values_in_every_format(port: int) -> None:
+    url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
+    found = await jmx("--jmx-url", url, "--object-name", COUNT, "--one-time")
+    assert re.fullmatch(rf'"time","{COUNT}:Value"\n\d{{13}},3\n', found.stdout)
+    assert (found.status, found.stderr) == (0, "")
+    for form, line in (("properties", f"{COUNT}:Value=3"), ("csv", f'{COUNT}:Value,"3"'), ("tsv", f"{COUNT}:Value\t3")):
+        options = ("--object-name", COUNT, "--reporting-interval", "-1", "--report-format", form)
+        assert (await jmx("--jmx-url", f"http://127.0.0.1:{port}", *options)).stdout.splitlines()[1] == line
+
+
+async def test_patterns_attributes_and_dates(port: int) -> None:
+    found = await jmx(
+        *("--jmx-url", f"http://127.0.0.1:{port}", "--one-time", "--date-format", "yyyy-MM-dd HH:mm:ss,SSS"),
+        *("--object-name", "kafka.server:type=BrokerTopicMetrics,name=Bytes*", "--attributes", "Count,RateUnit"),
+    )
+    head, row = found.stdout.splitlines()
+    assert head.count(":Count") == head.count(":RateUnit") == 3
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3},0,SECONDS,", row)
+
+
+async def test_what_goes_wrong_has_one_line(port: int) -> None:
+    url = f"http://127.0.0.1:{port}"
+    missing = await jmx("--jmx-url", url, "--object-name", "kafka.server:type=Nothing", "--one-time")
+    assert (missing.status, missing.stdout) == (1, "")
+    assert "kafka.server:type=Nothing" in missing.stderr
+    for arguments, text in (
+        (("--jmx-url", "ftp://x"), "Invalid jmx-url ftp://x"),
+        (("--jmx-url", url, "--report-format", "xml"), "Cannot parse argument 'xml' of option report-format"),
+        (("--jmx-url", url, "--date-format", "Q"), "Invalid date-format Q"),
+    ):
+        refused = await jmx(*arguments, "--one-time")
+        assert refused.status == 1
+        assert text in refused.stderr.splitlines()[0]

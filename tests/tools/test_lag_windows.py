@@ -1,0 +1,75 @@
+"""The status of consumers from their commits, and the age of what they have not read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.lag_windows import ENDS_MAX, Commit, Ends, Status, Window, group_status
+
+STEP_MS = 10_000
+
+
+def window(*commits: tuple[int, int]) -> Window:
+    """Commits of (offset, lag), ten seconds apart."""
+    made = Window()
+    for number, (offset, lag) in enumerate(commits):
+        made.add(Commit(offset, number * STEP_MS, lag))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("commits", "lag", "status"),
+    [
+        ([], 5, Status.OK),
+        ([(1, 5)], 5, Status.OK),
+        ([(1, 5), (2, 6), (3, 7)], 7, Status.WARN),
+        ([(1, 5), (2, 6), (3, 6)], 6, Status.OK),
+        ([(1, 5), (2, 0), (3, 7)], 7, Status.OK),
+        ([(1, 5), (1, 6), (1, 7)], 7, Status.STALL),
+        ([(1, 5), (3, 6), (2, 7)], 7, Status.REWIND),
+        ([(1, 5), (1, 6), (1, 7)], 0, Status.OK),
+    ],
+)
+def test_status_right_after_the_last_commit(commits: list[tuple[int, int]], lag: int, status: Status) -> None:
+    assert window(*commits).status(max(len(commits) - 1, 0) * STEP_MS, lag) is status
+
+
+def test_no_commit_for_longer_than_the_window_is_a_stop() -> None:
+    made = window((1, 5), (2, 5), (3, 5))
+    assert made.status(4 * STEP_MS, 5) is Status.OK
+    assert made.status(4 * STEP_MS + 1, 5) is Status.STOP
+
+
+def test_only_the_last_commits_count() -> None:
+    made = window((9, 0), *((offset, 20 + offset) for offset in range(10, 20)))
+    assert made.status(10 * STEP_MS, 40) is Status.WARN
+    assert made.completeness == 1.0
+    made.add(Commit(3, 0, 1))  # older than the last one
+    assert made.status(10 * STEP_MS, 40) is Status.WARN
+
+
+def test_a_group_is_as_bad_as_its_worst_partition() -> None:
+    assert group_status([]) is Status.OK
+    assert group_status([Status.OK, Status.WARN]) is Status.WARN
+    assert group_status([Status.REWIND, Status.OK]) is Status.ERR
+
+
+def test_the_age_of_the_first_unread_record() -> None:
+    ends = Ends()
+    for offset, now_ms in ((10, 1000), (20, 2000), (20, 3000), (20, 4000), (30, 5000)):
+        ends.add(offset, now_ms)
+    assert [ends.lag_ms(committed, 6000) for committed in (5, 10, 19, 20, 29, 30, 31)] == [
+        5000,
+        4000,
+        4000,
+        1000,
+        1000,
+        0,
+        0,
+    ]
+    ends.add(2, 7000)  # a topic of the same name was created
+    assert ends.lag_ms(0, 8000) == 1000
+    for number in range(5 * ENDS_MAX):
+        ends.add(number + 3, 8000 + number)
+    assert len(ends._offsets) <= ENDS_MAX
+    assert ends.lag_ms(5 * ENDS_MAX + 1, 20_000) == 20_000 - (8000 + 5 * ENDS_MAX - 1)

@@ -1,0 +1,330 @@
+"""kafka-lag: watches the lag of all consumer groups, apart from brokers and consumers.
+
+It serves metrics to Prometheus under the names of the widely used exporter, and statuses as JSON under the paths of
+Burrow. With `--one-time` it prints a table instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from confluent_kafka import Consumer
+
+from broker.metrics.metric import Kind, Metric, Sample
+from broker.metrics.prometheus import pieces
+from broker.metrics.registry import Registry
+from protocol.errors import KafkaError
+from tools.admin_client import CallTimedOut, TopicPartition
+from tools.admin_options import add_admin_options, admin_client
+from tools.client_settings import library_settings, load_settings
+from tools.command_line import CommandLine, StopRequest, UsageError, run_tool, warn
+from tools.lag_reader import ClusterLag, LagReader, PartitionLag, PartitionState
+from tools.lag_windows import WINDOW_SIZE, Status, group_status
+from tools.metrics_server import PROMETHEUS, MetricsServer, Response
+
+DEFAULT_LISTEN: Final = "127.0.0.1:9308"
+DEFAULT_INTERVAL_MS: Final = 10_000
+
+Snapshots = Mapping[str, ClusterLag]
+Group = Mapping[TopicPartition, PartitionLag]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    line = CommandLine("kafka-lag", "Watch the lag of consumer groups and serve it to Prometheus.")
+    add_admin_options(line)
+    line.add_option(
+        "--cluster",
+        value="name=host:port,...",
+        repeatable=True,
+        help_text="A cluster with its name; repeat it for several. --bootstrap-server is the cluster named default.",
+    )
+    line.add_option(
+        "--listen",
+        value="host:port",
+        default=DEFAULT_LISTEN,
+        help_text=f"The address of /metrics and /v3/kafka. (default: {DEFAULT_LISTEN})",
+    )
+    line.add_option(
+        "--interval-ms",
+        value="ms",
+        parse=int,
+        default=DEFAULT_INTERVAL_MS,
+        help_text=f"Milliseconds between two readings. (default: {DEFAULT_INTERVAL_MS})",
+    )
+    line.add_option(
+        "--window",
+        value="commits",
+        parse=int,
+        default=WINDOW_SIZE,
+        help_text=f"Commits that decide on a status. (default: {WINDOW_SIZE})",
+    )
+    line.add_option("--group", value="regular expression", default="", help_text="Only groups whose name contains it.")
+    line.add_flag("--one-time", "Print the present lag as a table, and serve nothing.")
+    return line
+
+
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    clusters = _clusters(options)
+    if options.interval_ms <= 0 or options.window < 2:
+        raise UsageError("Expected an interval-ms above 0 and a window of at least 2")
+    try:
+        wanted = re.compile(options.group)
+    except re.error as error:
+        raise UsageError(f"Cannot parse argument '{options.group}' of option group: {error}") from None
+    with ExitStack() as stack:
+        readers = {}
+        for name, bootstrap in clusters.items():
+            admin = stack.enter_context(
+                admin_client(argparse.Namespace(**{**vars(options), "bootstrap_server": bootstrap}))
+            )
+            consumer = None if options.one_time else _consumer(bootstrap, options.command_config)
+            readers[name] = LagReader(admin, consumer, wanted, options.window)
+            stack.callback(readers[name].close)
+        if options.one_time:
+            return _print_once(readers)
+        return _serve(readers, options)
+
+
+def _clusters(options: argparse.Namespace) -> dict[str, str]:
+    clusters = {} if options.bootstrap_server is None else {"default": options.bootstrap_server}
+    for each in options.cluster:
+        name, _equals, bootstrap = each.partition("=")
+        if not name or not bootstrap:
+            raise UsageError(f"Cannot parse argument '{each}' of option cluster: expected name=host:port,...")
+        clusters[name] = bootstrap
+    if not clusters:
+        raise UsageError('Missing required argument "[bootstrap-server]"')
+    return clusters
+
+
+def _consumer(bootstrap: str, path: str | None) -> Consumer:
+    settings = {**load_settings(path, []), "bootstrap.servers": bootstrap, "group.id": "kafka-lag"}
+    return Consumer(
+        {**library_settings(settings, is_consumer=True), "enable.auto.commit": False, "enable.auto.offset.store": False}
+    )
+
+
+def _print_once(readers: Mapping[str, LagReader]) -> int:
+    status = 0
+    rows = [("CLUSTER", "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")]
+    for name, reader in readers.items():
+        try:
+            found = reader.read()
+        except (KafkaError, CallTimedOut) as error:
+            print(f"Error: cluster {name}: {error}", file=sys.stderr)
+            status = 1
+            continue
+        for group, lags in sorted(found.groups.items()):
+            for (topic, partition), lag in sorted(lags.items()):
+                rows.append((name, group, topic, str(partition), str(lag.offset), str(lag.end), str(lag.lag)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return status
+
+
+def _serve(readers: Mapping[str, LagReader], options: argparse.Namespace) -> int:
+    snapshots: dict[str, ClusterLag] = {}
+    stopped = threading.Event()
+    try:
+        server = MetricsServer(options.listen, partial(_respond, snapshots))
+    except OSError as error:
+        print(f"Error: cannot listen on {options.listen}: {error.strerror}", file=sys.stderr)
+        return 1
+    with server, StopRequest(stopped.set):
+        print(f"kafka-lag listens on {server.address}", flush=True)
+        while not stopped.is_set():
+            due_s = time.monotonic() + options.interval_ms / 1000
+            for name, reader in readers.items():
+                try:
+                    snapshots[name] = reader.read()
+                except (KafkaError, CallTimedOut) as error:
+                    snapshots.pop(name, None)  # old figures would look alive
+                    warn(f"cluster {name}: {error}")
+                if stopped.is_set():
+                    break
+            stopped.wait(max(due_s - time.monotonic(), 0))
+    return 0
+
+
+def _respond(snapshots: Snapshots, path: Sequence[str]) -> Response:
+    if list(path) == ["metrics"]:
+        return Response(200, metrics_text(dict(snapshots)), PROMETHEUS)
+    status, content = burrow(dict(snapshots), path)
+    return Response(status, json.dumps(content), "application/json")
+
+
+def burrow(snapshots: Snapshots, path: Sequence[str]) -> tuple[int, dict[str, object]]:
+    """Return status and JSON of a path below `/v3/kafka`, in the form that Burrow gives it."""
+    match list(path):
+        case ["v3", "kafka"]:
+            return 200, {"error": False, "message": "cluster list returned", "clusters": sorted(snapshots)}
+        case ["v3", "kafka", cluster, "consumer"] if cluster in snapshots:
+            groups = sorted(snapshots[cluster].groups)
+            return 200, {"error": False, "message": "consumer list returned", "consumers": groups}
+        case ["v3", "kafka", cluster, "consumer", group, "status" | "lag" as kind] if (
+            cluster in snapshots and group in snapshots[cluster].groups
+        ):
+            content = _group_status(cluster, group, snapshots[cluster].groups[group], shows_all=kind == "lag")
+            return 200, {"error": False, "message": "consumer status returned", "status": content}
+    return 404, {"error": True, "message": "cluster or consumer not found"}
+
+
+def _group_status(cluster: str, group: str, lags: Group, *, shows_all: bool) -> dict[str, object]:
+    rows = {partition: _partition_status(partition, lag) for partition, lag in sorted(lags.items())}
+    worst = max(lags, key=lambda partition: lags[partition].lag, default=None)
+    return {
+        "cluster": cluster,
+        "group": group,
+        "status": group_status(lag.status for lag in lags.values()).name,
+        "complete": min((lag.completeness for lag in lags.values()), default=0.0),
+        "partitions": [row for partition, row in rows.items() if shows_all or lags[partition].status is not Status.OK],
+        "partition_count": len(lags),
+        "maxlag": None if worst is None else rows[worst],
+        "totallag": sum(lag.lag for lag in lags.values()),
+    }
+
+
+def _partition_status(partition: TopicPartition, lag: PartitionLag) -> dict[str, object]:
+    commits = [{"offset": it.offset, "timestamp": it.time_ms, "lag": it.lag} for it in lag.commits]
+    return {
+        "topic": partition[0],
+        "partition": partition[1],
+        "status": lag.status.name,
+        "start": commits[0] if commits else None,
+        "end": commits[-1] if commits else None,
+        "current_lag": lag.lag,
+        "current_lag_ms": lag.lag_ms,
+        "complete": lag.completeness,
+    }
+
+
+def metrics_text(snapshots: Snapshots) -> str:
+    """Return all metrics in Prometheus' text format."""
+    registry = Registry(lag_metrics(snapshots), time.monotonic)
+    return "".join(pieces(registry, with_partitions=True, is_open_metrics=False))
+
+
+def lag_metrics(snapshots: Snapshots) -> Iterator[Metric]:
+    """Return the metrics; each has the label `cluster` before those of the widely used exporter."""
+    yield _gauge("kafka_brokers", "Brokers.", (), lambda: [((name,), it.brokers) for name, it in snapshots.items()])
+    for name, text, of_partition in _PARTITION_METRICS:
+        yield _gauge(
+            f"kafka_topic_partition_{name}", text, ("topic", "partition"), _partitions(snapshots, of_partition)
+        )
+    yield _gauge("kafka_topic_partitions", "Partitions of a topic.", ("topic",), lambda: _partition_counts(snapshots))
+    for name, text, of_lag in _GROUP_METRICS:
+        yield _gauge(
+            f"kafka_consumergroup_{name}", text, ("consumergroup", "topic", "partition"), _lags(snapshots, of_lag)
+        )
+    for name, text, of_lag in _GROUP_METRICS[:2]:
+        yield _gauge(
+            f"kafka_consumergroup_{name}_sum",
+            f"{text} Sum over a topic.",
+            ("consumergroup", "topic"),
+            _sums(snapshots, of_lag),
+        )
+    yield _gauge(
+        "kafka_consumergroup_members",
+        "Members of a group.",
+        ("consumergroup",),
+        lambda: [((name, group), count) for name, it in snapshots.items() for group, count in it.members.items()],
+    )
+    yield _gauge(
+        "kafka_consumergroup_group_status",
+        "Status of a group: 1 OK, 2 WARN, 3 ERR.",
+        ("consumergroup",),
+        lambda: [
+            ((name, group), int(group_status(lag.status for lag in lags.values())))
+            for name, it in snapshots.items()
+            for group, lags in it.groups.items()
+        ],
+    )
+
+
+_PARTITION_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionState], int]], ...]] = (
+    ("current_offset", "End offset of a partition.", lambda it: it.end),
+    ("oldest_offset", "First offset of a partition.", lambda it: it.start),
+    ("leader", "Broker that leads a partition.", lambda it: it.leader),
+    (
+        "leader_is_preferred",
+        "1 if the leader is the first of the replicas.",
+        lambda it: int(it.replicas[:1] == (it.leader,)),
+    ),
+    ("replicas", "Replicas of a partition.", lambda it: len(it.replicas)),
+    ("in_sync_replica", "In-sync replicas of a partition.", lambda it: len(it.in_sync)),
+    (
+        "under_replicated_partition",
+        "1 if a replica is not in sync.",
+        lambda it: int(len(it.in_sync) < len(it.replicas)),
+    ),
+)
+_GROUP_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionLag], float]], ...]] = (
+    ("lag", "Records that a group has not committed yet.", lambda it: it.lag),
+    ("current_offset", "Committed offset of a group.", lambda it: it.offset),
+    ("lag_seconds", "Age of the first record that a group has not committed yet.", lambda it: it.lag_ms / 1000),
+    (
+        "status",
+        "Status of a partition: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.",
+        lambda it: int(it.status),
+    ),
+)
+
+
+def _gauge(name: str, text: str, tags: tuple[str, ...], read: Callable[[], Sequence[Sample]]) -> Metric:
+    return Metric(Kind.GAUGE, "", text, read, ("cluster", *tags), own_name=name)
+
+
+def _partitions(snapshots: Snapshots, fact: Callable[[PartitionState], int]) -> Callable[[], list[Sample]]:
+    return lambda: [
+        ((name, topic, str(number)), fact(state))
+        for name, it in snapshots.items()
+        for (topic, number), state in it.partitions.items()
+    ]
+
+
+def _partition_counts(snapshots: Snapshots) -> list[Sample]:
+    counts: dict[tuple[str, str], int] = {}
+    for name, it in snapshots.items():
+        for topic, _ in it.partitions:
+            counts[name, topic] = counts.get((name, topic), 0) + 1
+    return list(counts.items())
+
+
+def _lags(snapshots: Snapshots, fact: Callable[[PartitionLag], float]) -> Callable[[], list[Sample]]:
+    return lambda: [
+        ((name, group, topic, str(number)), fact(lag))
+        for name, it in snapshots.items()
+        for group, lags in it.groups.items()
+        for (topic, number), lag in lags.items()
+    ]
+
+
+def _sums(snapshots: Snapshots, fact: Callable[[PartitionLag], float]) -> Callable[[], list[Sample]]:
+    def read() -> list[Sample]:
+        sums: dict[tuple[str, ...], float] = {}
+        for name, it in snapshots.items():
+            for group, lags in it.groups.items():
+                for (topic, _), lag in lags.items():
+                    sums[name, group, topic] = sums.get((name, group, topic), 0) + fact(lag)
+        return list(sums.items())
+
+    return read
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
