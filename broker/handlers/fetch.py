@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar, cast
 from uuid import UUID
@@ -121,7 +120,18 @@ def metric_name(request: ScannedFetch) -> str:
 class _Fetch:
     """One Fetch request."""
 
-    __slots__ = ("_bytes_min", "_context", "_limits", "_located", "_request", "_services", "_wanted")
+    __slots__ = (
+        "_bytes_min",
+        "_context",
+        "_is_follower",
+        "_limits",
+        "_located",
+        "_replica_id",
+        "_request",
+        "_services",
+        "_uses_topic_ids",
+        "_wanted",
+    )
 
     def __init__(self, services: Needs, request: ScannedFetch, context: RequestContext) -> None:
         self._services = services
@@ -131,8 +141,13 @@ class _Fetch:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
             )
+        version = context.api_version
+        self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        replica_id = self._replica_id = _replica_id_of(request)
+        self._is_follower = replica_id > CONSUMER
+        has_limit = version >= FIRST_VERSION_WITH_REQUEST_LIMIT
         bytes_max = services.config[properties.FETCH_MAX_BYTES]
-        if context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT:
+        if has_limit:
             bytes_max = min(bytes_max, request.max_bytes)
         if services.enforced_quotas.is_active and not self._is_follower:
             allowed = services.enforced_quotas.window_max(*self._quota_entity, Key.FETCH)
@@ -140,10 +155,10 @@ class _Fetch:
         self._bytes_min = min(request.min_bytes, bytes_max)
         self._limits = FetchLimits(
             bytes_max,
-            request.isolation_level == READ_COMMITTED and self._replica_id == CONSUMER,
-            context.api_version >= FIRST_VERSION_WITH_REQUEST_LIMIT,
-            self._replica_id,
-            may_slice=not needs_conversion(context.api_version),
+            request.isolation_level == READ_COMMITTED and replica_id == CONSUMER,
+            has_limit,
+            replica_id,
+            may_slice=not needs_conversion(version),
         )
         self._wanted: FetchContext
         self._located: list[Located]
@@ -202,7 +217,7 @@ class _Fetch:
         if self._is_follower:
             allowance = max(allowance, ALLOWANCE_MIN)
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
-            limits = replace(limits, bytes_max=allowance)  # the first batch is whole, so every reader progresses
+            limits = limits._replace(bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
 
     def _read(
@@ -520,14 +535,6 @@ class _Fetch:
         return RowResponse(len(sent), partial(write, session_id, groups, is_committed=self._limits.read_committed))
 
     @property
-    def _replica_id(self) -> int:
-        return _replica_id_of(self._request)
-
-    @property
-    def _is_follower(self) -> bool:
-        return self._replica_id > CONSUMER
-
-    @property
     def _knows_storage_errors(self) -> bool:
         return self._context.api_version >= FIRST_VERSION_WITH_STORAGE_ERROR
 
@@ -551,10 +558,6 @@ class _Fetch:
                     )
         response.node_endpoints = list(nodes.values())
         return response
-
-    @property
-    def _uses_topic_ids(self) -> bool:
-        return self._context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
     def _requested(self) -> Iterable[FetchPartition]:
         name_of = self._services.metadata_cache.name_of

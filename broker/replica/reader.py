@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.loop.slices import Slices
 from broker.replica.fetch_sessions import FetchPartition
@@ -27,8 +27,7 @@ CONSUMER = -1
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(NamedTuple):
     """The byte budget of one request, and how far its client may read."""
 
     bytes_max: int
