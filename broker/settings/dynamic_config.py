@@ -41,9 +41,12 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
-# Dynamic in Kafka. Here addresses are bound and registered once, so a change would have no effect.
+# Dynamic in Kafka for listeners that are added. Here addresses are bound, and logins set up, once.
 NEEDS_RESTART_HERE = frozenset(
-    row.name for row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP)
+    row.name
+    for row in BROKER_PROPERTIES.values()
+    if row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP)
+    or (row.name.startswith("sasl.") and row.no_effect is None)
 )
 
 
@@ -60,7 +63,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
     )
     _refuse(
         "These configs need a restart of the broker to change, set them in its properties file",
-        (key for key in proposed if key in NEEDS_RESTART_HERE),
+        filter(_needs_restart_here, proposed),
     )
     if not per_broker:
         _refuse(
@@ -94,7 +97,7 @@ def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, st
 
 
 def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
-    if _needs_restart_in_kafka(key) or key in NEEDS_RESTART_HERE:
+    if _needs_restart_in_kafka(key) or _needs_restart_here(key):
         return f"{key} does not change without a restart"
     if key in PER_LISTENER_ONLY:
         return f"{key} needs the prefix of a listener"
@@ -113,6 +116,19 @@ def _needs_restart_in_kafka(key: str) -> bool:
     # Kafka's table does not have the settings of plug-ins, so Kafka accepts any change of them.
     row = BROKER_PROPERTIES.get(key)
     return row is not None and row.update_mode is UpdateMode.READ_ONLY and row.visibility is not Visibility.FOREIGN
+
+
+def _needs_restart_here(key: str) -> bool:
+    """Kafka accepts a read-only setting with the prefix of a listener, and applies it after a restart.
+
+    That would let a client with AlterConfigs have the broker fetch an address (CVE-2025-27817), so it is refused.
+    """
+    row = base_row(key)
+    if row is None:
+        return False
+    return row.name in NEEDS_RESTART_HERE or (
+        key.startswith(LISTENER_PREFIX) and row.update_mode is UpdateMode.READ_ONLY
+    )
 
 
 def _is_per_broker(key: str) -> bool:
