@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -225,3 +226,24 @@ def test_our_tools_report_a_wrong_login_in_one_line(secured: SecuredBroker, tmp_
     assert listed.status == 1
     assert "Invalid username or password" in listed.stderr
     assert "wrong-secret" not in listed.stderr
+
+
+def test_logins_are_counted(secured: SecuredBroker, tmp_path: Path) -> None:
+    """As attributes of Kafka's object, for each listener."""
+    name = "kafka_server_socket_server_metrics_{}_authentication_total"
+    before = scrape(secured)
+    for password, status in ((PASSWORD, 0), ("wrong", 1)):
+        settings = secured.java("SASL_PLAINTEXT", "PLAIN", password)
+        path = str(write_properties(tmp_path / "client.properties", settings))
+        server = ("--bootstrap-server", secured.bootstrap("SASL_PLAINTEXT"))
+        assert run_module("topics", *server, "--command-config", path, "--list").status == status
+    after = scrape(secured)
+    for outcome in ("successful", "failed"):
+        key = f'{name.format(outcome)}{{listener="SASL_PLAINTEXT",networkProcessor="0"}}'
+        assert after[key] > before[key]
+
+
+def scrape(secured: SecuredBroker) -> dict[str, float]:
+    with urlopen(f"http://127.0.0.1:{secured.metrics_port}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines) if not key.startswith("#")}

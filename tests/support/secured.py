@@ -40,6 +40,7 @@ class SecuredBroker:
         self._has_kerberos = kerberos
         self.mechanisms = MECHANISMS if kerberos else MECHANISMS[:-1]
         self.ports: dict[str, int] = {}
+        self.metrics_port = 0
         self.broker: BrokerProcess
         self.center: KeyDistributionCenter | None = None
         self.keytab: Path | None = None
@@ -68,6 +69,7 @@ class SecuredBroker:
             settings = {
                 "listeners": ",".join(f"{name}://localhost:0" for name in PROTOCOLS),
                 "inter.broker.listener.name": "PLAINTEXT",
+                "metrics.http.listener": "127.0.0.1:0",
                 "sasl.enabled.mechanisms": ",".join(self.mechanisms),
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(self.stores.issue("server", "server")),
@@ -86,7 +88,8 @@ class SecuredBroker:
             }
             self.broker = undo.enter_context(BrokerProcess(self.folder / "broker", settings))
             # The broker opens its listeners in their order, so their descriptors are in that order too.
-            self.ports = dict(zip(PROTOCOLS, listening_ports(self.broker.pid), strict=True))
+            *ports, self.metrics_port = dict.fromkeys(listening_ports(self.broker.pid))  # a port may have two
+            self.ports = dict(zip(PROTOCOLS, ports, strict=True))
             admin = confluent.AdminClient({"bootstrap.servers": f"localhost:{self.ports['PLAINTEXT']}"})
             upsertions = [
                 confluent.UserScramCredentialUpsertion(
