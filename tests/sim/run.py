@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from protocol.errors import ErrorCode
 from tests.sim.checkers import Violation, check
 from tests.sim.clients.admin import Admin
 from tests.sim.clients.base import SimulatedClient
@@ -46,6 +47,7 @@ STUCK_US: Final = 30 * SECOND_US
 """After healing every client must have finished within this time, and every ISR must be complete."""
 
 PLAIN: Final = [Partition("plain", 0), Partition("plain", 1)]
+TRANSACTIONS: Final = Partition("__transaction_state", 0)
 SOURCE: Final = Partition("source", 0)
 TARGETS: Final = [Partition("target", 0), Partition("target", 1)]
 
@@ -142,8 +144,17 @@ class Run:
             self._note("no exception in a broker", failure)
         return check(self.history)
 
-    def _note(self, name: str, text: str) -> None:
-        self.history.anomalies.append(Anomaly(name, text, self.world.now_us))
+    def _note(self, name: str, text: str, partition: Partition | None = None) -> None:
+        self.history.anomalies.append(Anomaly(name, text, self.world.now_us, partition))
+
+    def _note_stuck(self, client: SimulatedClient) -> None:
+        """Note a client that has not finished.
+
+        If the state of a transaction is lost, nothing ends it: its commits stay unstable until an administrator aborts
+        it (KIP-664). So the checkers judge that as a loss of records of the transaction log.
+        """
+        is_hanging = ErrorCode.UNSTABLE_OFFSET_COMMIT.name in client.doing
+        self._note("no client is stuck", f"{client.name}: {client.doing}", TRANSACTIONS if is_hanging else None)
 
     def _lose(self, broker_id: int) -> None:
         self.history.losses.append(DataLoss(self.world.now_us, broker_id))
@@ -231,7 +242,7 @@ class Run:
         is_in_time = self._until(is_over, STUCK_US)
         for client in self._clients:
             if not client.task.done():
-                self._note("no client is stuck", f"{client.name}: {client.doing}")
+                self._note_stuck(client)
             elif client.task.exception() is not None:
                 self._note("no exception in a client", f"{client.name}: {client.task.exception()!r}")
         if is_in_time:
@@ -245,6 +256,7 @@ class Run:
         cluster = self.cluster
         return (
             all(map(cluster.is_running, cluster.machines))
+            and all(machine.is_wanted for machine in cluster.machines.values())  # none is stopping
             and not self.states.is_reassigning()
             and self.states.are_isrs_complete(self.history.deleted_topics)
         )

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 TURN_DELAY_US_MAX: Final = 50
 THREAD_DELAY_US_MAX: Final = 500
+STEP_US_MAX: Final = 10_000_000
+"""How long one step may take on a slow disk. Its end is known when it begins, so healing cannot make it shorter."""
 
 
 class Crashed(BaseException):
@@ -146,7 +148,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def stall(self, duration_us: int) -> None:
         """Make the step that runs now take `duration_us`: the loop, or the thread, does nothing else before."""
-        self._stalled_us += duration_us
+        self._stalled_us = min(self._stalled_us + duration_us, STEP_US_MAX)
 
     def now_us(self) -> int:
         """The virtual time within the step that runs now."""
