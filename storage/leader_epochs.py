@@ -70,6 +70,18 @@ class LeaderEpochs:
             return
         self._replace(self._with_entry(epoch, start_offset))
 
+    def store_first_record(self, epoch: int, offset: int) -> None:
+        """Write the entry of `epoch`, whose first record is about to be stored at `offset`.
+
+        Unlike `assign`, keeps the later epochs that have begun: a new leader's epoch may begin while records of an
+        earlier one wait for a slow directory.
+        """
+        begun = self.start_offset_of(epoch)
+        if begun is not None and begun <= offset:
+            self._replace(self._entries)
+        else:
+            self.assign(epoch, offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch at or below `epoch`, and its end offset. The latest ends at the log's end.
 

@@ -352,13 +352,18 @@ class Log:
             AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
         )
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int, leader_epoch: int | None = None) -> AppendResult:
+    def append_as_follower(
+        self, records: memoryview, *, now_ms: int, leader_epoch: int | None = None, may_plan: bool = False
+    ) -> AppendResult:
         """Append what a leader has sent, with its offsets and epochs, as far as `check_replicated` accepts it.
 
         `leader_epoch` is the leader's present epoch: no batch may have a newer one, nor one that is older than the
-        last batch of this log. None: the batches come from a log whose epochs need no check.
+        last batch of this log. None: the batches come from a log whose epochs need no check. With `may_plan` the
+        append is planned if the directory is slow: `log_end_offset` rises when it is stored (`planned.when_stored`).
 
-        Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
+            TryLaterError: An earlier append is planned, or another thread is changing the log.
         """
         self.refuse_offline()
         self.planned.refuse_any()
@@ -367,6 +372,9 @@ class Log:
         if not checked.batches:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
         first_offset, last_offset = checked.first_offset, checked.last_offset
+        if may_plan and self._writer.is_slow and all(batch.header is not None for batch in checked.batches):
+            self._plan_replicated(checked.batches, now_ms)
+            return AppendResult(first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
         try:
             for batch in checked.batches:
                 if batch.leader_epoch > self.leader_epochs.latest:
@@ -386,6 +394,19 @@ class Log:
         for batch in checked.batches:
             self._apply_replicated(batch)
         return AppendResult(first_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _plan_replicated(self, batches: Sequence[StoredBatch], now_ms: int) -> None:
+        """Plan the append of `batches`, which are copied. Requires that nothing else changes the log."""
+        self.planned.refuse_change()
+        epochs = self.leader_epochs
+        for batch in batches:  # before the first write can begin, which uses the epochs in the directory's thread
+            if batch.leader_epoch > epochs.latest:
+                epochs.begin(batch.leader_epoch, batch.extent.base_offset)
+        for batch in batches:
+            header = batch.header
+            assert header is not None
+            marker = marker_in(batch.view, 0, header) if header.is_control else None
+            self._plan(batch.view, header, header.base_offset, marker, batch.leader_epoch, now_ms)
 
     def _write(
         self,
@@ -451,7 +472,7 @@ class Log:
         Raises OSError; then nothing was appended.
         """
         if leader_epoch > self.leader_epochs.latest_written:
-            self.leader_epochs.assign(leader_epoch, first_offset)
+            self.leader_epochs.store_first_record(leader_epoch, first_offset)
         segment = self._segments.active
         try:
             is_stored = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
@@ -503,6 +524,7 @@ class Log:
             aborted,
             leader_epoch,
             now_ms,
+            log_end_offset=self.log_end_offset,
             active_size=active_size,
             snapshot=snapshot,
         )
@@ -520,7 +542,7 @@ class Log:
             append.largest_offset,
             append.leader_epoch,
             append.now_ms,
-            end_offset=append.offset,
+            end_offset=append.end_offset,
             snapshot=append.snapshot,
         )
         for aborted in append.aborted:

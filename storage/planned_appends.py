@@ -44,6 +44,7 @@ class PlannedAppend:
         "_planned",
         "aborted",
         "config",
+        "end_offset",
         "has_begun",
         "largest_ms",
         "largest_offset",
@@ -61,6 +62,7 @@ class PlannedAppend:
         self,
         planned: "PlannedAppends",
         log: StoringLog,
+        end_offset: int,
         offset: int,
         leader_epoch: int,
         now_ms: int,
@@ -69,6 +71,8 @@ class PlannedAppend:
         self._planned = planned
         self.log = log
         self.records = bytearray()
+        self.end_offset = end_offset
+        """Where the log ends before these batches; below `offset` if the leader's log has a gap there."""
         self.offset = offset
         self.last_offset = offset
         self.largest_ms = NO_TIMESTAMP
@@ -156,18 +160,20 @@ class PlannedAppends:
         leader_epoch: int,
         now_ms: int,
         *,
+        log_end_offset: int,
         active_size: int,
         snapshot: bytes | None,
     ) -> None:
         """Plan the write of `records`, which are copied.
 
-        `active_size` is the size of the active segment. `snapshot` is the producers' state before the append, if
-        `begins_segment` said so, else None.
+        `log_end_offset` is the end of what is stored, and `active_size` the size of the active segment. `snapshot` is
+        the producers' state before the append, if `begins_segment` said so, else None.
         """
         size = len(records)
         position = 0
         if snapshot is None:
             position = self._segment_size if self.count else active_size
+        end_offset = self.end_offset if self.count else log_end_offset
         self._segment_size = position + size
         self.end_offset = last_offset + 1
         last = self._last
@@ -181,7 +187,7 @@ class PlannedAppends:
             last.join(records, last_offset, max_timestamp_ms, aborted)
             self._writer.grew(size)
             return
-        last = self._last = PlannedAppend(self, self._log, offset, leader_epoch, now_ms, snapshot)
+        last = self._last = PlannedAppend(self, self._log, end_offset, offset, leader_epoch, now_ms, snapshot)
         last.join(records, last_offset, max_timestamp_ms, aborted)
         self.count += 1
         self._writer.submit(last)
@@ -211,6 +217,10 @@ class PlannedAppends:
     def drain(self, action: Action) -> None:
         """Refuse producers until `end_drain`; call `action` once all planned appends are stored or have failed."""
         self._is_drained = True
+        self.when_stored(action)
+
+    def when_stored(self, action: Action) -> None:
+        """Call `action` once all planned appends are stored or have failed: now, or as soon as they are."""
         if self.count:
             self._when_stored.append(action)
         else:

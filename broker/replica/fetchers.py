@@ -5,7 +5,9 @@ Must not know: how a request is decided, how connections work (`Peers`), or who 
 
 A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
-and the sync that `flush.messages` demands. Then the other partitions of the fetcher go on.
+and the sync that `flush.messages` demands. Then the other partitions of the fetcher go on. So do appends to a slow log
+directory: its thread writes them, as it writes those of producers (`storage.directory_writer`). The next fetch, whose
+offset acknowledges everything below it, follows when they are stored.
 
 A leader without news holds a request for up to `replica.fetch.wait.max.ms`, and a partition that was added meanwhile
 would wait as long. So a request that has not returned by itself soon after the last addition is abandoned, and the
@@ -76,6 +78,8 @@ TopicPartition = tuple[str, int]
 
 GRACE_MS: Final = 20
 """How long additions wait for the request in flight to return, and for more additions."""
+HELD_SIZE_MAX: Final = 64 << 20
+"""How many fetched bytes may wait for slow log directories; a single larger part may always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class ReplicaFetchers:
         self._homes: dict[TopicPartition, LeaderFetcher] = {}
         self.failed: dict[TopicPartition, str] = {}
         """Partitions that an error has stopped, with the error, until the controller names their leader again."""
+        self.held_size = 0
+        """How many fetched bytes wait for slow log directories."""
         self._is_leaving = False
         self._is_stopped = False
 
@@ -395,21 +401,73 @@ class LeaderFetcher:
             # raises the log start to the leader's.
             self._change_log(partition, partial(_begin_with, bytearray(records), partition.leader_epoch))
             return
+        if len(records) and log.is_slow:
+            self._append_held(partition, data)
+            return
+        await self._append_pieces(partition, data, records, pace.keep)
+
+    def _append_held(self, partition: FetchedPartition, data: PartitionData) -> None:
+        """Append the records of a part to a slow log directory, from a copy, while the partition is held."""
+        fetchers, records = self._fetchers, bytes(data.records or b"")
+        if fetchers.held_size and fetchers.held_size + len(records) > HELD_SIZE_MAX:
+            self._back_off(partition)  # the records are fetched again
+            return
+        self._machine.hold(partition)
+        fetchers.held_size += len(records)
+        task = asyncio.create_task(
+            self._appended(partition, data, memoryview(records)), name="append to {}-{}".format(*partition.key)
+        )
+        self._changes.add(task)
+        task.add_done_callback(partial(self._append_ended, len(records)))
+
+    def _append_ended(self, size: int, task: asyncio.Task[None]) -> None:
+        self._fetchers.held_size -= size
+        self._changes.discard(task)
+
+    async def _appended(self, partition: FetchedPartition, data: PartitionData, records: memoryview) -> None:
+        replica = self._replicas.get(partition.key)
+        if replica is None or not self._machine.is_fetched(partition):
+            return
+        try:
+            is_appended = await self._append_pieces(partition, data, records, _no_pause)
+        except Exception:
+            logger.exception("%s-%d: what leader %d has sent is not appended", *partition.key, self.leader_id)
+            if self._machine.is_fetched(partition):
+                self._back_off(partition)
+            return
+        if is_appended:
+            self._machine.resume(partition, _position_of(replica.log))
+            self._has_added()
+
+    async def _append_pieces(
+        self,
+        partition: FetchedPartition,
+        data: PartitionData,
+        records: memoryview,
+        keep_pace: Callable[[], Awaitable[None]],
+    ) -> bool:
+        """Append records in pieces, and wait until they are stored; return whether the partition is fetched on."""
         position = 0
         while self._append_piece(partition, data, records[position : end_of_piece(records, position)]):
+            log = self._replicas[partition.key].log
+            if len(records) and log.planned.count:
+                await _until_stored(log)
+                if not self._machine.is_fetched(partition) or not self._append_piece(partition, data, records[:0]):
+                    return False  # else high watermark and log start now follow the leader's
             before, position = position, start_of_rest(records, position, log.log_end_offset)
             if position == before or position >= len(records):
-                break
-            await pace.keep()
+                return True
+            await keep_pace()
             if not self._machine.is_fetched(partition):
-                return
-            log = self._replicas[partition.key].log
+                return False
+        return False
 
     def _append_piece(self, partition: FetchedPartition, data: PartitionData, records: memoryview) -> bool:
         """Append some of the records of a part; return whether the others may be appended now."""
         replica = self._replicas[partition.key]
         log = replica.log
         try:
+            log.refuse_offline()
             self._fetchers.manager.append_fetched(
                 replica,
                 records,
@@ -421,13 +479,15 @@ class LeaderFetcher:
         except KafkaError as error:
             self._not_appended(partition, error)
             return False
-        if len(records) and log.durability.needs_flush:
+        if log.planned.count:
+            return True
+        if log.durability.needs_flush:
             self._change_log(partition, _flush)
             return False
         position = _position_of(log)
         partition.lag = max(0, data.high_watermark - position.fetch_offset)
         partition.back_off.after_success()
-        if position != partition.position:
+        if position != partition.position and partition.is_ready:
             self._machine.resume(partition, position)
         return True
 
@@ -534,6 +594,17 @@ class LeaderFetcher:
         )
         change = _start_at if isinstance(decision, StartAt) else _truncate_to
         self._change_log(partition, partial(change, decision.offset))
+
+
+async def _until_stored(log: Log) -> None:
+    """Wait until all planned appends of `log` are stored, or have failed."""
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    log.planned.when_stored(lambda: None if stored.done() else stored.set_result(None))
+    await stored
+
+
+async def _no_pause() -> None:
+    """Continue: whoever waits for a slow log directory leaves the loop to others anyway."""
 
 
 def _position_of(log: Log) -> Position:

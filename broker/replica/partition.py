@@ -471,7 +471,8 @@ class Partition:
     ) -> AppendResult | None:
         """Append what was fetched from the leader of `leader_epoch`, and follow its high watermark and log start.
 
-        Returns the result, None without records.
+        Returns the result, None without records. If the log directory is slow, the append is planned, and both follow
+        only what is stored: call this again without records after `log.planned.when_stored`.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER if this broker does not follow in that epoch; and what
@@ -485,7 +486,7 @@ class Partition:
         log = self.log
         result = None
         if len(records):
-            result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+            result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch, may_plan=True)
         log.advance_high_watermark(leader_high_watermark)
         if leader_log_start_offset > log.log_start_offset:
             log.delete_records_before(min(leader_log_start_offset, log.high_watermark))
