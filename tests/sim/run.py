@@ -277,7 +277,19 @@ class Run:
                 reader.task.result()
         return True
 
+    def _has_settled(self) -> bool:
+        """Return whether every running replica knows that all it has is committed."""
+        return all(
+            log.high_watermark >= log.end
+            for broker_id, machine in self.cluster.machines.items()
+            if self.cluster.is_running(broker_id)
+            for log in replica_logs(machine)
+            if log.partition.topic not in self.history.deleted_topics
+        )
+
     def _collect_logs(self) -> None:
+        # The leaders may have been rebalanced a moment ago. The checkers report what has not settled in time.
+        self._until(self._has_settled, 5 * SECOND_US)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
                 self.history.logs += [log for log in replica_logs(machine) if not log.partition.topic.startswith("__")]
