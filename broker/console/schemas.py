@@ -6,6 +6,7 @@ host that the console asks, and only if `console.schema.registry.url` is set.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import aiohttp
@@ -37,11 +38,15 @@ class SchemaRegistry:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
         try:
             async with self._session.get(f"{self._url}/schemas/ids/{schema_id}", allow_redirects=False) as response:
-                body = await response.content.read(RESPONSE_SIZE_MAX + 1)
-                if response.status not in (200, 404) or len(body) > RESPONSE_SIZE_MAX:
+                body = bytearray()
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > RESPONSE_SIZE_MAX:
+                        return None
+                if response.status not in (200, 404):
                     return None
-                found = await response.json() if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError):
+                found = json.loads(body) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError):
             return None
         if not isinstance(found, dict):
             found = None

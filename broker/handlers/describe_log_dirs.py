@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from concurrent.futures import Executor
-from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -76,13 +75,15 @@ async def _described(
         return result
     result.total_bytes = volume.f_blocks * volume.f_frsize
     result.usable_bytes = volume.f_bavail * volume.f_frsize
-    logs = sorted(
-        (log for log in directory.logs.values() if wanted is None or log.name in wanted), key=lambda log: log.name
-    )
     pace = services.sliced_work.pace()
-    for topic, of_topic in groupby(logs, key=lambda log: log.topic):
+    by_topic: dict[str, list[Log]] = {}
+    for log in list(directory.logs.values()):
+        if wanted is None or log.name in wanted:
+            by_topic.setdefault(log.topic, []).append(log)
+        await pace.keep()
+    for topic in sorted(by_topic):
         partitions = []
-        for log in of_topic:
+        for log in sorted(by_topic[topic], key=lambda log: log.partition):
             partitions.append(_partition(services, log))
             await pace.keep()
         result.topics.append(DescribeLogDirsTopic(name=topic, partitions=partitions))
