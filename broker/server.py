@@ -681,7 +681,13 @@ class Server:
         )
         ticking.start()
         self._undo.push_async_callback(ticking.stop)
-        health = Health(services.broker_id, services.replica_manager, services.metadata_cache, lambda: self._state)
+        health = Health(
+            services.broker_id,
+            services.replica_manager,
+            services.metadata_cache,
+            lambda: self._state,
+            lambda: [listener.name for listener in self._sockets.listeners if not listener.is_accepting],
+        )
         await endpoint.start(
             registry,
             health,

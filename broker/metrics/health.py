@@ -55,7 +55,10 @@ class Health:
         partitions: HostedPartitions,
         metadata: MetadataCache,
         state: Callable[[], BrokerState],
+        closed_listeners: Callable[[], list[str]] = list,
     ) -> None:
+        """`closed_listeners()` returns the names of the listeners that accept no connections now."""
+        self._closed_listeners = closed_listeners
         self._state = state
         self._broker_id = broker_id
         self._partitions = partitions
@@ -92,6 +95,7 @@ class Health:
             reasons.append(f"the broker is in the state {state.name}")
         if self._broker_id not in self._metadata.brokers:
             reasons.append(f"the cluster's metadata have no broker {self._broker_id}")
+        reasons += [f"the listener {name} accepts no connections" for name in self._closed_listeners()]
         return reasons
 
     def _reason_against(self, partition: Partition) -> Reason | None:

@@ -148,6 +148,11 @@ class Listener:
         self._accept_again()
         self._schedule_idle_sweep()
 
+    @property
+    def is_accepting(self) -> bool:
+        """Whether connections are accepted now. A limit that is reached stops it for a while."""
+        return self._is_accepting
+
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections are still served."""
         self._pause_accepting()

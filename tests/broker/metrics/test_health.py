@@ -39,7 +39,8 @@ class Cluster:
         self.metadata = MetadataCache("id")
         self.metadata.brokers = {each: BrokerNode(each, None, {}) for each in REPLICAS}
         self.state = BrokerState.RUNNING
-        self.health = Health(ME, self, self.metadata, lambda: self.state)
+        self.closed_listeners: list[str] = []
+        self.health = Health(ME, self, self.metadata, lambda: self.state, lambda: self.closed_listeners)
         self._folder = folder
         self._hosted: list[Partition] = []
 
@@ -184,3 +185,12 @@ async def test_checks_are_served_over_http(tmp_path: Path) -> None:
         await broker.create_topic("single", 2)
         reason = {"reason": ONLY, "count": 2, "partitions": ["single-0", "single-1"]}
         assert await get("safe") == (503, {"safe": False, "broker": 0, "reasons": [reason]})
+
+
+def test_a_listener_that_accepts_nothing_is_a_reason(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    assert cluster.health.ready().is_positive
+    cluster.closed_listeners = ["PLAINTEXT"]
+    verdict = cluster.health.ready()
+    assert not verdict.is_positive
+    assert verdict.content["reasons"] == ["the listener PLAINTEXT accepts no connections"]
