@@ -41,6 +41,12 @@ RUN rm -rf spark_jobs bin/spark-job \
 USER milena
 VOLUME /var/lib/milena
 EXPOSE 9092
+# Any setting is a variable: KAFKA_LOG_RETENTION_HOURS or KAFKA_CFG_LOG_RETENTION_HOURS is log.retention.hours. Topics are
+# created by KAFKA_CREATE_TOPICS=name:partitions:replicas,... Clients on the host use `docker run -p 9092:9092`.
+ENV KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
+    KAFKA_LOG_DIRS=/var/lib/milena
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
+    CMD ["bin/kafka-topics", "--bootstrap-server", "localhost:9092", "--list"]
 # Exec form and a launcher that ends in exec: the broker is process 1 and gets the SIGTERM of `docker stop`.
-ENTRYPOINT ["bin/kafka-server-start"]
-CMD ["config/server.properties", "--override", "log.dirs=/var/lib/milena"]
+ENTRYPOINT ["bin/kafka-server-start", "--environment"]

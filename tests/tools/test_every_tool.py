@@ -27,7 +27,7 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
     names = {path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-"))}
     launchers = {name for name in names if not name.endswith(".sh")}
     assert {f"{name}.sh" for name in launchers} == names - launchers
-    assert set(SCRIPTS) == launchers - LAUNCHER_ALONE | {"metadata-copy", "milena-certs"}
+    assert set(SCRIPTS) == launchers - LAUNCHER_ALONE | {"metadata-copy", "milena-certs", "milena-completion"}
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))

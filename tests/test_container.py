@@ -1,0 +1,56 @@
+"""The image without an engine: every package of the lock file has a wheel for both processors, and what they weigh."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from milena_broker.commands import modules
+
+ROOT = Path(__file__).resolve().parents[1]
+ADDED_BYTES_MAX = 35 << 20
+PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
+def test_every_package_has_a_wheel_and_all_fit(tmp_path: Path, processor: str) -> None:
+    """Wheels are compressed like the layers of an image. The modules are counted as they are, without compression."""
+    platforms = [option for name in PLATFORMS for option in ("--platform", f"{name}_{processor}")]
+    subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *platforms),
+            *("--python-version", "3.11", "--implementation", "cp", "--dest", str(tmp_path)),
+            *("--requirement", str(ROOT / "requirements.lock")),
+        ],
+        check=True,
+    )
+    wheels = sum(path.stat().st_size for path in tmp_path.iterdir())
+    own = sum(
+        path.stat().st_size
+        for folder in ("broker", "config", "controller", "milena_broker", "protocol", "storage", "tools")
+        for path in (modules() / folder).rglob("*.py")
+    )
+    assert wheels + own <= ADDED_BYTES_MAX, f"{processor}: {wheels} bytes of wheels and {own} of modules"
+
+
+def test_image_serves_localhost_by_default_and_takes_variables() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert 'ENTRYPOINT ["bin/kafka-server-start", "--environment"]' in dockerfile
+    assert "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092" in dockerfile
+    assert "HEALTHCHECK" in dockerfile
+
+
+def test_unit_of_systemd_checks_the_settings_and_leaves_time_to_stop() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(ROOT / "packaging" / "milena.service")
+    service = unit["Service"]
+    assert service["ExecStartPre"].split()[1] == "--check"
+    assert service["ExecStart"].split()[0].endswith("/bin/kafka-server-start")
+    assert int(service["TimeoutStopSec"]) >= 30
+    assert int(service["LimitNOFILE"]) > 1024
