@@ -77,7 +77,9 @@ class MirrorParameters(JobParameters):
     @property
     def names(self) -> TopicNames:
         own = [re.escape(self.offset_syncs), re.escape(self.batches_topic)]
-        if not self.prefix:  # with a prefix the source's heartbeats get a topic of their own, as by MirrorMaker 2
+        if (
+            self.heartbeats and not self.prefix
+        ):  # with a prefix the source's heartbeats get a topic of their own, as by MirrorMaker 2
             own.append(re.escape(self.heartbeats))
         topics = self.topics if self.canary is None else f"{self.topics}|{re.escape(self.canary)}"
         return TopicNames(topics, "|".join(filter(None, [self.blacklist, *own])), self.prefix, self.rename)
@@ -145,7 +147,7 @@ class _Mirror:
         self._partitions = self._sync()
         create_topics(
             parameters.target,
-            [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats)],
+            [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats) if name],
         )
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
@@ -227,7 +229,9 @@ class _Mirror:
 def _emitters(parameters: MirrorParameters) -> list[Emitter]:
     aliases = (parameters.source_alias, parameters.target_alias)
     interval_s = parameters.heartbeat_seconds
-    found = [Emitter(parameters.target, parameters.heartbeats, interval_s, partial(heartbeat, *aliases))]
+    found = []
+    if parameters.heartbeats:
+        found.append(Emitter(parameters.target, parameters.heartbeats, interval_s, partial(heartbeat, *aliases)))
     if parameters.canary is not None:
         found.append(Emitter(parameters.source, parameters.canary, _CANARY_INTERVAL_S, partial(canary, *aliases)))
     return found
@@ -260,7 +264,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--offset-syncs", default="mirror-offset-syncs", metavar="TOPIC", help="pairs of offsets (default %(default)s)")
     add("--groups", type=regex, metavar="REGEX", help="groups whose positions are committed at the target")
     add("--sync-acls", action="store_true", help="add the ACLs of the source's topics at the target, but no Write")
-    add("--heartbeats", default="heartbeats", metavar="TOPIC", help="heartbeats at the target (default %(default)s)")
+    add("--heartbeats", default="heartbeats", metavar="TOPIC", help="heartbeats at the target, none if empty")
     add("--heartbeat-seconds", type=positive, default=1, metavar="N", help="time between them (default %(default)s)")
     add("--canary", metavar="TOPIC", help="topic at the source that gets a record a minute, whose delay is logged")
     add("--exact-offsets", action="store_true", help="fail unless offsets at the target are those of the source")

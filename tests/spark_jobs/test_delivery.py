@@ -2,7 +2,7 @@
 
 Two ways to the same situation. By default the commit of the last batch is removed from the checkpoint, as if the
 driver had been killed after the batch had written its output: Spark repeats the batch. The soak tests kill the driver
-at random points of the run, several times.
+of each job at random points of the run, several times; test_driver_kill.py kills one driver once.
 
 The final output is what a reader of the job's argument sees: the last value of each key (I), the first record of each
 `record-id` (U), or all of it (O).
@@ -43,7 +43,7 @@ from spark_jobs import (
 )
 from spark_jobs.samples import START_MS, airport_lines, trades, transactions
 from spark_jobs.skeleton.job import Job
-from tests.spark_jobs.conftest import SHORT_LIVED_JVM, JobRunner, Sent, Topics, job_environment
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, job_environment, quick_flags
 from tests.support.broker import BrokerProcess
 
 pytestmark = pytest.mark.spark
@@ -247,9 +247,17 @@ def test_kills_of_the_driver_at_random_points_do_not_change_the_final_output(
     expected = undisturbed(case, topics, inputs, job_runner, spark)
     run = Run(case, topics, inputs, job_runner.folder / "killed")
     choose = random.Random(seed)
-    flags = ["--bootstrap-servers", bootstrap, "--spark-conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}"]
-    flags += ["--spark-conf", "spark.sql.shuffle.partitions=1"]
-    command = [sys.executable, "-P", "-m", "spark_jobs", name, *flags, *run.flags]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "spark_jobs",
+        name,
+        "--bootstrap-servers",
+        bootstrap,
+        *quick_flags(),
+        *run.flags,
+    ]
     for _ in range(3):
         kill_after_start(command, choose.uniform(0, 6))
     repeat(case.runs, lambda: job_runner.run(case.job, *run.flags))

@@ -31,7 +31,7 @@ from spark_jobs.flights_daily import FlightsDailyParameters
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import trigger
-from tests.spark_jobs.conftest import SHORT_LIVED_JVM, KafkaReader, Sent, Topics, job_environment
+from tests.spark_jobs.conftest import KafkaReader, Sent, Topics, job_environment, quick_flags
 
 pytestmark = pytest.mark.spark
 
@@ -174,6 +174,7 @@ def test_every_row_equals_the_figures_computed_from_the_table(
     assert_same(topic_table(topics, parameters), expected)
 
 
+@pytest.mark.soak  # the short form is test_driver_kill.py
 def test_a_job_killed_between_batches_resumes_to_the_same_table(
     flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -198,7 +199,7 @@ def job_process(parameters: FlightsDailyParameters) -> Iterator[subprocess.Popen
         "--checkpoint", str(parameters.checkpoint),
         "--parquet", str(parameters.parquet),
         "--max-offsets-per-trigger", str(parameters.max_offsets_per_trigger),
-        "--spark-conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JVM}",
+        *quick_flags(),
     ]
     # fmt: on
     with subprocess.Popen(

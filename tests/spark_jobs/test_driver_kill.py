@@ -1,0 +1,91 @@
+"""One driver with a job of each argument for its delivery (I, U, T, O) is killed in the middle; all continue.
+
+The long form, every job killed at several random points, is among the soak tests of test_delivery.py.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import lake_load, mirror, split_errors, wordcount
+from spark_jobs.samples import airport_lines
+from spark_jobs.skeleton.delivery import without_duplicates
+from tests.spark_jobs.conftest import (
+    JobRunner,
+    KafkaReader,
+    Topics,
+    job_environment,
+    last_values,
+    lines,
+    quick_flags,
+)
+from tests.spark_jobs.test_wordcount import plain_counts
+
+pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
+COUNT = 400
+TIMEOUT_S = 180
+JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB)}
+
+
+def kill_in_the_middle(commands: list[list[str]], folder: Path) -> None:
+    """Start the jobs in one process; kill Python and the JVM some time after each has committed a batch."""
+    command = [sys.executable, "-P", "-m", "tests.spark_jobs.several_jobs", json.dumps(commands)]
+    environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
+    log = folder / "driver.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, env=environment, stderr=errors, start_new_session=True) as process,
+    ):
+        try:
+            deadline = time.monotonic() + TIMEOUT_S
+            while len(list(folder.glob("*/commits/0"))) < len(commands):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+            time.sleep(random.uniform(0, 1))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
+    topics: Topics, kafka: KafkaReader, spark: SparkSession, job_runner: JobRunner
+) -> None:
+    source = topics.create("killed", 2)
+    texts = list(airport_lines())[:COUNT]
+    topics.send(source, [*lines(*texts[::2]), *lines(*texts[1::2], partition=1)])
+    counts, errors, others = (topics.create(stem, 2) for stem in ("counts", "errors", "others"))
+    lake = job_runner.folder / "lake"
+    own_flags = {
+        "wordcount": ["--input", source, "--output", counts],
+        "split_errors": ["--input", source, "--output", others, "--error-topic", errors, "--pattern", "AK"],
+        "mirror": ["--target-servers", topics.bootstrap, "--topics", source, "--prefix", "T.", "--exactly-once",
+                   "--app-id", f"mirror-{source}"],
+        "lake_load": ["--input", source, "--path", str(lake)],
+    }  # fmt: skip
+    flags = {name: ["--checkpoint", str(job_runner.folder / name), *own] for name, own in own_flags.items()}
+    common = ["--bootstrap-servers", topics.bootstrap, "--max-offsets-per-trigger", str(COUNT // 10), *quick_flags()]
+    kill_in_the_middle([[name, *common, *own] for name, own in flags.items()], job_runner.folder)
+    assert not all(list(job_runner.folder.glob(f"{name}/commits/9")) for name in JOBS), "no job was in the middle"
+    for name, job in JOBS.items():
+        job_runner.run(job, *flags[name])
+    assert last_values(topics.read(counts)) == plain_counts(texts, {"the"})
+    split = kafka.batch({"subscribe": f"{errors},{others}", "includeHeaders": "true"})
+    assert sorted(bytes(row.value).decode() for row in without_duplicates(split).collect()) == sorted(texts)
+    assert Counter(message.value().decode() for message in topics.read(f"T.{source}")) == Counter(texts)
+    stored = spark.read.parquet(str(lake)).collect()
+    assert Counter((row.partition, row.offset) for row in stored) == Counter(
+        (partition, offset) for partition in range(2) for offset in range(COUNT // 2)
+    )
