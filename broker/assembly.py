@@ -58,6 +58,7 @@ from broker.settings.component_settings import (
 )
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
+from broker.settings.quota_callback import quota_callback
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.links import CoordinatorLinks
@@ -242,7 +243,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     door.on_metadata = _metadata_listener(metadata, groups, topics, marker_channels, coordinator_links)
     authorizer = new_authorizer(config)
-    enforced_quotas = EnforcedQuotas(on.store, quota_windows(config), clock.monotonic_ms, quota_defaults(config))
+    enforced_quotas = EnforcedQuotas(
+        on.store, quota_windows(config), clock.monotonic_ms, quota_defaults(config), quota_callback(config)
+    )
     return Services(
         broker_id=on.broker_id,
         config=config,

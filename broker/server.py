@@ -74,6 +74,7 @@ from broker.settings.listener_security import (
     open_listeners,
     sasl_listeners,
 )
+from broker.settings.quota_callback import InvalidPlugInError
 from broker.settings.unmet_settings import unmet_by_one_broker
 from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
 from config import broker_properties as properties
@@ -130,6 +131,7 @@ STARTUP_ERRORS = (
     DuplicateLogError,
     ForeignDirectoryError,
     IdentityError,
+    InvalidPlugInError,
     InvalidSecurityError,
     ListenError,
     LoadError,

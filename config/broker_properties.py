@@ -41,6 +41,9 @@ NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
+PYTHON_CLASS = Check(
+    lambda name: None if name is None or "." in name.strip(".") else "Expected package.module.Class of a Python class"
+)
 SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 TOKEN_VALIDATORS = (
@@ -500,8 +503,8 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between log directories.")
 CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
-    KnownClass("Callbacks for client quotas are"),
-    no_effect=NoEffect.PLUG_INS, doc="Plug-in that decides client quotas.")
+    PYTHON_CLASS,
+    doc="Plug-in that decides client quotas: a Python class, as package.module.Class (docs/quotas.md).")
 
 # Compatibility
 ADVERTISED_KAFKA_VERSION = string("advertised.kafka.version", None, READ_ONLY, LOW, visibility=FOREIGN,

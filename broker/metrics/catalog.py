@@ -19,6 +19,7 @@ from broker.metrics.of_coordinators import group_metrics, transaction_metrics
 from broker.metrics.of_host import host_metrics, process_metrics
 from broker.metrics.of_logins import login_metrics
 from broker.metrics.of_network import network_metrics
+from broker.metrics.of_quotas import quota_metrics
 from broker.metrics.of_replicas import fetcher_metrics, isr_metrics, move_metrics, partition_metrics, waiting_metrics
 from broker.metrics.of_requests import request_metrics, topic_metrics
 from broker.metrics.of_storage import cleaner_metrics, log_metrics
@@ -66,6 +67,7 @@ def all_metrics(
     yield from request_metrics(requests)
     yield from network_metrics(sockets)
     yield from login_metrics(sockets)
+    yield from quota_metrics(services.enforced_quotas)
     yield from log_metrics(services.log_manager, measured.flush_times)
     yield from cleaner_metrics(services.log_manager, cleaner)
     yield lag_metric(measured.loop_lag)

@@ -9,16 +9,21 @@ brokers have no quotas.
 
 from __future__ import annotations
 
+import heapq
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from broker.quotas.callback import QuotaCallback
 from broker.quotas.client_quotas import KEYS
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
+
+logger = logging.getLogger("kafka.server.ClientQuotaManager")
 
 IDLE_MS_MAX = 3_600_000
 """Rates and buckets that were not used for so long are dropped."""
@@ -63,6 +68,36 @@ class Applied(NamedTuple):
     """The user and the client id that share it; empty: all of them."""
 
 
+class Usage(NamedTuple):
+    """What those that share a quota use of it. `rate` is that of the quota's unit, 0 for `Key.MUTATION`."""
+
+    user: str
+    client_id: str
+    rate: float
+    throttle_ms: float
+    """On average, over the windows."""
+    tokens: float
+    """Of `Key.MUTATION`: the partitions that may still be changed."""
+
+
+class _Throttles:
+    """The throttles of those that share a quota."""
+
+    __slots__ = ("_count", "_total_ms")
+
+    def __init__(self, window_count: int, window_ms: int) -> None:
+        self._total_ms = SampledRate(window_count, window_ms)
+        self._count = SampledRate(window_count, window_ms)
+
+    def record(self, throttle_ms: int, now_ms: int) -> None:
+        self._total_ms.record(throttle_ms, now_ms)
+        self._count.record(1, now_ms)
+
+    def average_ms(self, now_ms: int) -> float:
+        count = self._count.total(now_ms)
+        return self._total_ms.total(now_ms) / count if count else 0.0
+
+
 class EnforcedQuotas:
     """The quotas of one broker."""
 
@@ -72,8 +107,12 @@ class EnforcedQuotas:
         windows: QuotaWindows,
         monotonic_ms: Callable[[], int],
         defaults: Mapping[Key, float] | None = None,
+        new_callback: Callable[[Callable[[], None]], QuotaCallback] | None = None,
     ) -> None:
-        """`defaults` are the static defaults of client ids, of properties of Kafka 0.9."""
+        """`defaults` are the static defaults of client ids, of properties of Kafka 0.9.
+
+        `new_callback(reset)` returns the plug-in that decides instead of the stored quotas.
+        """
         self._store = store
         self._windows = windows
         self._monotonic_ms = monotonic_ms
@@ -82,8 +121,11 @@ class EnforcedQuotas:
         self._clients: dict[tuple[str, str], dict[Key, Applied]] = {}
         self._rates: dict[tuple[Key, str, str], SampledRate] = {}
         self._buckets: dict[tuple[Key, str, str], TokenBucket] = {}
+        self._throttles: dict[tuple[Key, str, str], _Throttles] = {}
+        self._muted_until_ms: dict[Key, list[int]] = {key: [] for key in Key}
         self._purged_ms = 0
-        self.is_active = bool(self._defaults)
+        self._callback = None if new_callback is None else new_callback(self._clients.clear)
+        self.is_active = bool(self._defaults) or self._callback is not None
         """Whether any client or user has a quota."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when `is_active` has changed."""
@@ -120,7 +162,9 @@ class EnforcedQuotas:
         rate = self._shared(self._rates, applied, lambda: SampledRate(self._windows.count, self._windows.ms), now_ms)
         rate.record(amount, now_ms)
         throttle_ms = rate.throttle_ms(applied.bound, now_ms)
-        return min(throttle_ms, self._windows.ms) if key is Key.REQUEST else throttle_ms
+        if key is Key.REQUEST:
+            throttle_ms = min(throttle_ms, self._windows.ms)
+        return self._throttled(applied, throttle_ms, now_ms)
 
     def take_back(self, user: str, client_id: str, key: Key, amount: float) -> None:
         """Take back what was recorded and not used after all."""
@@ -146,7 +190,7 @@ class EnforcedQuotas:
         if is_strict and bucket.throttle_ms(applied.bound, now_ms):
             return None
         bucket.take(amount, applied.bound, now_ms)
-        return 0 if is_strict else bucket.throttle_ms(applied.bound, now_ms)
+        return 0 if is_strict else self._throttled(applied, bucket.throttle_ms(applied.bound, now_ms), now_ms)
 
     def mutation_throttle_ms(self, user: str, client_id: str) -> int:
         """Return after how long the client may change partitions again."""
@@ -154,7 +198,46 @@ class EnforcedQuotas:
         if applied is None:
             return 0
         now_ms = self._monotonic_ms()
-        return self._bucket(applied, now_ms).throttle_ms(applied.bound, now_ms)
+        return self._throttled(applied, self._bucket(applied, now_ms).throttle_ms(applied.bound, now_ms), now_ms)
+
+    def usage(self, key: Key) -> list[Usage]:
+        """Return what those that share a quota use of it, for metrics."""
+        now_ms = self._monotonic_ms()
+        bounds = {applied.shared_by: applied.bound for known in self._clients.values() for applied in known.values()}
+        used = []
+        for shared_by in (self._buckets if key is Key.MUTATION else self._rates).keys() & bounds.keys():
+            if shared_by[0] is key:
+                throttles = self._throttles.get(shared_by)
+                used.append(
+                    Usage(
+                        shared_by[1],
+                        shared_by[2],
+                        self._rates[shared_by].rate(now_ms) if shared_by in self._rates else 0.0,
+                        0.0 if throttles is None else throttles.average_ms(now_ms),
+                        self._buckets[shared_by].tokens(bounds[shared_by], now_ms) if key is Key.MUTATION else 0.0,
+                    )
+                )
+        return used
+
+    def muted_count(self, key: Key) -> int:
+        """Return how many connections are muted because of this quota."""
+        return len(self._still_muted(key, self._monotonic_ms()))
+
+    def _throttled(self, applied: Applied, throttle_ms: int, now_ms: int) -> int:
+        """Note a throttle for metrics, and return it."""
+        if throttle_ms:
+            windows = self._windows
+            throttles = self._throttles.setdefault(applied.shared_by, _Throttles(windows.count, windows.ms))
+            throttles.record(throttle_ms, now_ms)
+            heapq.heappush(self._still_muted(applied.shared_by[0], now_ms), now_ms + throttle_ms)
+        return throttle_ms
+
+    def _still_muted(self, key: Key, now_ms: int) -> list[int]:
+        """Return the times when muted connections are read again, as a heap. A muted connection causes no more."""
+        muted = self._muted_until_ms[key]
+        while muted and muted[0] <= now_ms:
+            heapq.heappop(muted)
+        return muted
 
     def connection_rate(self, host: str) -> float | None:
         """Return how many connections a second an address may open; None: any number."""
@@ -179,6 +262,8 @@ class EnforcedQuotas:
         return known
 
     def _resolve(self, user: str, client_id: str) -> dict[Key, Applied]:
+        if self._callback is not None:
+            return self._resolve_by(self._callback, user, client_id)
         found: dict[Key, Applied] = {}
         for entity, shared_user, shared_client in _levels(user, client_id):
             quotas = self._stored.get(entity)
@@ -188,6 +273,18 @@ class EnforcedQuotas:
                     found[key] = Applied(quotas[key.value], (key, shared_user, shared_client))
         for key, bound in self._defaults.items():
             found.setdefault(key, Applied(bound, (key, "", client_id)))
+        return found
+
+    def _resolve_by(self, callback: QuotaCallback, user: str, client_id: str) -> dict[Key, Applied]:
+        found: dict[Key, Applied] = {}
+        for key in Key:
+            try:
+                quota = callback.quota(key.value, user, client_id)
+                if quota is not None:
+                    limit, (shared_user, shared_client) = quota
+                    found[key] = Applied(float(limit), (key, str(shared_user), str(shared_client)))
+            except Exception:
+                logger.exception("the quota callback fails, so %s of user %s is not limited", key.value, user)
         return found
 
     def _shared(self, known: dict[tuple[Key, str, str], S], applied: Applied, new: Callable[[], S], now_ms: int) -> S:
@@ -205,13 +302,23 @@ class EnforcedQuotas:
         for known in (self._rates, self._buckets):
             for shared_by in [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX]:
                 del known[shared_by]
+                self._throttles.pop(shared_by, None)
 
     def _changed(self) -> None:
         self._clients.clear()
         was_active = self.is_active
-        self.is_active = bool(self._defaults) or any(
-            entity.parts[0][0] != _IPS and not quotas.keys().isdisjoint({key.value for key in Key})
-            for entity, quotas in self._stored.items()
+        if self._callback is not None:
+            try:
+                self._callback.quotas_stored({entity.parts: quotas for entity, quotas in self._stored.items()})
+            except Exception:
+                logger.exception("the quota callback fails to note the stored quotas")
+        self.is_active = (
+            bool(self._defaults)
+            or self._callback is not None
+            or any(
+                entity.parts[0][0] != _IPS and not quotas.keys().isdisjoint({key.value for key in Key})
+                for entity, quotas in self._stored.items()
+            )
         )
         if self.is_active != was_active:
             self.on_activity()

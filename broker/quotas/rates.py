@@ -39,6 +39,11 @@ class SampledRate:
         self._samples[-1][1] += amount
         self._purge(now_ms)
 
+    def total(self, now_ms: int) -> float:
+        """Return the amount in the last windows."""
+        self._purge(now_ms)
+        return sum(amount for _, amount in self._samples)
+
     def rate(self, now_ms: int) -> float:
         self._purge(now_ms)
         return sum(amount for _, amount in self._samples) * 1000 / self._span_ms(now_ms)

@@ -154,8 +154,8 @@ def test_node_id_is_broker_id() -> None:
             "Policies for changes of configuration are not supported yet, expected no class; see docs/not-yet.md",
         ),
         (
-            {"client.quota.callback.class": "a.B"},
-            "Callbacks for client quotas are not supported yet, expected no class; see docs/not-yet.md",
+            {"client.quota.callback.class": "B"},
+            "Expected package.module.Class of a Python class",
         ),
         (
             {"principal.builder.class": "a.B"},
