@@ -12,7 +12,7 @@ with numbers. All other fields have their defaults, so their bytes are constant 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import groupby, islice, starmap
 from struct import Struct as Layout
 from typing import Any, NamedTuple
@@ -26,9 +26,6 @@ from protocol.writer import BY_REFERENCE_SIZE_MIN, SHORT_LENGTHS, long_string_le
 
 FIRST_FETCH_VERSION_WITH_SESSIONS = first_version(FetchResponse, "session_id")
 FIRST_FETCH_VERSION_WITH_IDS = first_version(FetchableTopicResponse, "topic_id")
-
-NAMES_MAX = 1024
-"""The most names whose encoding is kept. Responses without errors name the same few topics again and again."""
 
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
@@ -221,7 +218,6 @@ def _count(count: int, is_flexible: bool) -> bytes:
     return SHORT_LENGTHS[count + 1] if count < 127 else uvarint(count + 1)
 
 
-@lru_cache(NAMES_MAX)
 def _string(text: str, is_flexible: bool) -> bytes:
     encoded = text.encode()
     size = len(encoded)
