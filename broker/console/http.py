@@ -173,8 +173,7 @@ class ConsoleHttp:
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
+            _abort(request)
         return response
 
     async def _body(self, resource: Resource, request: web.Request) -> bytes:
@@ -212,10 +211,22 @@ class ConsoleHttp:
                     await response.write(_encoded(Line(problem=str(error), done="failed")))
                 except ProblemError as problem:
                     await response.write(_encoded(Line(problem=problem.message, done="failed")))
+                except TimeoutError:
+                    _abort(request)  # its client reads nothing
+                except (ConnectionError, asyncio.CancelledError):
+                    raise
+                except Exception:
+                    logger.exception("%s failed unexpectedly", request.path)
+                    _abort(request)
                 await response.write_eof()
         finally:
             self._long_reads -= 1
         return response
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _encoded(line: Any) -> bytes:

@@ -40,6 +40,8 @@ BYTES_MAX: Final = 32 << 20
 """Bytes that one page of records may read."""
 BATCH_SIZE_MAX: Final = 16 << 20
 """Bytes of one opened batch."""
+OPENED_SIZE_MAX: Final = 64 << 20
+"""Bytes of records that one response may open to; further batches are left to the next read."""
 ROUNDS_MAX: Final = 40
 READS_MAX: Final = 4
 """How many pages, searches and tails read at the same time; further ones wait."""
@@ -203,8 +205,11 @@ class RecordReader:
                 if response is None:
                     return
                 data = [one for each in response.responses for one in each.partitions]
+                budget = _Budget(OPENED_SIZE_MAX)
                 opened = await self._services.cpu_pool.run(
-                    lambda: [_opened(one, chunk[one.partition_index], is_committed, is_counting) for one in data]
+                    lambda: [
+                        _opened(one, chunk[one.partition_index], budget, is_committed, is_counting) for one in data
+                    ]
                 )
             pieces.update({one.partition_index: piece for one, piece in zip(data, opened, strict=True)})
 
@@ -264,6 +269,8 @@ class _Head:
 
     def add(self, piece: Piece) -> None:
         """Add what was read from `next_start` on. A piece that ends early is dropped for one with fewer offsets."""
+        if piece.next_offset <= self.next_start and self.next_start < self.unread_before:
+            return  # nothing was opened, because other partitions have used up the budget
         if piece.next_offset < self.unread_before and self._span > 1:
             self._span = max(1, self._span // 4)
             return
@@ -317,7 +324,14 @@ def _request(topic: str, ranges: Mapping[int, Range], is_committed: bool, piece_
     )
 
 
-def _opened(data: PartitionData, wanted: Range, is_committed: bool, is_counting: bool) -> Piece:
+@dataclass(slots=True)
+class _Budget:
+    """How many bytes of records may still be opened."""
+
+    left: int
+
+
+def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: bool, is_counting: bool) -> Piece:
     """Open the batches of one partition. Runs in a thread."""
     buffer = data.records or b""
     found: list[Found] = []
@@ -331,6 +345,8 @@ def _opened(data: PartitionData, wanted: Range, is_committed: bool, is_counting:
             is_stuck = False
             if header.base_offset >= wanted.end:
                 next_offset = max(next_offset, wanted.end)
+                break
+            if budget.left <= 0:
                 break
             while aborted and aborted[0][0] <= header.last_offset:
                 open_aborted.add(aborted.pop(0)[1])
@@ -355,6 +371,7 @@ def _opened(data: PartitionData, wanted: Range, is_committed: bool, is_counting:
                 problem = f"the batch at offset {header.base_offset} cannot be opened: {error}"
                 continue
             counted += len(inner)
+            budget.left -= sum(len(one.record.key or b"") + len(one.record.value or b"") for one in inner)
             found += () if is_counting else inner
     except Malformed as error:
         problem, next_offset, is_stuck = str(error), wanted.end, False

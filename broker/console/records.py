@@ -39,6 +39,7 @@ TAIL_TIME_MAX_MS: Final = 3_600_000
 TAIL_LINE_RECORDS: Final = 200
 CURSOR_PARTITIONS_MAX: Final = 10_000
 OFFSET_OUT_OF_RANGE: Final = 1
+STOPPING: Final = "the broker stops"
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 ValueForm = Literal["auto", "hex"]
@@ -172,6 +173,9 @@ async def _search(
     for each in missing:
         yield Line(problem=f"partition {each}: its leader did not respond")
     while left:
+        if not console.is_ready:
+            yield Line(progress=progress, done=STOPPING)
+            return
         if clock.monotonic_ms() - began_ms > SEARCH_TIME_MAX_MS:
             yield Line(progress=progress, done=f"stopped after {SEARCH_TIME_MAX_MS // 1000} s: narrow the search")
             return
@@ -191,9 +195,9 @@ async def _search(
             if piece.problem:
                 yield Line(problem=f"partition {each}: {piece.problem}")
             progress["bytes"] += piece.size
-            progress["scanned"] += max(piece.next_offset, one.start + 1) - one.start
+            progress["scanned"] += piece.next_offset - one.start
             found += piece.records
-            left[each] = Range(max(piece.next_offset, one.start + 1), one.end)
+            left[each] = Range(piece.next_offset, one.end)
             if left[each].start >= one.end:
                 del left[each]
         passed = await console.services.cpu_pool.run(
@@ -252,17 +256,16 @@ async def _tail(
         yield Line(problem=f"partition {each}: its leader did not respond, so it is not followed")
     yield Line(behind=0)
     while clock.monotonic_ms() - began_ms < TAIL_TIME_MAX_MS:
+        if not console.is_ready:
+            yield Line(done=STOPPING)
+            return
         if name not in console.services.metadata_cache.topics:
             yield Line(done=f"topic {name} was deleted")
             return
         ranges, _ = await console.reader.ranges(name, positions, is_committed=is_committed)
-        wanted: dict[int, Range] = {}
-        for each, one in ranges.items():
-            if positions[each] < one.start:
-                yield Line(gap=f"partition {each}: offsets {positions[each]} to {one.start - 1} were deleted unread")
-                positions[each] = one.start
-            if positions[each] < one.end:
-                wanted[each] = Range(positions[each], one.end)
+        for gap in _skip_deleted(positions, ranges):
+            yield Line(gap=gap)
+        wanted = {each: Range(positions[each], one.end) for each, one in ranges.items() if positions[each] < one.end}
         if not wanted:
             yield Line(behind=0)
             await asyncio.sleep(TAIL_PAUSE_S)
@@ -288,6 +291,16 @@ async def _tail(
         if not behind:
             await asyncio.sleep(TAIL_PAUSE_S)
     yield Line(done=f"ended after {TAIL_TIME_MAX_MS // 3_600_000} h")
+
+
+def _skip_deleted(positions: dict[int, int], ranges: Mapping[int, Range]) -> list[str]:
+    """Raise positions to the starts of the logs; return what was deleted before it was read."""
+    gaps = []
+    for each, one in ranges.items():
+        if positions[each] < one.start:
+            gaps.append(f"partition {each}: offsets {positions[each]} to {one.start - 1} were deleted unread")
+            positions[each] = one.start
+    return gaps
 
 
 async def count(
@@ -320,6 +333,9 @@ async def _count(
     for each in missing:
         yield Line(problem=f"partition {each}: its leader did not respond")
     while left:
+        if not console.is_ready:
+            yield Line(progress=progress, counts=counts, done=STOPPING)
+            return
         if clock.monotonic_ms() - began_ms > SEARCH_TIME_MAX_MS or progress["bytes"] > SEARCH_BYTES_MAX:
             yield Line(progress=progress, counts=counts, done="stopped at a bound: the counts are too low")
             return
@@ -337,8 +353,8 @@ async def _count(
             counts[str(each)] += piece.counted
             progress["matches"] += piece.counted
             progress["bytes"] += piece.size
-            progress["scanned"] += max(piece.next_offset, one.start + 1) - one.start
-            left[each] = Range(max(piece.next_offset, one.start + 1), one.end)
+            progress["scanned"] += piece.next_offset - one.start
+            left[each] = Range(piece.next_offset, one.end)
             if left[each].start >= one.end:
                 del left[each]
         if clock.monotonic_ms() - shown_ms >= PROGRESS_MS:

@@ -37,7 +37,7 @@ from protocol.records.builder import RecordData, build_batch
 
 ALL_IN_SYNC: Final = -1
 PRODUCE_TIMEOUT_MS: Final = 10_000
-RECORDS_MAX: Final = 500
+RECORDS_MAX: Final = 100
 PARTITIONS_MAX: Final = 10_000
 TOPIC_HEADERS: Final = (
     "kafka_dlt-original-topic",

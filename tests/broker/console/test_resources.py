@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.console import record_reader
 from broker.console.murmur2 import murmur2
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -401,3 +402,18 @@ async def test_bad_bodies_get_one_sentence(console: ConsoleUser, body: object, m
     status, problem = await console.send("POST", "/topics/t/records", body)
     assert status == 400
     assert message in problem["error"]
+
+
+async def test_batches_that_open_to_much_are_read_in_turns(
+    console: ConsoleUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_reader, "OPENED_SIZE_MAX", 300)
+    await console.broker.create_topic("t", 3)
+    for first in range(0, 60, 20):
+        await produce(console.broker, "t", {each: records_of(first + 5 * each, 5) for each in range(3)})
+    found = numbers((await console.get("/topics/t/records", limit=50))["records"])
+    assert found == sorted(found, reverse=True)
+    assert len(found) == 45
+    lines = await console.lines("/topics/t/search", filter="value.number >= 0")
+    assert len([each for each in lines if "record" in each]) == 45
+    assert lines[-1]["done"] == "complete"
