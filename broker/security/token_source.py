@@ -11,9 +11,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode
-from urllib.request import Request, urlopen
 
 from broker.network.sasl.oauthbearer import InvalidToken
 from broker.security.web_tokens import TOKEN_SIZE_MAX, token_claims
@@ -89,6 +87,10 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
 
     `options` are those of the login module: clientId, clientSecret and scope.
     """
+    # On demand: few brokers have an identity provider, and these modules cost every start.
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     request = Request(url)
     if not url.startswith("file://"):
         form = {"grant_type": "client_credentials", **({"scope": options["scope"]} if "scope" in options else {})}
@@ -105,7 +107,7 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
     except HTTPError as error:
         reason = error.read(_ERROR_SIZE_MAX).decode(errors="replace")
         raise TokenUnavailable(f"{url} responds with status {error.code}: {reason}") from None
-    except (URLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise TokenUnavailable(f"cannot get a token from {url}: {error}") from None
 
 
