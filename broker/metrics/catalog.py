@@ -57,7 +57,7 @@ def all_metrics(
     yield from broker_metrics(state, services.metadata_cache.cluster_id, started_ms)
     yield from controller_metrics(services.controller)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
-    yield from fetcher_metrics(services.fetchers)
+    yield from fetcher_metrics(services.fetchers, services.peers.address_of)
     yield from isr_metrics(services.isr_changes)
     yield from waiting_metrics(services.replica_manager, services.fetch_sessions)
     yield from move_metrics(services.directory_moves)

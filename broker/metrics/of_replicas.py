@@ -12,11 +12,12 @@ from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
-from broker.replica.fetchers import ReplicaFetchers
+from broker.replica.fetchers import LeaderFetcher, ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.transactions.late import LateTransactions
+from config.addresses import HostAndPort
 
 MOVES_CLIENT_ID = "ReplicaAlterLogDirs"
 FETCHERS_CLIENT_ID = "Replica"
@@ -106,8 +107,17 @@ def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Itera
     yield from gauges(bean, counts, alone)
 
 
-def fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Metric]:
+AddressOf = Callable[[int], HostAndPort | None]
+
+
+def fetcher_metrics(fetchers: ReplicaFetchers, address_of: AddressOf) -> Iterator[Metric]:
+    """`address_of(broker_id)` is where the fetchers of that leader connect to."""
     facts = (
+        (
+            "DeadThreadCount",
+            "Fetchers that have ended although they have partitions.",
+            lambda: fetchers.dead_count,
+        ),
         ("MaxLag", "Offsets that the slowest partition is behind its leader.", lambda: fetchers.lag_max),
         (
             "FailedPartitionsCount",
@@ -117,6 +127,48 @@ def fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Metric]:
     )
     bean = "kafka.server:type=ReplicaFetcherManager"
     yield from gauges(bean, facts, partial(_of_client, FETCHERS_CLIENT_ID), ("clientId",))
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=FetcherLagMetrics,name=ConsumerLag",
+        "Offsets that the log of a followed partition is behind the high watermark of its leader.",
+        partial(_lags, fetchers),
+        ("clientId", "topic", "partition"),
+        is_per_partition=True,
+    )
+    traffic: tuple[tuple[str, str, str, Callable[[LeaderFetcher], int]], ...] = (
+        ("BytesPerSec", "bytes", "Bytes of records that a fetcher has received.", lambda it: it.byte_count),
+        ("RequestsPerSec", "requests", "Requests of a fetcher with a response.", lambda it: it.request_count),
+    )
+    for name, event_type, text, fact in traffic:
+        yield Metric(
+            Kind.METER,
+            f"kafka.server:type=FetcherStats,name={name}",
+            text,
+            partial(_traffic, fetchers, address_of, fact),
+            ("clientId", "brokerHost", "brokerPort"),
+            event_type=event_type,
+        )
+
+
+def _client_id(fetcher: LeaderFetcher) -> str:
+    """Return the name that Kafka's monitoring knows a fetcher by."""
+    return f"ReplicaFetcherThread-{fetcher.index}-{fetcher.leader_id}"
+
+
+def _lags(fetchers: ReplicaFetchers) -> Iterator[Sample]:
+    for fetcher in list(fetchers.running):
+        for one in list(fetcher.partitions):
+            topic, index = one.key
+            yield (_client_id(fetcher), topic, str(index)), one.lag
+
+
+def _traffic(
+    fetchers: ReplicaFetchers, address_of: AddressOf, fact: Callable[[LeaderFetcher], int]
+) -> Iterator[Sample]:
+    for fetcher in list(fetchers.running):
+        address = address_of(fetcher.leader_id)
+        if address is not None:
+            yield (_client_id(fetcher), address.host, str(address.port)), fact(fetcher)
 
 
 def isr_metrics(changes: IsrChanges) -> Iterator[Metric]:

@@ -198,6 +198,16 @@ class ReplicaFetchers:
     def failed_count(self) -> int:
         return len(self.failed)
 
+    @property
+    def running(self) -> Iterable[LeaderFetcher]:
+        """All fetchers, also those that have ended although they have partitions."""
+        return self._fetchers.values()
+
+    @property
+    def dead_count(self) -> int:
+        """How many fetchers have ended although they have partitions, which only an error of the broker does."""
+        return sum(fetcher.task.done() for fetcher in self._fetchers.values()) if not self._is_stopped else 0
+
 
 class LeaderFetcher:
     """One fetcher: a connection to one leader, and the partitions that are fetched over it."""
@@ -216,6 +226,10 @@ class LeaderFetcher:
         self._is_awaiting_fetch = False
         self._abandoning: asyncio.TimerHandle | None = None
         self._added_ms = 0
+        self.request_count = 0
+        """How many requests the leader has answered."""
+        self.byte_count = 0
+        """How many bytes of records it has sent."""
         self.task = asyncio.create_task(self._run(), name=f"fetcher {index} of leader {leader_id}")
 
     @property
@@ -296,6 +310,7 @@ class LeaderFetcher:
             return
         finally:
             self._is_awaiting_fetch = False
+        self.request_count += 1
         self._back_off_of_leader.after_success()
         if not self._is_reachable:
             logger.info("fetching from leader %d again", self.leader_id)
@@ -303,6 +318,7 @@ class LeaderFetcher:
         pace = fetchers.sliced_work.pace()
         unplaced: list[FetchedPartition] = []
         for partition, data in machine.received(response):
+            self.byte_count += len(data.records or b"")
             effect = machine.effect_of(partition, data)
             if type(effect) is Append:
                 await self._append(partition, data, pace)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from broker.metrics.of_replicas import fetcher_metrics
 from broker.replica import isr_changes
 from broker.replica.isr import IsrChange
 from broker.replica.partition import IsrAnswer
+from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from storage.log import Log
@@ -644,3 +646,33 @@ async def test_leader_that_cannot_be_reached_is_asked_again(start: Callable[...,
     assert not produced.done()
     cluster.cut.clear()
     assert await produced is ErrorCode.NONE
+
+
+# Metrics of fetchers
+
+
+async def test_fetchers_count_their_traffic_and_their_lag(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    for number in range(3):
+        assert await cluster.nodes[A].produce(b"%d" % number) is ErrorCode.NONE
+    await cluster.until_equal()
+    fetchers = cluster.nodes[B].fetchers
+    address = HostAndPort("leader", 9092)
+    metrics = {metric.bean: metric for metric in fetcher_metrics(fetchers, {A: address}.get)}
+
+    def samples(name: str) -> list[Any]:
+        return list(metrics[f"kafka.server:type={name}"].read())
+
+    tags = ("ReplicaFetcherThread-0-1", "leader", "9092")
+    (fetcher,) = fetchers.running
+    assert samples("FetcherStats,name=BytesPerSec") == [(tags, fetcher.byte_count)]
+    assert fetcher.byte_count == cluster.nodes[A].partition(0).log.size
+    ((shown, requests),) = samples("FetcherStats,name=RequestsPerSec")
+    assert shown == tags
+    assert requests >= 3
+    assert samples("FetcherLagMetrics,name=ConsumerLag") == [((tags[0], TOPIC, "0"), 0)]
+    assert samples("ReplicaFetcherManager,name=DeadThreadCount") == [(("Replica",), 0)]
+    fetcher.task.cancel()
+    await asyncio.wait({fetcher.task})
+    assert samples("ReplicaFetcherManager,name=DeadThreadCount") == [(("Replica",), 1)]
