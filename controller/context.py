@@ -136,12 +136,12 @@ class ControllerContext:
 
     def partitions_without_leader(self) -> list[TopicPartition]:
         """Return the partitions that have no leader, or whose leader is not online."""
-        leaderless = []
-        for partition in self.all_partitions():
-            leadership = self.leaderships.get(partition)
-            if leadership is None or not self.is_replica_online(leadership.state.leader, partition):
-                leaderless.append(partition)
-        return leaderless
+        return [partition for partition in self.all_partitions() if not self.has_leader(partition)]
+
+    def has_leader(self, partition: TopicPartition) -> bool:
+        """Return whether the partition has a leader, and it is online."""
+        leadership = self.leaderships.get(partition)
+        return leadership is not None and self.is_replica_online(leadership.state.leader, partition)
 
     # -- transitions -----------------------------------------------------------------------------------------------
 

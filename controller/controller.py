@@ -10,7 +10,7 @@ so the next term reads everything again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -178,6 +178,10 @@ class Controller:
             "ActiveControllerCount": lambda: int(self.is_active),
             **active,
         }
+
+    def sums(self) -> dict[str, Callable[[], Iterator[int]]]:
+        """Return Kafka's gauges over all partitions by name: each yields what one partition adds; empty elsewhere."""
+        return {} if self._active_term is None else self._active_term.active.sums()
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -18,13 +18,17 @@ from controller.events import Event
 from controller.settings import EventTimes
 from controller.zookeeper.session_events import SessionEvents
 
+CONTROLLER_SUMS = (
+    ("OfflinePartitionsCount", "Partitions without a leader."),
+    ("PreferredReplicaImbalanceCount", "Partitions whose leader is not their preferred replica."),
+)
+"""Gauges that visit all partitions."""
+PARTITIONS_PER_TURN = 500
 CONTROLLER_GAUGES = (
     ("ActiveControllerCount", "1 on the controller, 0 on other brokers; the sum over a healthy cluster is 1."),
     ("ActiveBrokerCount", "Registered brokers."),
     ("GlobalTopicCount", "Topics of the cluster."),
     ("GlobalPartitionCount", "Partitions of the cluster."),
-    ("OfflinePartitionsCount", "Partitions without a leader."),
-    ("PreferredReplicaImbalanceCount", "Partitions whose leader is not their preferred replica."),
     ("TopicsToDeleteCount", "Topics that are to be deleted."),
     ("ReplicasToDeleteCount", "Replicas that are to be deleted."),
     ("TopicsIneligibleToDeleteCount", "Topics that cannot be deleted now."),
@@ -53,6 +57,9 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
     for name, text in CONTROLLER_GAUGES:
         bean = f"kafka.controller:type=KafkaController,name={name}"
         yield Metric(Kind.GAUGE, bean, text, _controller_gauge(controller, name))
+    for name, text in CONTROLLER_SUMS:
+        bean = f"kafka.controller:type=KafkaController,name={name}"
+        yield Metric(Kind.GAUGE, bean, text, partial(_controller_sum, controller, name))
     yield Metric(
         Kind.GAUGE,
         "kafka.controller:type=ControllerEventManager,name=EventQueueSize",
@@ -139,6 +146,20 @@ def session_metrics(sessions: SessionEvents, latency: Histogram) -> Iterator[Met
 
 def _controller_gauge(controller: Controller, name: str) -> Callable[[], list[Sample]]:
     return lambda: [((), controller.gauges().get(name, _none)())]
+
+
+def _controller_sum(controller: Controller, name: str) -> Iterator[Sample | None]:
+    total = 0
+    for number, value in enumerate(controller.sums().get(name, _nothing)()):
+        if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+            yield None
+        total += value
+    yield (), total
+
+
+def _nothing() -> Iterator[int]:
+    """Of the cluster, where another broker is controller."""
+    return iter(())
 
 
 def _none() -> int:

@@ -4,7 +4,7 @@ Owns the order of the initialization and the table of handlers. Must not know ho
 is dropped as a whole. `ControllerMoved` from any handler means that the term is over.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from controller import events, paths
 from controller.active.brokers import Brokers
@@ -75,23 +75,30 @@ class ActiveController:
         self._term.settings = self._term.transitions.settings = settings
 
     def gauges(self) -> dict[str, Callable[[], int]]:
-        """Return Kafka's gauges by name. Each is computed when its function is called; some visit all partitions."""
+        """Return Kafka's gauges by name. Each is computed when its function is called."""
         context = self.context
         return {
             "ActiveBrokerCount": lambda: len(context.live_brokers),
             "GlobalTopicCount": lambda: len(context.topic_ids),
             "GlobalPartitionCount": lambda: sum(map(len, context.assignments.values())),
-            "OfflinePartitionsCount": self._offline_count,
-            "PreferredReplicaImbalanceCount": self.elections.imbalance_count,
             "TopicsToDeleteCount": lambda: len(context.topics_to_delete),
             "ReplicasToDeleteCount": lambda: len(self._replicas_to_delete()),
             "TopicsIneligibleToDeleteCount": lambda: len(context.topics_ineligible_for_deletion),
             "ReplicasIneligibleToDeleteCount": self._ineligible_count,
         }
 
-    def _offline_count(self) -> int:
+    def sums(self) -> dict[str, Callable[[], Iterator[int]]]:
+        """Return the gauges that visit all partitions: each yields what one partition adds.
+
+        The caller may do other work in between, and the state may change.
+        """
+        return {"OfflinePartitionsCount": self._offline, "PreferredReplicaImbalanceCount": self.elections.imbalances}
+
+    def _offline(self) -> Iterator[int]:
         context = self.context
-        return sum(not context.is_to_be_deleted(it.topic) for it in context.partitions_without_leader())
+        for topic in list(context.assignments):
+            for partition in context.partitions_of(topic):
+                yield int(not context.has_leader(partition) and not context.is_to_be_deleted(topic))
 
     def _replicas_to_delete(self) -> list[PartitionReplica]:
         context = self.context

@@ -4,7 +4,7 @@ Owns which partitions need an election. `controller.election` decides it.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from controller import paths
 from controller.active.term import Term
@@ -144,10 +144,14 @@ class Elections:
                 by_broker.setdefault(self._context.assignment(partition).replicas[0], []).append(partition)
         return by_broker
 
-    def imbalance_count(self) -> int:
-        """Return the number of partitions that their preferred replica does not lead."""
-        return sum(
-            self._context.leaderships[it].state.leader != broker_id
-            for broker_id, preferred in self._partitions_by_preferred_leader().items()
-            for it in preferred
-        )
+    def imbalances(self) -> Iterator[int]:
+        """Yield for each partition whether its preferred replica does not lead it, as 0 or 1.
+
+        The state may change between two partitions.
+        """
+        for topic in list(self._context.assignments):
+            for partition in self._context.partitions_of(topic):
+                leadership = self._context.leaderships.get(partition)
+                is_counted = leadership is not None and not self._context.is_to_be_deleted(topic)
+                preferred = self._context.assignment(partition).replicas[0] if is_counted else None
+                yield int(leadership is not None and is_counted and leadership.state.leader != preferred)

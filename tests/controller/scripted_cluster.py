@@ -450,6 +450,9 @@ class ScriptedCluster:
         for name, gauge in self.controller.gauges().items():
             if value := gauge():
                 self.say(f"{name}={value}")
+        for name, parts in self.controller.sums().items():
+            if value := sum(parts()):
+                self.say(f"{name}={value}")
 
     async def _leadership(self, partition: TopicPartition) -> Leadership:
         node = await self.node(paths.partition_state_path(partition))
