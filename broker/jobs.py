@@ -29,6 +29,8 @@ IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 STORE_CHECK_INTERVAL_MS = 10_000
+KEY_SET_CHECK_INTERVAL_MS = 5_000
+"""A token with an unknown key has the keys read again, so this bounds how often clients can cause that."""
 
 
 def storage_jobs(
@@ -123,15 +125,18 @@ def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Ca
     return [Job("expired delegation tokens", interval_ms, remove_expired)] if tokens.is_enabled else []
 
 
-def key_set_jobs(config: BrokerConfig, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
-    """Return the jobs that read the keys of identity providers."""
+def key_set_jobs(config: BrokerConfig, clock: Clock, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
+    """Return the job that reads the keys of identity providers when that is due."""
+    refresh_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
 
     async def refresh() -> None:
         for keys in remote:
-            await asyncio.get_running_loop().run_in_executor(background, keys.refresh)
+            now_ms = clock.monotonic_ms()
+            if keys.is_due(now_ms, refresh_ms):
+                await asyncio.get_running_loop().run_in_executor(background, keys.refresh, now_ms)
 
-    interval_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
-    return [Job("keys of identity providers", interval_ms, refresh, initial_delay_ms=0)] if remote else []
+    interval_ms = min(KEY_SET_CHECK_INTERVAL_MS, refresh_ms)
+    return [Job("keys of identity providers", interval_ms, refresh)] if remote else []
 
 
 def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:

@@ -293,6 +293,7 @@ class Server:
         await self._load_logs(foundation)
         self._connect_parts(foundation, services)
         await self._membership.register(lambda: self._registration(foundation.broker_id))
+        await self._read_remote_keys()
         admission = Admission(self.dispatcher)
         metadata_received = _received(services.control_door)
         if self._is_clustered:
@@ -375,6 +376,12 @@ class Server:
             self._sockets.unsent,
             self._link_security(),
         )
+
+    async def _read_remote_keys(self) -> None:
+        """Read the keys of identity providers before the first client logs in; those that fail are read again later."""
+        now_ms = self._clock.monotonic_ms()
+        reads = [self._loop.run_in_executor(self._background, keys.refresh, now_ms) for keys in self._remote_keys]
+        await asyncio.gather(*reads)
 
     def _link_security(self) -> LinkSecurity:
         """Return how this broker connects to others. A broker that runs alone does not, and needs no login."""
@@ -507,7 +514,7 @@ class Server:
                 *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
                 *([] if self._tls is None else security_jobs(self._reload_stores)),
                 *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
-                *key_set_jobs(self._config, self._remote_keys, self._background),
+                *key_set_jobs(self._config, self._clock, self._remote_keys, self._background),
             ]
         )
         housekeeping.start()

@@ -118,7 +118,7 @@ class NoEffect(Enum):
     SASL = "the mechanisms are built in, and plug-ins for SASL are not supported"
     LOGIN_BACKOFF = "a connection between brokers has its own pauses, and each attempt to connect logs in again"
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
-    KEY_SETS = "the broker reads keys again every sasl.oauthbearer.jwks.endpoint.refresh.ms only"
+    KEY_SETS = "the broker tries again every five seconds"
     WINDOWS = "the broker keeps no windows of samples for it, see docs/not-yet.md"
     REPORTERS = "metrics reporters are not supported yet, see docs/not-yet.md; metrics.http.listener serves metrics"
     PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"

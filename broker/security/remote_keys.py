@@ -7,6 +7,8 @@ The URL is one of the broker's settings; nothing that a client sends is ever fet
 from __future__ import annotations
 
 import logging
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from broker.security.web_tokens import KeySet, parse_key_set
 
@@ -23,16 +25,26 @@ class RemoteKeys:
     def __init__(self, url: str) -> None:
         self.url = url
         self.keys: KeySet = {}
+        self._read_ms: int | None = None
+        self._is_key_missing = False
 
-    def refresh(self) -> None:
+    def report_missing_key(self) -> None:
+        """A token names a key that is not in the set: the provider may have added it since."""
+        self._is_key_missing = True
+
+    def is_due(self, now_ms: int, refresh_ms: int) -> bool:
+        """Return whether to read the keys: they were never read, are older than `refresh_ms`, or one is missing."""
+        return self._is_key_missing or self._read_ms is None or now_ms - self._read_ms >= refresh_ms
+
+    def refresh(self, now_ms: int) -> None:
         """Read the keys; keep the present ones if that fails. Blocks."""
-        from urllib.request import urlopen  # on demand: most brokers have no URL, and its modules cost their start
-
+        self._is_key_missing = False
         try:
             with urlopen(self.url, timeout=TIMEOUT_S) as response:
                 data = response.read(SIZE_MAX + 1)
             if len(data) > SIZE_MAX:
                 raise ValueError(f"more than {SIZE_MAX} bytes")
             self.keys = parse_key_set(data)
-        except (OSError, ValueError) as error:
+            self._read_ms = now_ms
+        except (URLError, OSError, ValueError) as error:
             logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)

@@ -26,7 +26,7 @@ from broker.security.delegation_tokens import TokenTimes
 from broker.security.kerberos import KerberosError, KeyTab, Renewal, default_realm, new_acceptor
 from broker.security.remote_keys import SCHEMES, RemoteKeys
 from broker.security.token_source import TIMEOUT_S, TokenRenewal
-from broker.security.web_tokens import TokenRules, unsecured_login, verified_login
+from broker.security.web_tokens import TokenRules, UnknownKeyError, unsecured_login, verified_login
 from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
 from config import broker_properties as rows
 from config.addresses import LOOPBACK, HostAndPort
@@ -279,9 +279,15 @@ def _oauthbearer(
                 f"Invalid value {url} for configuration {row.name}: expected an address with {', '.join(SCHEMES)}"
             )
         remote = sources.remote_keys.setdefault(url, RemoteKeys(url))
-        return lambda: OauthBearerExchange(
-            lambda token: verified_login(token, remote.keys, rules, sources.now_ms() / 1000)
-        )
+
+        def verify(token: str) -> Login:
+            try:
+                return verified_login(token, remote.keys, rules, sources.now_ms() / 1000)
+            except UnknownKeyError:
+                remote.report_missing_key()
+                raise
+
+        return lambda: OauthBearerExchange(verify)
     is_allowed = module is not None and is_true(module.options.get(_UNSECURED_OPTION))
     if module is None or (listener.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not is_allowed):
         raise InvalidSecurityError(

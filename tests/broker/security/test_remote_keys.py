@@ -11,11 +11,26 @@ from tests.support.identity_provider import IdentityProvider
 def test_keys_are_read_and_kept_if_they_cannot_be_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "keys.json"
     keys = RemoteKeys(IdentityProvider().publish(path))
-    keys.refresh()
+    keys.refresh(0)
     assert keys.keys.keys() == {"rsa", "ec"}
     path.write_text("nonsense")
-    keys.refresh()
+    keys.refresh(0)
     path.unlink()
-    keys.refresh()
+    keys.refresh(0)
     assert keys.keys.keys() == {"rsa", "ec"}
     assert caplog.text.count("2 keys stay in use") == 2
+
+
+def test_keys_are_read_when_they_are_old_or_one_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = RemoteKeys(path.as_uri())
+    assert keys.is_due(0, 1000), "never read"
+    keys.refresh(0)
+    assert keys.is_due(1, 1000), "the file did not exist"
+    IdentityProvider().publish(path)
+    keys.refresh(5)
+    assert [keys.is_due(now_ms, 1000) for now_ms in (5, 1004, 1005)] == [False, False, True]
+    keys.report_missing_key()
+    assert keys.is_due(6, 1000)
+    keys.refresh(6)
+    assert not keys.is_due(7, 1000)
