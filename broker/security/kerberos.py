@@ -93,6 +93,7 @@ class TicketSource:
         self._renewal = renewal
         self._credentials: Any = None
         self._renew_at_ms = 0
+        self._turn = 0
 
     def new_context(self, service: str, host: str) -> SecurityContext:
         """Return a context for one login to a service. Blocks while it asks a key distribution center.
@@ -120,8 +121,8 @@ class TicketSource:
         if self._keys is None:
             # The owner of the cache renews what is in it.
             return gssapi.Credentials(usage="initiate", store=self._cache and {"ccache": f"FILE:{self._cache}"})
-        # Each ticket has a cache of its own: one that exists would keep its old ticket.
-        store = {"ccache": f"MEMORY:milena-{id(self)}-{now_ms}"}
+        # The library keeps a ticket until half of its life is over, so the next one goes to the other of two caches.
+        store = {"ccache": f"MEMORY:milena-{id(self)}-{self._turn}"}
         if self._keys.path is not None:
             store["client_keytab"] = f"FILE:{self._keys.path}"
         credentials = gssapi.Credentials(name=_name(self._keys.principal), usage="initiate", store=store)
@@ -130,6 +131,7 @@ class TicketSource:
         share = renewal.window_factor + renewal.window_jitter * self._uniform()
         self._renew_at_ms = now_ms + max(round(lifetime_ms * share), min(renewal.relogin_ms_min, lifetime_ms))
         self._credentials = credentials
+        self._turn ^= 1
         return credentials
 
 
