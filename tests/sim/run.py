@@ -327,6 +327,10 @@ def run_seed(
 
 def run_alone(brokers: int, seed: int) -> Outcome:
     """Perform one of many runs of a process, and free its memory."""
-    outcome = run_seed(seed, brokers=brokers)
-    gc.collect()
+    gc.freeze()  # so that the collection looks only at what the run has made
+    try:
+        outcome = run_seed(seed, brokers=brokers)
+        gc.collect()
+    finally:
+        gc.unfreeze()
     return outcome
