@@ -1,14 +1,16 @@
 """What all tests share: the event loop is uvloop, as in the broker, and random tests do not mind the time they take."""
 
 import gc
+import logging
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
+from tests.support.secrets import SecretsInLogs
 from tests.support.spread import FilesTogether, longest_first, mark
 
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
@@ -25,6 +27,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=longest_first)
     for item in items:
         mark(item)
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_logged() -> Iterator[None]:
+    """Fail a test during which a secret of the suite was logged, at whatever level it logs."""
+    handler = SecretsInLogs()
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+    assert not handler.lines
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import ServerProcess
+from tests.support.secrets import secrets_in
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,3 +64,9 @@ class BrokerProcess(ServerProcess):
             port=port,
             environment={"PYTHONPATH": str(ROOT)},
         )
+
+    def stop(self) -> None:
+        """Stop the broker; fail if its log has a secret of the suite."""
+        super().stop()
+        if self.log.exists():
+            assert not secrets_in(self.log.read_text(errors="replace")), f"{self.log} has a secret"

@@ -14,6 +14,8 @@ import pytest
 
 from broker.environment import environment_of_this_machine
 from broker.loop.clock import Clock
+from broker.network.channel import Channel
+from broker.network.connection import Buffers
 from broker.network.unsent_responses import UnsentResponses
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.local_client import LocalClient
@@ -21,7 +23,8 @@ from broker.requests.services import Services
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from storage.files import Files
+from storage.files import Files, FileSlice
+from tests.support.secrets import secrets_in_bytes
 
 LISTENER = "PLAINTEXT"
 
@@ -35,6 +38,12 @@ class InProcessBroker(LocalClient):
         self.services = services
         """The broker's components, for states that no request can cause."""
         self.metrics_port = metrics_port
+
+    async def send(self, frame: bytes, channel: Channel) -> Buffers | None:
+        """Return the response; fail if it has a secret of the suite."""
+        buffers = await super().send(frame, channel)
+        assert not secrets_in_bytes(piece for piece in buffers or () if not isinstance(piece, FileSlice))
+        return buffers
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic; `configs` have underscores for dots."""

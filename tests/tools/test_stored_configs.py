@@ -115,7 +115,7 @@ def test_nodes_become_secure_and_open_again(
         return run(*shell, "getAcl", path).stdout
 
     done = run(*migrate, "--zookeeper.acl", "secure")
-    assert done == (0, "5 nodes are secure now\n", "")
+    assert (done.status, done.stdout) == (0, "5 nodes are secure now\n"), done.stderr
     assert {acl("/brokers/ids"), acl("/config"), acl("/")} <= {owner + reader, reader + owner}
     assert acl("/config/users") == owner
     assert (acl("/consumers"), acl("/consumers/g"), acl("/other")) == (everyone, everyone, everyone)
