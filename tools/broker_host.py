@@ -58,6 +58,7 @@ from tools.log_lines import log_to_stderr
 LISTENER = "PLAINTEXT"
 FRAME_LENGTH = struct.Struct(">I")
 PARENT_CHECK_S = 0.5
+REMOVALS_MAX = 3
 REQUEST_TIMEOUT_MS = 10_000
 CALL_TIMEOUT_S = 10.0
 RETRY_S = 0.005
@@ -514,8 +515,8 @@ def _watch_parent(parent_id: int, order: Mapping[str, Any]) -> None:
 
 def _end(order: Mapping[str, Any]) -> None:
     """End this process at once, as nobody is left who reads what it holds."""
-    if order["is_temporary"]:
-        shutil.rmtree(order["folder"], ignore_errors=True)
+    for _ in range(REMOVALS_MAX if order["is_temporary"] else 0):
+        shutil.rmtree(order["folder"], ignore_errors=True)  # a thread of the broker may still create a file in it
     os._exit(0)
 
 

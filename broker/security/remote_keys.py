@@ -7,8 +7,6 @@ The URL is one of the broker's settings; nothing that a client sends is ever fet
 from __future__ import annotations
 
 import logging
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from broker.security.web_tokens import KeySet, parse_key_set
 
@@ -39,6 +37,8 @@ class RemoteKeys:
     def refresh(self, now_ms: int) -> None:
         """Read the keys; keep the present ones if that fails. Blocks."""
         self._is_key_missing = False
+        from urllib.request import urlopen  # on demand: its modules cost every start
+
         try:
             with urlopen(self.url, timeout=TIMEOUT_S) as response:
                 data = response.read(SIZE_MAX + 1)
@@ -46,5 +46,5 @@ class RemoteKeys:
                 raise ValueError(f"more than {SIZE_MAX} bytes")
             self.keys = parse_key_set(data)
             self._read_ms = now_ms
-        except (URLError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)
