@@ -40,7 +40,7 @@ VALUE = b'{"number": 1, "text": "%s"}' % (b"x" * 200)
 BUFFER_SIZE = 1 << 20
 RECORDS_PER_S = 5_000
 RECORDS_PER_REQUEST = 10
-LOAD_SECTION_S = 20.0
+LOAD_SECTION_S = 12.0
 LOAD_ROUNDS = 3
 REFRESH_S = 5.0
 

@@ -353,8 +353,7 @@ def test_hostile_texts_stay_texts(site: Site) -> None:
     browser.sees("topic '<script>' does not exist")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (390, True)])
 def test_pages_fit_and_have_contrast(site: Site, width: int, is_dark: bool) -> None:
     browser = site.browser
     browser.size(width, 844, is_dark=is_dark)
