@@ -13,6 +13,7 @@ from bench import (
     consumer_cases,
     group_cases,
     request_cases,
+    spark_cases,
     storage_cases,
     transactions,
 )
@@ -28,5 +29,6 @@ FAMILIES = (
     group_cases,
     transactions,
     cluster_cases,
+    spark_cases,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

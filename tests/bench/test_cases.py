@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from bench import machine
+from bench import machine, spark_cases
 from bench.case import Case
 from bench.cases import CASES
 from bench.cluster import SETTINGS, ClusterSubject
@@ -48,7 +49,12 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
     return {measure.name for measure in measures}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.on_running], ids=lambda case: case.name)
+def selected(case: Case) -> ParameterSet:
+    """Cases with Spark start it for each of their topics, which takes most of a minute."""
+    return pytest.param(case, id=case.name, marks=[pytest.mark.soak] if case in spark_cases.CASES else [])
+
+
+@pytest.mark.parametrize("case", [selected(case) for case in CASES if case.on_running])
 def test_cases_on_a_running_server_report_their_measures(subject: Subject, case: Case) -> None:
     assert case.on_running is not None
     values = case.on_running(subject, TINY)
