@@ -10,16 +10,20 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode
 
 from broker.network.sasl.oauthbearer import InvalidToken
 from broker.security.web_tokens import TOKEN_SIZE_MAX, token_claims
 
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
+
 SCHEMES = ("https://", "http://", "file://")
 TIMEOUT_S = 10.0
 
 _ERROR_SIZE_MAX = 200
+_REDIRECTS = range(300, 400)
 _UNSECURED = "unsecuredLogin"
 _LIFETIME_S = 3600.0
 
@@ -85,11 +89,13 @@ class TokenSource:
 def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> str:
     """Return a token of an identity provider, or the content of a file. Blocks. Raises TokenUnavailable.
 
-    `options` are those of the login module: clientId, clientSecret and scope.
+    `options` are those of the login module: clientId, clientSecret and scope. `timeout_s` limits the time to
+    connect, and each wait for data.
     """
     # On demand: few brokers have an identity provider, and these modules cost every start.
+    from urllib import request as handlers
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from urllib.request import OpenerDirector, Request
 
     request = Request(url)
     if not url.startswith("file://"):
@@ -97,18 +103,40 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
         credentials = f"{quote_plus(options['clientId'])}:{quote_plus(options['clientSecret'])}"
         request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})
         request.add_header("Authorization", "Basic " + b64encode(credentials.encode()).decode())
+    # Without a handler of redirects, a redirect is an error: urllib would send the client's secret to the new address.
+    opener = OpenerDirector()
+    for handler in (
+        handlers.ProxyHandler(),
+        handlers.HTTPHandler(),
+        handlers.HTTPSHandler(),
+        handlers.FileHandler(),
+        handlers.HTTPErrorProcessor(),
+        handlers.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
     try:
-        with urlopen(request, timeout=timeout_s) as response:
+        with opener.open(request, timeout=timeout_s) as response:
             data = response.read(TOKEN_SIZE_MAX + 1)
         if len(data) > TOKEN_SIZE_MAX:
             raise ValueError(f"more than {TOKEN_SIZE_MAX} bytes")
         text = data.decode()
         return str(text.strip() if url.startswith("file://") else _access_token(text))
     except HTTPError as error:
-        reason = error.read(_ERROR_SIZE_MAX).decode(errors="replace")
-        raise TokenUnavailable(f"{url} responds with status {error.code}: {reason}") from None
+        with error:
+            raise TokenUnavailable(_refusal(url, error)) from None
     except (OSError, ValueError) as error:
         raise TokenUnavailable(f"cannot get a token from {url}: {error}") from None
+
+
+def _refusal(url: str, error: HTTPError) -> str:
+    if error.code in _REDIRECTS:
+        target = error.headers.get("Location", "")[:_ERROR_SIZE_MAX]
+        return f"{url} redirects to {target!r}; redirects are not followed: configure the final address"
+    try:
+        reason = error.read(_ERROR_SIZE_MAX).decode(errors="replace")
+    except OSError as failure:
+        reason = str(failure)
+    return f"{url} responds with status {error.code}: {reason}"
 
 
 def unsecured_token(options: Mapping[str, str], now_s: float) -> str:
