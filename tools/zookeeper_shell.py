@@ -1,7 +1,7 @@
 """zookeeper-shell: reads and changes the nodes of ZooKeeper, or of a broker's embedded store.
 
     zookeeper-shell localhost:2181/chroot ls /brokers/ids
-    zookeeper-shell sqlite:/tmp/kafka-logs get /cluster/id
+    zookeeper-shell sqlite:var/data get /cluster/id
 
 Without a command it reads commands from standard input. Owns the commands and what they print, which are those of
 ZooKeeper's own client. Must not know how a tree is reached.
