@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.skeleton.errors import cause_of
-from spark_jobs.skeleton.parameters import StoreKeyValue, bare_parser, positive
+from spark_jobs.skeleton.parameters import add_client_settings, bare_parser, positive
 from spark_jobs.skeleton.session import spark_session
 
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--left", required=True, metavar="TOPIC", help="one topic, such as that of the old job")
     add("--right", required=True, metavar="TOPIC", help="the other topic")
     add("--show", type=positive, default=20, metavar="N", help="differences to print (default %(default)s)")
-    add("--kafka-option", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of the Kafka clients")
+    add_client_settings(add, "kafka", "the Kafka clients")
     flags = parser.parse_args(arguments)
     client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
     options = {**client, "kafka.bootstrap.servers": flags.bootstrap_servers}

@@ -45,7 +45,14 @@ from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import COMPACTED, Job
-from spark_jobs.skeleton.parameters import JobParameters, StoreKeyValue, checked, is_regex, positive
+from spark_jobs.skeleton.parameters import (
+    JobParameters,
+    StoreKeyValue,
+    add_client_settings,
+    checked,
+    is_regex,
+    positive,
+)
 from spark_jobs.skeleton.topics import TopicSpec, create_topics
 
 _LOG = logging.getLogger(__name__)
@@ -269,13 +276,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add("--canary", metavar="TOPIC", help="topic at the source that gets a record a minute, whose delay is logged")
     add("--exact-offsets", action="store_true", help="fail unless offsets at the target are those of the source")
     add("--exactly-once", action="store_true", help="send each batch in one transaction, from the driver")
-    add(
-        "--target-option",
-        action=StoreKeyValue,
-        default={},
-        metavar="K=V",
-        help="a setting of the target's clients; may be given often",
-    )
+    add_client_settings(add, "target", "the target's clients")
 
 
 JOB = Job(

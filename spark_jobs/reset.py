@@ -25,7 +25,7 @@ from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from spark_jobs.skeleton.parameters import StoreKeyValue, bare_parser
+from spark_jobs.skeleton.parameters import add_client_settings, bare_parser
 from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
 
@@ -137,7 +137,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--output-folder", type=_topics, default=[], metavar="DIR,...", help="folders that the job writes")
     add("--dry-run", action="store_true", help="only print the steps")
     add("--force", action="store_true", help="do not check whether the job runs")
-    add("--kafka-option", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of the Kafka clients")
+    add_client_settings(add, "kafka", "the Kafka clients")
     flags = parser.parse_args(arguments)
     if flags.delete_output and not (flags.output or flags.output_folder):
         parser.error("argument --delete-output: needs --output TOPIC or --output-folder DIR")

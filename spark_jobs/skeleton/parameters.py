@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
+from config import properties
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
@@ -98,7 +99,7 @@ class JobParameters:
 
     def _client_options(self) -> dict[str, str]:
         client = {f"kafka.{key}": value for key, value in self.kafka_option.items()}
-        return {"kafka.bootstrap.servers": self.bootstrap_servers, **client}
+        return {**client, "kafka.bootstrap.servers": self.bootstrap_servers}
 
 
 def job_parser(
@@ -208,14 +209,25 @@ def client_parser(job: str, description: str) -> argparse.ArgumentParser:
     add("--create-topics", action="store_true", help="make missing topics instead of waiting for them")
     add("--partitions", type=positive, default=4, help="of topics made here (default %(default)s)")
     add("--replication-factor", type=positive, default=1, help="of topics made here (default %(default)s)")
-    add(
-        "--kafka-option",
-        action=StoreKeyValue,
-        default={},
-        metavar="K=V",
-        help="a setting of the Kafka clients, such as compression.type=lz4; may be given often",
-    )
+    add_client_settings(parser.add_argument, "kafka", "the Kafka clients, such as compression.type=lz4")
     return parser
+
+
+def add_client_settings(add: Callable[..., argparse.Action], name: str, clients: str) -> None:
+    """Add `--NAME-option K=V` and `--NAME-config FILE` by the `add_argument` of a parser or of a group.
+
+    Both set `NAME_option`. An option wins over a file, and a file over a later one.
+    """
+    option, file = f"--{name}-option", f"--{name}-config"
+    add(option, action=StoreKeyValue, default={}, metavar="K=V", help=f"a setting of {clients}; may be given often")
+    add(
+        file,
+        action=_StoreFile,
+        default=argparse.SUPPRESS,
+        dest=f"{name}_option",
+        metavar="FILE",
+        help=f"a .properties file with such settings, so that no password is on the command line; {option} wins",
+    )
 
 
 def bare_parser(job: str, description: str) -> argparse.ArgumentParser:
@@ -242,6 +254,25 @@ class StoreKeyValue(argparse.Action):
         if not separator or not key:
             parser.error(f"argument {option_string}: expected key=value, not {values!r}")
         setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
+
+
+class _StoreFile(argparse.Action):
+    """Adds the properties of a file below the values that the mapping has already."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        try:
+            of_file = properties.load(str(values))
+        except OSError as error:
+            parser.error(f"argument {option_string}: cannot read {values}: {error.strerror}")
+        except ValueError as error:
+            parser.error(f"argument {option_string}: cannot read {values}: {error}")
+        setattr(namespace, self.dest, {**of_file, **getattr(namespace, self.dest)})
 
 
 def trigger(text: str) -> Mapping[str, Any]:

@@ -41,11 +41,13 @@ def begin(*_arguments: object) -> None:
 def test_a_documented_command_is_accepted(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name, *flags = command
     module = import_module(f"spark_jobs.{name}")
+    (tmp_path / "var" / "flights" / "table" / "batch=0").mkdir(parents=True)
+    (tmp_path / "secured").mkdir()
+    (tmp_path / "secured" / "client.properties").touch()
+    monkeypatch.chdir(tmp_path)
     if hasattr(module, "JOB"):
         module.JOB.parse(flags)
         return
-    (tmp_path / "var" / "flights" / "table" / "batch=0").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
     for step in ("run_program", "spark_session"):
         monkeypatch.setattr(module, step, begin, raising=False)
     with pytest.raises(AcceptedError):

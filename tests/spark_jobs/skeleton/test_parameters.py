@@ -1,8 +1,10 @@
 """The shared command line: invalid values are rejected before the start, others are passed to Spark."""
 
+from pathlib import Path
+
 import pytest
 
-from spark_jobs import flights_daily
+from spark_jobs import flights_daily, mirror, reset
 from spark_jobs.skeleton.parameters import JobParameters, job_parser
 
 REQUIRED = ["--bootstrap-servers", "b:1", "--checkpoint", "/c"]
@@ -133,3 +135,39 @@ def test_options_are_passed_to_source_and_sink() -> None:
     }
     assert parameters.sink_options()["kafka.compression.type"] == "zstd"
     assert parameters.trigger == {"availableNow": True}
+
+
+def test_kafka_option_wins_over_the_file_wherever_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        '# a login\nbootstrap.servers=other:9\nsecurity.protocol = SASL_SSL\nsasl.jaas.config=m \\\n  p="a=b";\n'
+    )
+    flags = ["--kafka-config", str(file)]
+    option = ["--kafka-option", "security.protocol=SASL_PLAINTEXT"]
+    for arguments in (flags + option, option + flags):
+        options = parse(*arguments).source_options()
+        assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
+        assert options["kafka.sasl.jaas.config"] == 'm p="a=b";'
+        assert options["kafka.bootstrap.servers"] == "b:1"
+    assert parse(*flags).sink_options()["kafka.security.protocol"] == "SASL_SSL"
+    assert parse().kafka_option == {}
+
+
+def test_every_kind_of_program_reads_a_file_of_settings(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("acks=1")
+    flags = reset.parse(["app", *REQUIRED, "--kafka-config", str(file)])
+    assert flags.kafka_option == {"acks": "1"}
+    parameters = mirror.JOB.parse([*REQUIRED, "--target-servers", "c:1", "--target-config", str(file)])
+    assert isinstance(parameters, mirror.MirrorParameters)
+    assert (parameters.kafka_option, parameters.target_option) == ({}, {"acks": "1"})
+
+
+def test_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing, broken = tmp_path / "none.properties", tmp_path / "broken.properties"
+    broken.write_text("acks=\\u12")
+    for file, reason in ((missing, "No such file or directory"), (broken, "a \\u escape needs four")):
+        with pytest.raises(SystemExit) as exit_:
+            parse("--kafka-config", str(file))
+        assert exit_.value.code == 2
+        assert f"argument --kafka-config: cannot read {file}: {reason}" in capsys.readouterr().err
