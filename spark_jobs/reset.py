@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
@@ -149,20 +150,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     flags = parse(arguments)
 
-    def prepare() -> list[Step]:
-        return plan(spark_session("reset", {}), flags)
+    with ExitStack() as resources:
 
-    def work(steps: list[Step]) -> None:
-        for text, step in steps:
-            print(f"would {text}" if flags.dry_run else text)
-            if not flags.dry_run:
-                step()
+        def prepare() -> list[Step]:
+            spark = spark_session("reset", {})
+            resources.callback(spark.stop)
+            return plan(spark, flags)
 
-    try:
+        def work(steps: list[Step]) -> None:
+            for text, step in steps:
+                print(f"would {text}" if flags.dry_run else text)
+                if not flags.dry_run:
+                    step()
+
         return run_program("reset", prepare, work)
-    finally:
-        if spark := SparkSession.getActiveSession():
-            spark.stop()
 
 
 if __name__ == "__main__":
