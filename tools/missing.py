@@ -1,0 +1,62 @@
+"""The tools of Kafka 3.9 that Milena does not have: each launcher prints why, and what to use instead.
+
+Owns their names and reasons; docs/not-yet.md has the same text. Must not know the tools that exist.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Missing(NamedTuple):
+    """Why a tool is missing, and what to use instead."""
+
+    reason: str
+    instead: str
+
+
+_NOT_WRITTEN = "not written yet"
+_NEEDS_RAFT = "it needs KRaft, and Milena keeps metadata as Kafka in ZooKeeper mode"
+_NO_CONNECT = "Milena has no runtime for Connect"
+_USE_BENCH = "`bench/` measures Milena and Kafka side by side (docs/bench.md)"
+_USE_JOBS = "the jobs of `spark-job` move data in and out (docs/pipelines.md)"
+_USE_MIRROR = "`spark-job mirror` copies topics between clusters"
+
+TOOLS: Mapping[str, Missing] = {
+    "connect-distributed": Missing(_NO_CONNECT, _USE_JOBS),
+    "connect-mirror-maker": Missing(_NO_CONNECT, _USE_MIRROR),
+    "connect-plugin-path": Missing(_NO_CONNECT, _USE_JOBS),
+    "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
+    "kafka-broker-api-versions": Missing(_NOT_WRITTEN, "docs/not-yet.md lists the requests that are not served"),
+    "kafka-client-metrics": Missing(
+        "subscriptions to metrics of clients need KRaft", "the brokers serve metrics of their own (docs/metrics.md)"
+    ),
+    "kafka-cluster": Missing(_NOT_WRITTEN, "`zookeeper-shell ADDRESS get /cluster/id` prints the id of the cluster"),
+    "kafka-consumer-perf-test": Missing(_NOT_WRITTEN, _USE_BENCH),
+    "kafka-e2e-latency": Missing(_NOT_WRITTEN, "`kafka-monitor` measures the time from a producer to a consumer"),
+    "kafka-features": Missing("features with levels need KRaft", "nothing: no feature has a level to change"),
+    "kafka-metadata-quorum": Missing(_NEEDS_RAFT, "`zookeeper-shell ADDRESS get /controller` prints the controller"),
+    "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
+    "kafka-mirror-maker": Missing(_NOT_WRITTEN, _USE_MIRROR),
+    "kafka-producer-perf-test": Missing(_NOT_WRITTEN, _USE_BENCH),
+    "kafka-storage": Missing(_NEEDS_RAFT, "nothing: a broker formats its log directories at its first start"),
+    "kafka-streams-application-reset": Missing(
+        _NOT_WRITTEN, "`kafka-consumer-groups --reset-offsets` and `kafka-topics --delete` do the same in steps"
+    ),
+    "trogdor": Missing(
+        "Milena has no agents that inject faults", "the simulation runs clusters with faults (docs/simulation.md)"
+    ),
+}
+"""By the name of the launcher. The reason completes "NAME is missing:", and `instead` completes "Use instead:"."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print one line on stderr about the tool in the first argument; return 1."""
+    name, *_ = sys.argv[1:] if arguments is None else arguments
+    missing = TOOLS[name]
+    print(f"{name} is missing: {missing.reason}. Use instead: {missing.instead}.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
