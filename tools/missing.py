@@ -27,7 +27,6 @@ TOOLS: Mapping[str, Missing] = {
     "connect-mirror-maker": Missing(_NO_CONNECT, _USE_MIRROR),
     "connect-plugin-path": Missing(_NO_CONNECT, _USE_JOBS),
     "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
-    "kafka-broker-api-versions": Missing(_NOT_WRITTEN, "docs/not-yet.md lists the requests that are not served"),
     "kafka-client-metrics": Missing(
         "subscriptions to metrics of clients need KRaft", "the brokers serve metrics of their own (docs/metrics.md)"
     ),

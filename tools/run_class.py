@@ -18,6 +18,7 @@ TOOLS: Mapping[str, str] = {
     "DeleteRecordsCommand": "tools.delete_records",
     "DumpLogSegments": "tools.dump_log",
     "JmxTool": "tools.jmx",
+    "BrokerApiVersionsCommand": "tools.broker_api_versions",
     "GetOffsetShell": "tools.get_offsets",
     "LogDirsCommand": "tools.log_dirs",
     "ReassignPartitionsCommand": "tools.reassign_partitions",
