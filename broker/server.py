@@ -651,7 +651,7 @@ class Server:
         from broker.metrics.histogram import Histogram
         from broker.metrics.host import GarbageCollections, Host
         from broker.metrics.loop_idle import LoopIdle
-        from broker.metrics.loop_lag import watch
+        from broker.metrics.loop_lag import Turns, watch
         from broker.metrics.rates import TICK_S
         from broker.metrics.registry import Registry
 
@@ -665,7 +665,8 @@ class Server:
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
             lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
-        watching = asyncio.create_task(watch(loop_lag, loop_idle, self._clock), name="event loop lag")
+        turns = Turns(self._clock.monotonic_s())
+        watching = asyncio.create_task(watch(loop_lag, loop_idle, self._clock, turns), name="event loop lag")
         self._undo.callback(watching.cancel)
         metrics = all_metrics(
             services,
@@ -696,6 +697,7 @@ class Server:
             services.metadata_cache,
             lambda: self._state,
             lambda: [listener.name for listener in self._sockets.listeners if not listener.is_accepting],
+            lambda: turns.lag_s(self._clock.monotonic_s()),
         )
         await endpoint.start(
             registry,

@@ -20,6 +20,8 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.slices import Slices
 from broker.replica.partition import Partition
 
+LAG_MAX_S = 5.0
+"""The lag of the event loop at which a broker stops counting as alive."""
 SHOWN_MAX = 100
 """How many partitions are named for each reason; `count` is the number of all."""
 
@@ -56,8 +58,14 @@ class Health:
         metadata: MetadataCache,
         state: Callable[[], BrokerState],
         closed_listeners: Callable[[], list[str]] = list,
+        loop_lag_s: Callable[[], float] = float,
     ) -> None:
-        """`closed_listeners()` returns the names of the listeners that accept no connections now."""
+        """Store the sources of the checks.
+
+        `closed_listeners()` returns the names of the listeners that accept no connections now. `loop_lag_s()` returns
+        the present lag of the event loop in seconds.
+        """
+        self._loop_lag_s = loop_lag_s
         self._closed_listeners = closed_listeners
         self._state = state
         self._broker_id = broker_id
@@ -65,8 +73,12 @@ class Health:
         self._metadata = metadata
 
     def live(self) -> Verdict:
-        """Return a positive verdict: whoever can ask is served by the event loop."""
-        return Verdict(True, {"status": "UP"})
+        """Return whether the lag of the event loop is below `LAG_MAX_S`."""
+        lag_s = self._loop_lag_s()
+        if lag_s < LAG_MAX_S:
+            return Verdict(True, {"status": "UP"})
+        reason = f"the event loop was {lag_s:.1f} s late; less than {LAG_MAX_S:.0f} s is expected"
+        return Verdict(False, {"status": "DOWN", "reasons": [reason]})
 
     def ready(self) -> Verdict:
         """Return whether clients are served."""

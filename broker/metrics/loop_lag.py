@@ -26,11 +26,31 @@ def lag_metric(lag: Histogram) -> Metric:
     )
 
 
-async def watch(lag: Histogram, idle: LoopIdle, clock: Clock) -> None:
+class Turns:
+    """When the event loop last measured its lag, and when the next measurement is due. Pure: times are arguments."""
+
+    def __init__(self, now_s: float) -> None:
+        self._due_s = now_s + INTERVAL_S
+        self._lag_s = 0.0
+
+    def turn(self, now_s: float) -> float:
+        """Record a measurement and return the lag in seconds. The next one is due after `INTERVAL_S`."""
+        self._lag_s = max(now_s - self._due_s, 0.0)
+        self._due_s = now_s + INTERVAL_S
+        return self._lag_s
+
+    def lag_s(self, now_s: float) -> float:
+        """Return the larger of the last lag and the delay of the measurement that is due.
+
+        After a stall the loop may serve a request before it measures.
+        """
+        return max(self._lag_s, now_s - self._due_s)
+
+
+async def watch(lag: Histogram, idle: LoopIdle, clock: Clock, turns: Turns) -> None:
     """Measure lag and idle time until cancelled. Runs on the event loop, whose processor time it reads."""
     while True:
-        due_s = clock.monotonic_s() + INTERVAL_S
         await asyncio.sleep(INTERVAL_S)
         now_s = clock.monotonic_s()
-        lag.update(max(now_s - due_s, 0.0), now_s)
+        lag.update(turns.turn(now_s), now_s)
         idle.update(now_s, clock.processor_s())

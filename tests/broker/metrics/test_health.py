@@ -15,6 +15,7 @@ from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.loop.slices import whole
 from broker.metrics.health import SHOWN_MAX, Health, Verdict
+from broker.metrics.loop_lag import Turns
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -24,6 +25,7 @@ from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import LogOptions
 from tests.support.in_process import running_broker
+from tests.support.manual_clock import ManualClock
 
 ME, A, B = 1, 2, 3
 REPLICAS = (ME, A, B)
@@ -194,3 +196,21 @@ def test_a_listener_that_accepts_nothing_is_a_reason(tmp_path: Path) -> None:
     verdict = cluster.health.ready()
     assert not verdict.is_positive
     assert verdict.content["reasons"] == ["the listener PLAINTEXT accepts no connections"]
+
+
+def test_broker_is_not_alive_after_a_stall_until_the_loop_turns_in_time(cluster: Cluster) -> None:
+    clock = ManualClock()
+    turns = Turns(clock.monotonic_s())
+    health = Health(
+        ME, cluster, cluster.metadata, lambda: cluster.state, list, lambda: turns.lag_s(clock.monotonic_s())
+    )
+    clock.advance(5_000)
+    assert health.live().is_positive, "4.9 s late"
+    clock.advance(1_100)
+    late = Verdict(False, {"status": "DOWN", "reasons": ["the event loop was 6.0 s late; less than 5 s is expected"]})
+    assert health.live() == late, "before the loop measures its lag"
+    turns.turn(clock.monotonic_s())
+    assert health.live() == late
+    clock.advance(100)
+    turns.turn(clock.monotonic_s())
+    assert health.live() == Verdict(True, {"status": "UP"})
