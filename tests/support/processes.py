@@ -35,7 +35,7 @@ def closed_port() -> Iterator[int]:
 
 
 def listening_ports(pid: int) -> list[int]:
-    """Return the TCP ports that a process listens on, in the order of its descriptors."""
+    """Return the TCP ports that a process listens on, each once, in the order of its descriptors."""
     sockets = {inode: port for family in ("tcp", "tcp6") for inode, port in _listening(pid, family)}
     descriptors = sorted((int(path.name), path) for path in Path(f"/proc/{pid}/fd").iterdir())
     found = []
@@ -46,7 +46,7 @@ def listening_ports(pid: int) -> list[int]:
             continue  # closed since it was listed
         if target in sockets:
             found.append(sockets[target])
-    return found
+    return list(dict.fromkeys(found))  # a socket may have several descriptors
 
 
 def _listening(pid: int, family: str) -> Iterator[tuple[str, int]]:
