@@ -30,7 +30,6 @@ TOOLS: Mapping[str, Missing] = {
     "kafka-client-metrics": Missing(
         "subscriptions to metrics of clients need KRaft", "the brokers serve metrics of their own (docs/metrics.md)"
     ),
-    "kafka-cluster": Missing(_NOT_WRITTEN, "`zookeeper-shell ADDRESS get /cluster/id` prints the id of the cluster"),
     "kafka-consumer-perf-test": Missing(_NOT_WRITTEN, _USE_BENCH),
     "kafka-e2e-latency": Missing(_NOT_WRITTEN, "`kafka-monitor` measures the time from a producer to a consumer"),
     "kafka-features": Missing("features with levels need KRaft", "nothing: no feature has a level to change"),

@@ -19,6 +19,7 @@ TOOLS: Mapping[str, str] = {
     "DumpLogSegments": "tools.dump_log",
     "JmxTool": "tools.jmx",
     "BrokerApiVersionsCommand": "tools.broker_api_versions",
+    "ClusterTool": "tools.cluster",
     "GetOffsetShell": "tools.get_offsets",
     "LogDirsCommand": "tools.log_dirs",
     "ReassignPartitionsCommand": "tools.reassign_partitions",
