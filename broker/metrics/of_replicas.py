@@ -79,6 +79,11 @@ SUMS: tuple[tuple[str, str, Fact], ...] = (
         lambda partition: int(partition.is_at_min_isr),
     ),
     (
+        "ReassigningPartitions",
+        "Partitions led here whose replicas a reassignment changes.",
+        lambda partition: int(partition.is_leader and partition.leadership.is_reassigning),
+    ),
+    (
         "ProducerIdCount",
         "Idempotent producers that the partitions hosted here know.",
         lambda partition: len(partition.log.producers().producers),

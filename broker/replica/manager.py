@@ -435,6 +435,7 @@ class ReplicaManager:
                     tuple(state.isr),
                     state.partition_epoch,
                     tuple(state.replicas),
+                    bool(state.adding_replicas or state.removing_replicas),
                 ),
                 live_leaders,
             )

@@ -120,6 +120,8 @@ class Leadership:
     isr: Sequence[int]
     partition_epoch: int
     replicas: Sequence[int]
+    is_reassigning: bool = False
+    """Whether a reassignment adds or removes replicas (KIP-455)."""
 
 
 class Partition:

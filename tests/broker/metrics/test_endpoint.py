@@ -108,6 +108,7 @@ KAFKA_NAMES = {
     "kafka_server_replicamanager_partitioncount",
     "kafka_server_replicamanager_partitionswithlatetransactionscount",
     "kafka_server_replicamanager_produceridcount",
+    "kafka_server_replicamanager_reassigningpartitions",
     "kafka_server_replicamanager_underminisrpartitioncount",
     "kafka_server_replicamanager_underreplicatedpartitions",
     "kafka_server_socket_server_metrics_connection_count",

@@ -12,6 +12,7 @@ import pytest
 
 from broker.loop.slices import whole
 from broker.loop.timer import Timer
+from broker.metrics.of_replicas import SUMS
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
@@ -78,6 +79,8 @@ def tell(
     replicas: tuple[int, ...] = (ME, OTHER),
     topic_id: UUID = TOPIC_ID,
     is_new: bool = False,
+    adding: tuple[int, ...] = (),
+    removing: tuple[int, ...] = (),
 ) -> ErrorCode:
     """One LeaderAndIsr about t-0; the partition's error."""
     state = LeaderAndIsrPartitionState(
@@ -88,6 +91,8 @@ def tell(
         isr=list(isr),
         partition_epoch=partition_epoch,
         replicas=list(replicas),
+        adding_replicas=list(adding),
+        removing_replicas=list(removing),
         is_new=is_new,
     )
     request = LeaderAndIsrRequest(
@@ -549,3 +554,15 @@ def test_completed_fetch_references_no_part_of_its_response(manager: ReplicaMana
     del answer
     assert manager.fetch_purgatory.watched_count == 1
     assert kept() is None
+
+
+def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_removed(manager: ReplicaManager) -> None:
+    count = {name: fact for name, _, fact in SUMS}["ReassigningPartitions"]
+    tell(manager, adding=(OTHER,))
+    assert count(led(manager)) == 1
+    tell(manager, leader_epoch=1, partition_epoch=1, removing=(OTHER,))
+    assert count(led(manager)) == 1
+    tell(manager, leader_epoch=2, partition_epoch=2)
+    assert count(led(manager)) == 0
+    tell(manager, leader=OTHER, leader_epoch=3, partition_epoch=3, adding=(OTHER,))
+    assert count(led(manager)) == 0, "its leader counts it"
