@@ -213,6 +213,9 @@ class ClusterClient:
             response.transaction_states = [
                 each for each in response.transaction_states if may_see(each.transactional_id)
             ]
+            may_see_topic = partial(self.may, Operation.DESCRIBE, ResourceType.TOPIC)
+            for state in response.transaction_states if api.key == DESCRIBE_TRANSACTIONS_KEY else ():
+                state.topics = [each for each in state.topics if may_see_topic(each.topic)]
         elif api.key == OFFSET_FETCH_KEY:
             may_see = partial(self.may, Operation.DESCRIBE, ResourceType.TOPIC)
             for group in response.groups:

@@ -16,7 +16,10 @@ from typing import Any, Final
 DEPTH_MAX: Final = 32
 FIELDS_MAX: Final = 10_000
 
-_TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[\w.]+|[{}=;<>,\[\]()-]""", re.DOTALL)
+# What is not closed ends with the text, and nothing is tried twice: the time is proportional to the length.
+_TOKEN = re.compile(
+    r"""//[^\n]*+|/\*.*?(?:\*/|\Z)|"(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[\w.]+|[{}=;<>,\[\]()-]""", re.DOTALL
+)
 _SIGNED = frozenset({"sint32", "sint64"})
 _PLAIN = frozenset({"int32", "int64"})
 _TEXT = frozenset({"string"})
@@ -31,16 +34,17 @@ class _Field:
 
 
 @dataclass(slots=True)
-class _Message:
+class Message:
+    """A message of a schema, or the whole file with its messages."""
+
     name: str
     fields: dict[int, _Field] = field(default_factory=dict)
-    messages: list[_Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
-def fields_of(data: bytes, schema: str) -> dict[str, Any]:
-    """Return the fields of a value by name. Raises ValueError for bytes that are no such value."""
-    root = _parsed(schema)
+def fields_of(data: bytes, root: Message) -> dict[str, Any]:
+    """Return the fields of a value by name; `root` is the file. Raises ValueError for bytes that are no such value."""
     count, position = _varint(data, 0)
     indexes = [0]
     if count := _zigzag(count):
@@ -59,7 +63,7 @@ class _Reader:
     def __init__(self) -> None:
         self._left = FIELDS_MAX
 
-    def message(self, data: memoryview, message: _Message | None, scopes: list[_Message], depth: int) -> dict[str, Any]:
+    def message(self, data: memoryview, message: Message | None, scopes: list[Message], depth: int) -> dict[str, Any]:
         if depth > DEPTH_MAX:
             raise ValueError("messages are nested too deeply")
         found: dict[str, Any] = {}
@@ -74,7 +78,7 @@ class _Reader:
             known = None if message is None else message.fields.get(number)
             name = str(number) if known is None else known.name
             if known is not None and known.map_types is not None and isinstance(raw, memoryview):
-                entry = _Message(
+                entry = Message(
                     "", {1: _Field("key", known.map_types[0], False), 2: _Field("value", known.map_types[1], False)}
                 )
                 pair = self.message(raw, entry, scopes, depth + 1)
@@ -88,7 +92,7 @@ class _Reader:
         return found
 
     def _values(
-        self, raw: int | bytes | memoryview, wire_type: int, known: _Field | None, scopes: list[_Message], depth: int
+        self, raw: int | bytes | memoryview, wire_type: int, known: _Field | None, scopes: list[Message], depth: int
     ) -> list[Any]:
         type_name = "" if known is None else known.type_name
         if isinstance(raw, memoryview):
@@ -104,7 +108,7 @@ class _Reader:
             return [_fixed(raw, type_name)]
         return [_number(raw, type_name, scopes)]
 
-    def _packed(self, raw: memoryview, type_name: str, scopes: list[_Message]) -> list[Any]:
+    def _packed(self, raw: memoryview, type_name: str, scopes: list[Message]) -> list[Any]:
         size = {"double": 8, "fixed64": 8, "sfixed64": 8, "float": 4, "fixed32": 4, "sfixed32": 4}.get(type_name)
         if size is not None:
             return [_fixed(bytes(raw[at : at + size]), type_name) for at in range(0, len(raw), size)]
@@ -136,7 +140,7 @@ def _fixed(raw: bytes, type_name: str) -> float | int:
     return value  # type: ignore[no-any-return]
 
 
-def _number(value: int, type_name: str, scopes: list[_Message]) -> object:
+def _number(value: int, type_name: str, scopes: list[Message]) -> object:
     if type_name in _SIGNED:
         return _zigzag(value)
     if type_name in _PLAIN:
@@ -150,7 +154,7 @@ def _number(value: int, type_name: str, scopes: list[_Message]) -> object:
     return value
 
 
-def _find(type_name: str, scopes: list[_Message]) -> tuple[_Message, list[_Message]] | None:
+def _find(type_name: str, scopes: list[Message]) -> tuple[Message, list[Message]] | None:
     """Return the message that a type names, from the innermost scope outwards, and its own scopes."""
     path = type_name.strip(".").split(".")
     for depth in range(len(scopes), 0, -1):
@@ -183,15 +187,15 @@ def _zigzag(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def _parsed(schema: str) -> _Message:
-    """Return the schema as a message that contains those of the file."""
+def parse(schema: str) -> Message:
+    """Return the schema as a message that contains those of the file. Raises ValueError or IndexError for others."""
     tokens = [each for each in _TOKEN.findall(schema) if not each.startswith(("//", "/*"))]
-    root = _Message("")
+    root = Message("")
     _read_body(tokens, 0, root, 0)
     return root
 
 
-def _read_body(tokens: list[str], position: int, into: _Message, depth: int) -> int:
+def _read_body(tokens: list[str], position: int, into: Message, depth: int) -> int:
     if depth > DEPTH_MAX:
         raise ValueError("messages are nested too deeply")
     while position < len(tokens):
@@ -199,7 +203,7 @@ def _read_body(tokens: list[str], position: int, into: _Message, depth: int) -> 
         if token == "}":
             return position + 1
         if token == "message":
-            inner = _Message(tokens[position + 1])
+            inner = Message(tokens[position + 1])
             into.messages.append(inner)
             position = _read_body(tokens, position + 3, inner, depth + 1)
         elif token == "oneof":
@@ -211,7 +215,7 @@ def _read_body(tokens: list[str], position: int, into: _Message, depth: int) -> 
     return position
 
 
-def _read_enum(tokens: list[str], position: int, into: _Message) -> int:
+def _read_enum(tokens: list[str], position: int, into: Message) -> int:
     names: dict[int, str] = {}
     into.enums[tokens[position + 1]] = names
     end = tokens.index("}", position)
@@ -221,7 +225,7 @@ def _read_enum(tokens: list[str], position: int, into: _Message) -> int:
     return end + 1
 
 
-def _read_statement(tokens: list[str], position: int, into: _Message) -> int:
+def _read_statement(tokens: list[str], position: int, into: Message) -> int:
     """Read up to the semicolon, or over a block that names no field."""
     end = position
     while end < len(tokens) and tokens[end] not in (";", "{"):

@@ -42,6 +42,9 @@ BATCH_SIZE_MAX: Final = 16 << 20
 """Bytes of one opened batch."""
 OPENED_SIZE_MAX: Final = 64 << 20
 """Bytes of records that one response may open to; further batches are left to the next read."""
+RECORD_COST: Final = 256
+HEADER_COST: Final = 128
+"""Bytes of memory of a record and of a header beside their contents."""
 ROUNDS_MAX: Final = 40
 READS_MAX: Final = 4
 """How many pages, searches and tails read at the same time; further ones wait."""
@@ -362,20 +365,41 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
                 counted += header.records_count
                 continue
             try:
-                inner = [
-                    Found(data.partition_index, one, header)
-                    for one in records(buffer, position, size_max=BATCH_SIZE_MAX)
-                    if wanted.start <= one.offset < wanted.end
-                ]
+                inner, stopped_at = _inner(buffer, position, wanted, budget)
             except Malformed as error:
                 problem = f"the batch at offset {header.base_offset} cannot be opened: {error}"
                 continue
+            if stopped_at is not None:
+                next_offset = stopped_at  # the next read opens this batch again
             counted += len(inner)
-            budget.left -= sum(len(one.record.key or b"") + len(one.record.value or b"") for one in inner)
-            found += () if is_counting else inner
+            if not is_counting:
+                found += (Found(data.partition_index, one, header) for one in inner)
     except Malformed as error:
         problem, next_offset, is_stuck = str(error), wanted.end, False
     return Piece(found, min(next_offset, wanted.end), len(buffer), 0, problem, counted, is_stuck)
+
+
+def _inner(
+    buffer: bytes | bytearray | memoryview, position: int, wanted: Range, budget: _Budget
+) -> tuple[list[Record], int | None]:
+    """Return the wanted records of one batch, and the offset of the first one that exceeds the budget, if one does.
+
+    Raises Malformed.
+    """
+    inner: list[Record] = []
+    for one in records(buffer, position, size_max=BATCH_SIZE_MAX):
+        if wanted.start <= one.offset < wanted.end:
+            if budget.left <= 0:
+                return inner, one.offset
+            budget.left -= _cost(one)
+            inner.append(one)
+    return inner, None
+
+
+def _cost(record: Record) -> int:
+    """Return about how many bytes of memory a record takes."""
+    headers = sum(HEADER_COST + len(key) + len(value or b"") for key, value in record.headers)
+    return RECORD_COST + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _is_abort(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.console.avro_limits import require_bounded
 from broker.console.record_reader import Found
 from broker.console.record_values import Form, ShownRecord, ShownValue, indented
 
@@ -21,6 +23,11 @@ MAGIC: Final = 0
 PREFIX_SIZE: Final = 5
 AVRO_FILE: Final = b"Obj\x01"
 OPENED_SIZE_MAX: Final = 1 << 20
+AVRO_SIZE_MAX: Final = 16 << 10
+"""Bytes of a value that is opened as Avro. The library opens a value in one step, and nothing else runs during it."""
+AVRO_FILE_ROWS_MAX: Final = 100
+SCHEMA_SIZE_MAX: Final = 64 << 10
+_FILE_METADATA: Final = {"type": "map", "values": "bytes"}
 
 Open = Callable[[bytes], tuple[Form, str]]
 
@@ -94,32 +101,45 @@ def _reader(registered: dict[str, Any] | None) -> Open | None:
     if registered is None:
         return None
     kind, schema = registered.get("schemaType", "AVRO"), registered.get("schema", "")
+    if len(schema) > SCHEMA_SIZE_MAX:
+        return None
     if kind == "AVRO":
         import fastavro
 
-        parsed = fastavro.parse_schema(json.loads(schema))
+        declared = json.loads(schema)
+        require_bounded(declared)
+        parsed = fastavro.parse_schema(declared)
         return lambda data: (
             "avro",
-            _json(fastavro.schemaless_reader(io.BytesIO(data[PREFIX_SIZE:]), parsed, None)),
+            _json(fastavro.schemaless_reader(_avro_input(data, PREFIX_SIZE), parsed, None)),
         )
     if kind == "JSON":
         return lambda data: ("json", data[PREFIX_SIZE:].decode())
     if kind == "PROTOBUF":
-        from broker.console.protobuf_wire import fields_of
+        from broker.console.protobuf_wire import fields_of, parse
 
-        return lambda data: ("protobuf", _json(fields_of(data[PREFIX_SIZE:], schema)))
+        file = parse(schema)
+        return lambda data: ("protobuf", _json(fields_of(data[PREFIX_SIZE:], file)))
     return None
 
 
 def _avro_file(data: bytes) -> str:
+    """Return the first rows of an Avro file. Raises ValueError for a compressed one, which may open to any size."""
     import fastavro
 
-    rows = []
-    for row in fastavro.reader(io.BytesIO(data)):
-        rows.append(row)
-        if len(rows) >= 100:
-            break
-    return _json(rows)
+    metadata: dict[str, bytes] = fastavro.schemaless_reader(_avro_input(data, len(AVRO_FILE)), _FILE_METADATA, None)
+    codec = metadata.get("avro.codec", b"null")
+    if codec != b"null":
+        raise ValueError(f"codec {codec!r}, expected none")
+    require_bounded(json.loads(metadata["avro.schema"]))
+    return _json(list(islice(fastavro.reader(_avro_input(data, 0)), AVRO_FILE_ROWS_MAX)))
+
+
+def _avro_input(data: bytes, start: int) -> io.BytesIO:
+    """Return the part of a value that the library reads. Raises ValueError for one that is too large."""
+    if len(data) > AVRO_SIZE_MAX:
+        raise ValueError(f"{len(data)} bytes of Avro, expected at most {AVRO_SIZE_MAX}")
+    return io.BytesIO(data[start:])
 
 
 def _json(value: object) -> str:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from broker.console.murmur2 import murmur2
-from broker.console.protobuf_wire import fields_of
+from broker.console.protobuf_wire import fields_of, parse
 from broker.console.record_values import indented, shown_value
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.console.conftest import ConsoleUser
@@ -74,7 +74,7 @@ def test_protobuf_values_have_the_names_of_their_schema() -> None:
         b"\x08\x96\x01" + b"\x12\x03ada" + b"\x1a\x03\x01\x02\x03" + b"\x20\x01" + b"\x2a" + bytes([len(item)]) + item
         + b"\x32\x05\x0a\x01a\x10\x03" + b"\x38\x01" + b"\x51\x00\x00\x00\x00\x00\x00\xf0\x3f"
     )  # fmt: skip
-    assert fields_of(b"\x00" + message, PROTO) == {
+    assert fields_of(b"\x00" + message, parse(PROTO)) == {
         "id": 150,
         "who": "ada",
         "counts": [1, 2, 3],
@@ -84,10 +84,10 @@ def test_protobuf_values_have_the_names_of_their_schema() -> None:
         "yes": True,
         "10": 4607182418800017408,
     }
-    assert fields_of(b"\x04\x00\x00\x0a\x01\x01", PROTO) == {"raw": "01"}
+    assert fields_of(b"\x04\x00\x00\x0a\x01\x01", parse(PROTO)) == {"raw": "01"}
     for damaged in (b"", b"\x00\x12\x05ab", b"\x00" + b"\xff" * 20, b"\x00\x0b"):
         with pytest.raises(ValueError, match=r"cut off|wire type"):
-            fields_of(damaged, PROTO)
+            fields_of(damaged, parse(PROTO))
 
 
 def test_murmur2_is_that_of_java_clients() -> None:
