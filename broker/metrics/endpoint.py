@@ -168,6 +168,7 @@ class MetricsEndpoint:
         for one in requests:
             yield before
             yield from self._respond(one)
+            yield ""  # others are served
             before = ","
         yield "[]" if before == "[" else "]"
 

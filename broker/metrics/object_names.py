@@ -14,8 +14,10 @@ from fnmatch import translate
 from broker.metrics.metric import TagValues
 
 PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
-_PROPERTY = re.compile(r'\s*("?)(?P<key>[^=",:]+)\1\s*=\s*(?P<value>"(?:[^"\\]|\\.)*"|[^,"]*)\s*(?P<end>,|$)')
+# Nothing is tried twice (`++`, `*+`), so that the time is proportional to the length.
+_PROPERTY = re.compile(r'\s*+("?)(?P<key>[^=",:]++)\1\s*+=\s*+(?P<value>"(?:[^"\\]|\\.)*+"|[^,"]*+)\s*+(?P<end>,|$)')
 WILDCARDS = frozenset("*?")
+WILDCARDS_MAX = 100
 
 
 class ObjectNameError(ValueError):
@@ -54,6 +56,8 @@ def parse_object_name(text: str) -> NamePattern:
 
     Raises ObjectNameError.
     """
+    if sum(map(text.count, WILDCARDS)) > WILDCARDS_MAX:
+        raise ObjectNameError(f"a pattern has more than {WILDCARDS_MAX} wildcards")
     domain, colon, rest = text.strip().partition(":")
     if not colon or not rest:
         raise ObjectNameError(f"{text!r} is no object name; expected domain:key=value,...")

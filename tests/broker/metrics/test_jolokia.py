@@ -306,3 +306,16 @@ def test_rates_before_the_first_tick_are_zero() -> None:
     assert MeterRates(0, 0.0).rates == (0.0, 0.0, 0.0)
     assert MeterRates(0, 0.0).mean(3, 0.0) == 0.0
     assert WindowedRate(3, 1.0).per_second(3, 1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text", ["a:" + " " * 4_000 + '"', "a:k=" + " " * 4_000 + '"', "a:" + '"' * 4_000, "a:k=" + '"\\' * 2_000]
+)
+def test_a_hostile_name_is_refused_in_linear_time(text: str) -> None:
+    with pytest.raises(ObjectNameError):
+        parse_object_name(text)  # in cubic time it takes a minute
+
+
+def test_a_pattern_has_a_limited_number_of_wildcards() -> None:
+    with pytest.raises(ObjectNameError, match="100 wildcards"):
+        parse_object_name("a:k=" + "*" * 101)
