@@ -490,7 +490,7 @@ class Partition:
         if len(records):
             result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch, may_plan=True)
         log.advance_high_watermark(leader_high_watermark)
-        if leader_log_start_offset > log.log_start_offset:
+        if leader_log_start_offset > log.log_start_offset and not log.planned.count:
             log.delete_records_before(min(leader_log_start_offset, log.high_watermark))
         return result
 

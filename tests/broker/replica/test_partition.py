@@ -16,6 +16,7 @@ from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import AppendOrigin, LogOptions
+from tests.storage.test_directory_writer import Slow
 
 ME, A, B = 1, 2, 3
 REPLICAS = (ME, A, B)
@@ -164,3 +165,21 @@ def test_a_partition_without_other_replicas_advances_its_last_stable_offset_with
     assert append_built(in_transaction, AppendOrigin.CLIENT) == (5, 5, 3)
     end = build_marker(TransactionMarker(ControlType.COMMIT, 0), producer_id=7, producer_epoch=0, now_ms=0)
     assert append_built(end, AppendOrigin.COORDINATOR) == (6, 6, 6)
+
+
+def test_a_planned_append_is_kept_when_the_log_start_of_the_leader_rises(tmp_path: Path) -> None:
+    slow = Slow(tmp_path / "t-0")
+    partition = Partition("t", 0, ME, slow.log)
+    partition.follow(led_by(A, 1))
+    records = bytearray(build_batch([RecordData(timestamp=1, key=None, value=b"v")] * 3))
+
+    def fetched(part: bytearray) -> None:
+        partition.append_fetched(
+            memoryview(part), leader_epoch=1, leader_high_watermark=3, leader_log_start_offset=2, now_ms=0
+        )
+
+    fetched(records)
+    assert (slow.log.log_end_offset, slow.log.log_start_offset) == (0, 0)
+    slow.thread.run()
+    fetched(bytearray())  # what the fetcher does once the records are stored
+    assert (slow.log.log_end_offset, slow.log.high_watermark, slow.log.log_start_offset) == (3, 3, 2)
