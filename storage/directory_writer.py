@@ -255,8 +255,9 @@ class DirectoryWriter:
         _call(self._when_idle)
 
     def _become_fast(self) -> None:
-        self.is_slow = False
-        self._slow_paths.discard(self._path)
+        with self._noting:
+            self.is_slow = False
+            self._slow_paths.discard(self._path)
 
     def _count_write(self, elapsed_s: float) -> None:
         if elapsed_s > SLOW_WRITE_S:
