@@ -125,6 +125,8 @@ GC_THRESHOLDS = (10_000, 10, 500)
 # The longest time that the event loop waits for a computing thread. Python's default of 5 ms would add latency.
 SWITCH_INTERVAL_S = 0.001
 REOPEN_DELAY_S = 1.0
+REMOTE_KEYS_WAIT_S = 10.0
+"""How long a start waits for the keys of identity providers. Those that come later are used when they come."""
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -292,8 +294,8 @@ class Server:
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
         self._connect_parts(foundation, services)
-        await self._membership.register(lambda: self._registration(foundation.broker_id))
         await self._read_remote_keys()
+        await self._membership.register(lambda: self._registration(foundation.broker_id))
         admission = Admission(self.dispatcher)
         metadata_received = _received(services.control_door)
         if self._is_clustered:
@@ -381,7 +383,8 @@ class Server:
         """Read the keys of identity providers before the first client logs in; those that fail are read again later."""
         now_ms = self._clock.monotonic_ms()
         reads = [self._loop.run_in_executor(self._background, keys.refresh, now_ms) for keys in self._remote_keys]
-        await asyncio.gather(*reads)
+        if reads:
+            await asyncio.wait(reads, timeout=REMOTE_KEYS_WAIT_S)
 
     def _link_security(self) -> LinkSecurity:
         """Return how this broker connects to others. A broker that runs alone does not, and needs no login."""

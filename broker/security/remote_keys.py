@@ -46,5 +46,5 @@ class RemoteKeys:
                 raise ValueError(f"more than {SIZE_MAX} bytes")
             self.keys = parse_key_set(data)
             self._read_ms = now_ms
-        except (OSError, ValueError) as error:
+        except Exception as error:  # the response may be anything, and a broker serves also without new keys
             logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)

@@ -93,6 +93,7 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
     connect, and each wait for data.
     """
     # On demand: few brokers have an identity provider, and these modules cost every start.
+    from http.client import HTTPException
     from urllib import request as handlers
     from urllib.error import HTTPError
     from urllib.request import OpenerDirector, Request
@@ -124,7 +125,7 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
     except HTTPError as error:
         with error:
             raise TokenUnavailable(_refusal(url, error)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException, RecursionError) as error:
         raise TokenUnavailable(f"cannot get a token from {url}: {error}") from None
 
 

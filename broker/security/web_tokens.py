@@ -75,7 +75,8 @@ def parse_key_set(data: bytes) -> KeySet:
     document = json.loads(data)
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("expected a JSON object with a list of keys")
-    found = {key.get("kid"): verifier for key in document["keys"] if (verifier := _verifier(key)) is not None}
+    keys = [key for key in document["keys"] if isinstance(key, dict)]
+    found = {key.get("kid"): verifier for key in keys if (verifier := _verifier(key)) is not None}
     if not found:
         raise ValueError("it has no key of a known kind, expected RSA or EC")
     return found

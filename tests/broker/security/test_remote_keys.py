@@ -34,3 +34,13 @@ def test_keys_are_read_when_they_are_old_or_one_is_missing(tmp_path: Path) -> No
     assert keys.is_due(6, 1000)
     keys.refresh(6)
     assert not keys.is_due(7, 1000)
+
+
+@pytest.mark.parametrize("text", ['{"keys": [1, null, "x"]}', "[" * 100_000, '{"keys": [{"kid": 1}]}', "\xff"])
+def test_a_response_without_keys_changes_nothing(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(text, encoding="latin-1")
+    keys = RemoteKeys(path.as_uri())
+    keys.refresh(0)
+    assert not keys.keys
+    assert "0 keys stay in use" in caplog.text
