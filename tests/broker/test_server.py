@@ -45,7 +45,7 @@ async def test_connection_limit_for_an_unknown_host_stops_the_start(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("protocol", "key"),
-    [("SSL", "ssl.keystore.location"), ("SASL_SSL", "sasl.enabled.mechanisms"), ("SASL_PLAINTEXT", "GSSAPI")],
+    [("SSL", "ssl.keystore.location"), ("SASL_SSL", "sasl.jaas.config"), ("SASL_PLAINTEXT", "GSSAPI")],
 )
 async def test_listener_without_the_settings_of_its_protection_stops_the_start(
     tmp_path: Path, protocol: str, key: str
