@@ -147,7 +147,7 @@ def test_metadata_names_the_distribution_and_its_extras(installation: Installati
     (folder,) = installation.site_packages.glob("milena_broker-*.dist-info")
     metadata = PathDistribution(folder).metadata
     assert (metadata["Name"], metadata["Version"]) == ("milena-broker", __version__)
-    assert metadata.get_all("Provides-Extra") == ["spark", "dev"]
+    assert metadata.get_all("Provides-Extra") == ["kerberos", "spark", "dev"]
     assert 'milena-broker[spark]; extra == "dev"' in (metadata.get_all("Requires-Dist") or [])
 
 
