@@ -176,6 +176,8 @@ class LogWriter:
                 for each in used:
                     each.flush_sink()
                 used.clear()
+        for each in used:
+            each.flush_sink()
 
 
 class QueuedAppender(logging.Handler):

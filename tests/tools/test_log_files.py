@@ -152,5 +152,5 @@ def test_a_server_writes_the_files_of_its_configuration(tmp_path: Path) -> None:
         _, errors = broker.communicate(timeout=30)
     lines = path.read_text().splitlines()
     assert any("log4j.appender.F.odd is not understood" in line for line in lines)
-    assert lines[-1].endswith("shut down completed")
     assert errors == ""
+    assert lines[-1].endswith("shut down completed")
