@@ -122,7 +122,8 @@ class TicketSource:
             # The owner of the cache renews what is in it.
             return gssapi.Credentials(usage="initiate", store=self._cache and {"ccache": f"FILE:{self._cache}"})
         # The library keeps a ticket until half of its life is over, so the next one goes to the other of two caches.
-        store = {"ccache": f"MEMORY:milena-{id(self)}-{self._turn}"}
+        # Caches outlive this object, and its id may return: the principal in the name keeps tickets of others out.
+        store = {"ccache": f"MEMORY:milena-{self._keys.principal}-{id(self)}-{self._turn}"}
         if self._keys.path is not None:
             store["client_keytab"] = f"FILE:{self._keys.path}"
         credentials = gssapi.Credentials(name=_name(self._keys.principal), usage="initiate", store=store)
