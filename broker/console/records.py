@@ -139,14 +139,8 @@ async def search(
     Raises:
         ProblemError: the filter, the topic or the partition is not valid, or too many long reads run.
     """
-    require_topic(console, name)
-    try:
-        matches = parse_filter(filter)
-    except FilterError as error:
-        raise bad_request(str(error)) from error
-    partitions = _partitions(console, name, partition)
     is_committed = isolation == "read_committed"
-    ranges, missing = await console.reader.ranges(name, partitions, is_committed=is_committed)
+    matches, ranges, missing = await _selected(console, name, filter, partition, is_committed=is_committed)
     ranges = await _narrowed(console, name, ranges, from_time, to_time)
     ranges = {
         each: Range(min(max(one.start, from_offset), one.end), min(one.end, to_offset) if to_offset >= 0 else one.end)
@@ -229,14 +223,8 @@ async def tail(
     Raises:
         ProblemError: the filter, the topic or the partition is not valid, or too many long reads run.
     """
-    require_topic(console, name)
-    try:
-        matches = parse_filter(filter)
-    except FilterError as error:
-        raise bad_request(str(error)) from error
-    partitions = _partitions(console, name, partition)
     is_committed = isolation == "read_committed"
-    ranges, missing = await console.reader.ranges(name, partitions, is_committed=is_committed)
+    matches, ranges, missing = await _selected(console, name, filter, partition, is_committed=is_committed)
     positions = {each: one.end for each, one in ranges.items()}
     return _tail(console, name, positions, missing, matches, is_committed, form)
 
@@ -391,6 +379,25 @@ async def shown(
     if not is_hexadecimal:
         await with_schemas(console, found, rows, size_max, is_pretty=is_pretty)
     return rows
+
+
+async def _selected(
+    console: Console, name: str, filter_text: str, partition: int, *, is_committed: bool
+) -> tuple[Matches, dict[int, Range], list[int]]:
+    """Return the filter, the readable offsets by partition, and the partitions whose leaders did not respond.
+
+    Raises:
+        ProblemError: the filter, the topic or the partition is not valid.
+    """
+    require_topic(console, name)
+    try:
+        matches = parse_filter(filter_text)
+    except FilterError as error:
+        raise bad_request(str(error)) from error
+    ranges, missing = await console.reader.ranges(
+        name, _partitions(console, name, partition), is_committed=is_committed
+    )
+    return matches, ranges, missing
 
 
 def _partitions(console: Console, name: str, partition: int) -> list[int]:
