@@ -26,7 +26,7 @@ IDLE_CONNECTIONS = 5000
 TOPICS, PARTITIONS_PER_TOPIC = 100, 100
 METADATA_VERSION = 12
 METADATA_REQUESTS = 11
-ANSWER_SIZE_MAX = 4 * MIB
+RESPONSE_SIZE_MAX = 4 * MIB
 
 
 def start(server: Server, scale: Scale) -> Values:
@@ -81,7 +81,7 @@ def metadata(server: Server, scale: Scale) -> Values:
 
 
 def _time_of_response(port: int, request: bytes) -> float:
-    buffer = memoryview(bytearray(ANSWER_SIZE_MAX))
+    buffer = memoryview(bytearray(RESPONSE_SIZE_MAX))
     with connect(port) as connection:
         begin = time.perf_counter()
         connection.sendall(request)

@@ -303,12 +303,12 @@ class _Exchange:
         self._buffer = memoryview(bytearray(2 * SMALL_BUFFER))
         self._offset = 0
         self._sent_at: deque[int] = deque()
-        self._unanswered = 0
+        self._in_flight = 0
         self._fetch()
 
     def produce(self) -> None:
         self._sent_at.append(time.perf_counter_ns())
-        self._unanswered += 1
+        self._in_flight += 1
         self._producer.sendall(self._produce_frame)
 
     def serve_until(self, moment: float) -> None:
@@ -317,7 +317,7 @@ class _Exchange:
 
     def serve_until_consumed(self) -> None:
         deadline = time.perf_counter() + RESPONSE_TIMEOUT_S
-        while self._sent_at or self._unanswered:
+        while self._sent_at or self._in_flight:
             if time.perf_counter() > deadline:
                 raise RuntimeError(f"{len(self._sent_at)} produced batches were never consumed")
             self._serve(1.0)
@@ -335,7 +335,7 @@ class _Exchange:
         response_size, _, error = self._produce_layout.unpack_from(self._buffer)
         if error or size % (SIZE_FIELD + response_size):
             raise RuntimeError(f"Produce: error {error}, {size} bytes received")
-        self._unanswered -= size // (SIZE_FIELD + response_size)
+        self._in_flight -= size // (SIZE_FIELD + response_size)
 
     def _consume(self) -> None:
         receive_frame(self._consumer, self._buffer)

@@ -171,7 +171,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         on.broker_id,
         broker_epoch,
         link.alter_partition,
-        replica_manager.isr_answered,
+        replica_manager.isr_responded,
     )
     replica_manager.on_isr_change = isr_changes.submit
     fetchers = ReplicaFetchers(

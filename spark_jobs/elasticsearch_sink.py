@@ -72,13 +72,13 @@ def send(rows: Iterable[Any], url: str, bulk_records: int) -> None:
         request = Request(f"{url}/_bulk", body.encode(), {"Content-Type": "application/x-ndjson"})
         try:
             with urlopen(request, timeout=_TIMEOUT_S) as response:
-                answer = json.load(response)
+                reply = json.load(response)
         except HTTPError as error:
             raise JobError(f"--url: {url} responds {error.code}: {error.read().decode(errors='replace')}") from error
         except URLError as error:
             raise JobError(f"--url: {url} does not respond: {error.reason}") from error
-        if answer.get("errors"):
-            refused = [result for item in answer["items"] for result in item.values() if "error" in result]
+        if reply.get("errors"):
+            refused = [result for item in reply["items"] for result in item.values() if "error" in result]
             raise JobError(f"{len(refused)} documents were refused: {json.dumps(refused[0])}")
 
 

@@ -112,9 +112,9 @@ def _follow_truncation(log: Log, copy: Log, now_ms: int) -> None:
         if asked == NO_EPOCH:
             copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
             return
-        answer = log.leader_epochs.end_offset_for(asked, log.log_end_offset)
-        copy.truncate_to_epoch_end(answer, now_ms=now_ms)
-        if answer.epoch == latest:
+        reply = log.leader_epochs.end_offset_for(asked, log.log_end_offset)
+        copy.truncate_to_epoch_end(reply, now_ms=now_ms)
+        if reply.epoch == latest:
             break
     copy.truncate_to(log.log_end_offset, now_ms=now_ms)
 

@@ -164,21 +164,21 @@ def _reader(options: argparse.Namespace) -> Callable[[Sequence[str], Sequence[st
         request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT_S, context=context) as response:
-                answers = json.load(response)
+                responses = json.load(response)
         except (OSError, ValueError) as error:
             raise UnreachableError(str(getattr(error, "reason", error))) from error
         found: Values = {}
-        for name, answer in zip(names, answers, strict=True):
-            if answer["status"] != 200:
-                raise NameRefusedError(f"No matched attributes for the queried objects {name}: {answer['error']}")
-            found |= _flat(name, answer["value"])
+        for name, response in zip(names, responses, strict=True):
+            if response["status"] != 200:
+                raise NameRefusedError(f"No matched attributes for the queried objects {name}: {response['error']}")
+            found |= _flat(name, response["value"])
         return found
 
     return read
 
 
 def _flat(name: str, value: Mapping[str, object]) -> Values:
-    """Return values by `object:attribute`; the answer to a pattern has objects, to a name attributes."""
+    """Return values by `object:attribute`; the response to a pattern has objects, to a name attributes."""
     if all(isinstance(one, Mapping) for one in value.values()) and value:
         return {
             f"{bean}:{attribute}": one

@@ -93,46 +93,46 @@ class _Channel:
         self._sending: asyncio.Task[None] | None = None
 
     def put(self, request: ControlRequest) -> asyncio.Future[ControlResponse]:
-        answered: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
-        self._queue.append((request, answered))
+        future: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
+        self._queue.append((request, future))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name=f"requests to {self._name}")
-        return answered
+        return future
 
     def close(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
         self._connection.close()
         while self._queue:
-            _, answered = self._queue.popleft()
-            if not answered.done():
-                answered.set_exception(PeerUnavailable(f"{self._name} is not registered any more"))
+            _, future = self._queue.popleft()
+            if not future.done():
+                future.set_exception(PeerUnavailable(f"{self._name} is not registered any more"))
 
     async def _send_all(self) -> None:
         while self._queue:
-            request, answered = self._queue[0]
-            if not answered.done():
-                await self._send(request, answered)
+            request, future = self._queue[0]
+            if not future.done():
+                await self._send(request, future)
             self._queue.popleft()
         self._sending = None
 
-    async def _send(self, request: ControlRequest, answered: asyncio.Future[ControlResponse]) -> None:
+    async def _send(self, request: ControlRequest, future: asyncio.Future[ControlResponse]) -> None:
         """Send one request until there is a response. The connection pauses between attempts."""
         attempts = 0
-        while not answered.done():
+        while not future.done():
             attempts += 1
             try:
                 response = await self._connection.ask(request, VERSIONS[type(request)], timeout_ms=self._timeout_ms)
-                if not answered.done():
-                    answered.set_result(response)
+                if not future.done():
+                    future.set_result(response)
             except PeerUnavailable as error:
                 log = logger.warning if attempts == 1 else logger.debug
                 log("sending a %s again: %s", type(request).__name__, error)
             except Exception as error:
                 # A bug of ours. The requests behind this one must still be sent.
                 logger.exception("a %s to %s cannot be sent", type(request).__name__, self._name)
-                if not answered.done():
-                    answered.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
 
     def _address(self) -> HostAndPort | None:
         endpoint = self.broker.endpoint(self._listener)

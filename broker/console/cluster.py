@@ -215,10 +215,10 @@ async def partitions(console: Console) -> Partitions:
 async def _reassignments(console: Console) -> tuple[list[Reassignment], str]:
     metadata = console.services.metadata_cache
     controller = metadata.controller_id
-    answers = await console.client.ask_each({controller: ListPartitionReassignmentsRequest(topics=None)})
-    response = answers.by_broker.get(controller)
+    responses = await console.client.ask_each({controller: ListPartitionReassignmentsRequest(topics=None)})
+    response = responses.by_broker.get(controller)
     if response is None:
-        return [], answers.unavailable.get(controller, "the controller is not known")
+        return [], responses.unavailable.get(controller, "the controller is not known")
     if response.error_code:
         return [], ErrorCode(response.error_code).name
     moves = []

@@ -57,7 +57,7 @@ class FoundOffset(NamedTuple):
 
 
 @dataclass(slots=True)
-class Answers(Generic[T]):
+class Responses(Generic[T]):
     """What several brokers responded; `unavailable` has the reason for each that did not."""
 
     by_broker: dict[int, T] = field(default_factory=dict)
@@ -105,22 +105,22 @@ class ClusterClient:
             self._hide(api, response)
         return response
 
-    async def ask_each(self, requests: Mapping[int, object]) -> Answers[Any]:
+    async def ask_each(self, requests: Mapping[int, object]) -> Responses[Any]:
         """Ask several brokers at the same time, each its own request."""
-        answers: Answers[Any] = Answers()
+        responses: Responses[Any] = Responses()
 
         async def ask_one(broker_id: int, request: object) -> None:
             try:
-                answers.by_broker[broker_id] = await self.ask(broker_id, request)
+                responses.by_broker[broker_id] = await self.ask(broker_id, request)
             except (PeerUnavailable, Malformed) as error:
-                answers.unavailable[broker_id] = str(error)
+                responses.unavailable[broker_id] = str(error)
             except KafkaError as error:
-                answers.unavailable[broker_id] = error.code.name
+                responses.unavailable[broker_id] = error.code.name
 
         await asyncio.gather(*(ask_one(*one) for one in requests.items()))
-        return answers
+        return responses
 
-    async def ask_all(self, request: object) -> Answers[Any]:
+    async def ask_all(self, request: object) -> Responses[Any]:
         """Ask every live broker the same."""
         return await self.ask_each(dict.fromkeys(self.broker_ids, request))
 
@@ -141,7 +141,7 @@ class ClusterClient:
                 topics.setdefault(topic, []).append(
                     ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
                 )
-        answers = await self.ask_each(
+        responses = await self.ask_each(
             {
                 leader: ListOffsetsRequest(
                     replica_id=CONSUMER,
@@ -153,7 +153,7 @@ class ClusterClient:
         )
         return {
             (topic.name, one.partition_index): FoundOffset(one.offset, one.timestamp)
-            for response in answers.by_broker.values()
+            for response in responses.by_broker.values()
             for topic in response.topics
             for one in topic.partitions
             if not one.error_code
@@ -161,19 +161,19 @@ class ClusterClient:
 
     async def _ask_here(self, api: Api, request: object, version: int) -> Any:
         frame = bytearray(request_header(api.key, version, 0, CLIENT_ID) + b"".join(encode(request, version)))
-        answer = self._dispatcher.dispatch(memoryview(frame), self._channel)
-        if isinstance(answer, bytes | bytearray | memoryview):
-            answer = [answer]
-        elif not (answer is None or isinstance(answer, list | Outcome)):
-            answer = await answer
+        received = self._dispatcher.dispatch(memoryview(frame), self._channel)
+        if isinstance(received, bytes | bytearray | memoryview):
+            received = [received]
+        elif not (received is None or isinstance(received, list | Outcome)):
+            received = await received
         now_s = self._services.clock.monotonic_s()
         self._channel.sent(now_s, now_s)
-        if isinstance(answer, Outcome):
-            await asyncio.sleep(min(answer.mute_ms, CONNECTION_MUTE_MS_MAX) / 1000)
-            answer = answer.buffers
-        if answer is None:
+        if isinstance(received, Outcome):
+            await asyncio.sleep(min(received.mute_ms, CONNECTION_MUTE_MS_MAX) / 1000)
+            received = received.buffers
+        if received is None:
             return None
-        payload = memoryview(await self._joined(answer))[4:]
+        payload = memoryview(await self._joined(received))[4:]
         _, position = read_response_header(api.key, version, payload)
         read = decoder(api.response, version)
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from broker.cluster.broker_state import BrokerState
-from broker.console.cluster_client import Answers, ClusterClient, TopicPartition
+from broker.console.cluster_client import ClusterClient, Responses, TopicPartition
 from broker.console.group_lags import committed
 from broker.console.rates import LagHistory, RatesHistory
 from broker.console.record_reader import RecordReader
@@ -147,9 +147,9 @@ class Console:
         await self.schemas.close()
 
     async def _collect_group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
-        answers = await self.client.ask_all(ListGroupsRequest())
+        responses = await self.client.ask_all(ListGroupsRequest())
         offsets: dict[str, dict[TopicPartition, int]] = {}
-        for broker, response in answers.by_broker.items():
+        for broker, response in responses.by_broker.items():
             names = [each.group_id for each in response.groups][:GROUPS_INDEXED_MAX]
             try:
                 offsets.update(await committed(self.client, broker, names))
@@ -157,5 +157,5 @@ class Console:
                 continue  # the groups of a broker that is away are missing in the list of topics
         return offsets
 
-    async def _collect_log_dirs(self) -> Answers[object]:
+    async def _collect_log_dirs(self) -> Responses[object]:
         return await self.client.ask_all(DescribeLogDirsRequest(topics=None))

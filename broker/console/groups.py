@@ -104,9 +104,9 @@ class TopicGroups(TypedDict):
 
 async def groups(console: Console, *, search: str, offset: int, limit: int) -> GroupPage:
     """Return a page of the groups whose names contain `search`, ordered by name."""
-    answers = await console.client.ask_all(ListGroupsRequest())
+    responses = await console.client.ask_all(ListGroupsRequest())
     listed = []
-    for broker, response in answers.by_broker.items():
+    for broker, response in responses.by_broker.items():
         listed += [(group, broker) for group in response.groups if search.lower() in group.group_id.lower()]
     listed.sort(key=lambda each: each[0].group_id)
     page = listed[offset : offset + limit]
@@ -118,7 +118,7 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
         try:
             offsets.update(await committed(console.client, broker, names))
         except (PeerUnavailable, KafkaError) as error:
-            answers.unavailable[broker] = str(error)
+            responses.unavailable[broker] = str(error)
     ends = await end_offsets(console.client, sorted({each for of_group in offsets.values() for each in of_group}))
     return GroupPage(
         total=len(listed),
@@ -133,7 +133,7 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
             )
             for group, broker in page
         ],
-        unavailable=unavailable_of(answers),
+        unavailable=unavailable_of(responses),
     )
 
 

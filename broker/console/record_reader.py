@@ -203,8 +203,8 @@ class RecordReader:
         async def read_chunk(leader: int, partitions: list[int]) -> None:
             chunk = {each: ranges[each] for each in partitions}
             async with self._reads:
-                answers = await self._client.ask_each({leader: _request(topic, chunk, is_committed, piece_size)})
-                response = answers.by_broker.get(leader)
+                responses = await self._client.ask_each({leader: _request(topic, chunk, is_committed, piece_size)})
+                response = responses.by_broker.get(leader)
                 if response is None:
                     return
                 data = [one for each in response.responses for one in each.partitions]

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
-from broker.console.cluster_client import EARLIEST, LATEST, Answers, TopicPartition
+from broker.console.cluster_client import EARLIEST, LATEST, Responses, TopicPartition
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found
@@ -118,8 +118,8 @@ async def topics(
         names.sort()
         cache, rates = services.metadata_cache.topics, console.rates
         if sort == "size":
-            answers = await console.log_dirs.get()
-            sizes = await services.sliced_work.finished(_sizes_of_all(answers))
+            responses = await console.log_dirs.get()
+            sizes = await services.sliced_work.finished(_sizes_of_all(responses))
         keys: dict[str, float] = {}
         for name in names:
             if sort == "partitions":
@@ -207,8 +207,8 @@ def state_of(partition: UpdateMetadataPartitionState) -> Literal["ok", "under-re
     return "ok" if partition.leader == partition.replicas[0] else "not preferred"
 
 
-def unavailable_of(answers: Answers[Any]) -> list[Unavailable]:
-    return [Unavailable(broker=broker, reason=reason) for broker, reason in sorted(answers.unavailable.items())]
+def unavailable_of(responses: Responses[Any]) -> list[Unavailable]:
+    return [Unavailable(broker=broker, reason=reason) for broker, reason in sorted(responses.unavailable.items())]
 
 
 def _matching(console: Console, search: str, *, internal: bool) -> Slices[list[str]]:
@@ -222,10 +222,10 @@ def _matching(console: Console, search: str, *, internal: bool) -> Slices[list[s
     return names
 
 
-def _sizes_of_all(answers: Answers[Any]) -> Slices[dict[str, int]]:
+def _sizes_of_all(responses: Responses[Any]) -> Slices[dict[str, int]]:
     sizes: dict[str, int] = {}
     count = 0
-    for response in answers.by_broker.values():
+    for response in responses.by_broker.values():
         for directory in response.results:
             for each in directory.topics:
                 count += len(each.partitions)
@@ -289,7 +289,7 @@ async def _readers(
 
 async def _log_dirs_of(
     console: Console, states: Iterable[TopicState], numbers: Iterable[int] | None = None
-) -> Answers[Any]:
+) -> Responses[Any]:
     """Ask each broker for the logs of the partitions that it has a replica of."""
     wanted: dict[int, dict[str, list[int]]] = {}
     shown = None if numbers is None else set(numbers)

@@ -63,9 +63,9 @@ class Transactions(TypedDict):
 async def transactions(console: Console) -> Transactions:
     """Return the transactions of all coordinators."""
     now_ms = console.services.clock.now_ms()
-    answers = await console.client.ask_all(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+    responses = await console.client.ask_all(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     listed = []
-    for broker, response in answers.by_broker.items():
+    for broker, response in responses.by_broker.items():
         listed += [(one, broker) for one in response.transaction_states]
     listed.sort(key=lambda each: (each[0].transaction_state not in OPEN_STATES, each[0].transactional_id))
     by_broker: dict[int, list[str]] = {}
@@ -104,7 +104,7 @@ async def transactions(console: Console) -> Transactions:
         transactions=rows,
         late_partitions=console.services.late_transactions.partition_count,
         hanging=await console.services.sliced_work.finished(_hanging(console, now_ms)),
-        unavailable=unavailable_of(answers),
+        unavailable=unavailable_of(responses),
     )
 
 

@@ -59,10 +59,10 @@ async def handle(
         except KafkaError as error:
             refused[key] = error.code
     await _until_decided(services, list(deletions.values()), request.timeout_ms)
-    return _answer(wanted, deletions, refused)
+    return _responses(wanted, deletions, refused)
 
 
-def _answer(
+def _responses(
     wanted: Iterable[TopicPartition],
     deletions: dict[TopicPartition, AwaitedDeletion],
     refused: dict[TopicPartition, ErrorCode],

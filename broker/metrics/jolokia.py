@@ -28,7 +28,7 @@ NOT_FOUND, BAD_REQUEST = 404, 400
 
 
 class JolokiaError(Exception):
-    """A request that cannot be answered. `status` is that of the JSON object."""
+    """A request that cannot be served. `status` is that of the JSON object."""
 
     def __init__(self, status: int, text: str, kind: str) -> None:
         super().__init__(text)

@@ -46,7 +46,7 @@ class Authentication(Enum):
     """The principal is known; it is `ANONYMOUS` on a listener without authentication."""
 
 
-class Answered(Protocol):
+class CompletedRequest(Protocol):
     """A request whose response is complete."""
 
     def sent(self, now_s: float, sending_since_s: float | None) -> None:
@@ -60,11 +60,11 @@ class Channel:
     """One client connection as dispatch and handlers see it."""
 
     __slots__ = (
-        "answered",
         "authentication",
         "bound",
         "client_host",
         "client_port",
+        "completed",
         "holds",
         "is_closed",
         "listener",
@@ -96,7 +96,7 @@ class Channel:
         """A bit set of `Hold`."""
         self.is_closed = False
         """The connection is gone; responses are complete when they would be sent."""
-        self.answered: list[Answered] = []
+        self.completed: list[CompletedRequest] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
         self.bound: dict[Any, Any] = {}
         """What the partitions that its requests name are bound to; filled by `broker.replica.bound_partition`."""
@@ -131,10 +131,10 @@ class Channel:
         self.sent(now_s)
 
     def sent(self, now_s: float, sending_since_s: float | None = None) -> None:
-        """Every response in `answered` was handed to the socket; see `Answered.sent`."""
-        for request in self.answered:
+        """Every response in `completed` was handed to the socket; see `CompletedRequest.sent`."""
+        for request in self.completed:
             request.sent(now_s, sending_since_s)
-        self.answered.clear()
+        self.completed.clear()
 
 
 def _do_nothing() -> None:

@@ -77,7 +77,7 @@ class Dispatcher(Protocol):
         """Serve one frame; return framed buffers, None if the request expects no response, or a future or promise.
 
         A single buffer may be returned without a list, which is faster. An `Outcome` also mutes the connection.
-        Requests whose response is complete are added to `channel.answered`. The frame is valid only during the call.
+        Requests whose response is complete are added to `channel.completed`. The frame is valid only during the call.
 
         Raises:
             Malformed: The connection has to be closed.
@@ -389,18 +389,18 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _respond(self, buffers: Buffers | None, sending_since_s: float | None = None) -> None:
-        """Write the responses of all requests in `channel.answered`, which includes requests that expect no response.
+        """Write the responses of all requests in `channel.completed`, which includes requests that expect no response.
 
         `sending_since_s` is the present time if some of the responses were gathered before, else None.
         """
         if buffers:
             self._write(buffers)
         channel = self.channel
-        if channel.answered:
+        if channel.completed:
             channel.sent(self._registry.monotonic_s(), sending_since_s)
 
     def _respond_gathered(self, buffers: Buffers) -> None:
-        if buffers or self.channel.answered:
+        if buffers or self.channel.completed:
             self._respond(buffers.copy(), self._registry.monotonic_s())
             buffers.clear()
 

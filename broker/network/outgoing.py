@@ -306,9 +306,9 @@ class OutgoingConnection:
         size = len(header) + sum(map(len, body))
         frame = await link.exchange([LENGTH.pack(size) + header, *body])
         try:
-            answered_id, position = read_response_header(api.key, version, frame)
-            if answered_id != correlation_id:
-                raise Malformed(f"correlation id {answered_id}, expected {correlation_id}")
+            received_id, position = read_response_header(api.key, version, frame)
+            if received_id != correlation_id:
+                raise Malformed(f"correlation id {received_id}, expected {correlation_id}")
             return await self._decoded(decoder(api.response, version), frame, position)
         except Malformed as error:
             raise Malformed(f"a malformed response to {api.name} v{version}: {error}") from error
@@ -345,7 +345,7 @@ class OutgoingConnection:
 
 
 class _Link(asyncio.BufferedProtocol):
-    """One connection, from its beginning to its end: at most one frame sent, and not answered, at any time."""
+    """One connection, from its beginning to its end: at most one frame sent, and without a response, at any time."""
 
     def __init__(self, address: HostAndPort, frame_size_max: int) -> None:
         self.address = address

@@ -1,7 +1,7 @@
 """Requests changes of the ISR from the controller: AlterPartition, batched over all partitions that this broker leads.
 
 Owns: which changes wait, the one request in flight, its repetition, and the counts and log lines of changes. Must not
-know: when a leader wants a change, what an answer means for a partition (`Partition.isr_answered`), or where the
+know: when a leader wants a change, what a response means for a partition (`Partition.isr_responded`), or where the
 controller is.
 
 A change that its partition no longer wants, because newer metadata has come, is dropped before the next request. While
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 
 from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
-from broker.replica.partition import Effect, Effects, IsrAnswer, Partition
+from broker.replica.partition import Effect, Effects, IsrResponse, Partition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -41,23 +41,23 @@ TopicPartition = tuple[str, int]
 
 
 class IsrChanges:
-    """The changes of one broker that the controller has not answered."""
+    """The changes of one broker that the controller has not responded to."""
 
     def __init__(
         self,
         broker_id: int,
         broker_epoch: Callable[[], int],
         ask: Ask,
-        answered: Callable[[Partition, IsrChange, IsrAnswer], Effects],
+        responded: Callable[[Partition, IsrChange, IsrResponse], Effects],
     ) -> None:
         """`ask` sends a request to the controller, and raises whatever happens on the way.
 
-        `answered` applies an answer to its partition, and calls `submit` again for a change that is to be repeated.
+        `responded` applies a response to its partition, and calls `submit` again for a change that is to be repeated.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._ask = ask
-        self._answered = answered
+        self._responded = responded
         self._waiting: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -157,7 +157,7 @@ class IsrChanges:
         return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
 
     def _apply(self, batch: list[tuple[Partition, IsrChange]], response: AlterPartitionResponse) -> bool:
-        """Apply the answers; return whether some change is to be repeated."""
+        """Apply the responses; return whether some change is to be repeated."""
         results = {
             (topic.topic_id, result.partition_index): result for topic in response.topics for result in topic.partitions
         }
@@ -170,7 +170,7 @@ class IsrChanges:
                 continue
             if self._waiting.get(key, (None, None))[1] is change:
                 del self._waiting[key]
-            effects = self._answered(partition, change, _answer(result))
+            effects = self._responded(partition, change, _response_of(result))
             self._count(partition, change, ErrorCode(result.error_code), effects)
             needs_repetition = needs_repetition or change in effects
         return needs_repetition
@@ -200,8 +200,8 @@ class IsrChanges:
             )
 
 
-def _answer(result: PartitionResult) -> IsrAnswer:
-    return IsrAnswer(ErrorCode(result.error_code), result.leader_epoch, tuple(result.isr), result.partition_epoch)
+def _response_of(result: PartitionResult) -> IsrResponse:
+    return IsrResponse(ErrorCode(result.error_code), result.leader_epoch, tuple(result.isr), result.partition_epoch)
 
 
 def _log_all(batch: list[tuple[Partition, IsrChange]]) -> None:

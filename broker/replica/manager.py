@@ -30,7 +30,7 @@ from broker.replica.partition import (
     NO_EPOCH,
     Effect,
     Effects,
-    IsrAnswer,
+    IsrResponse,
     Leadership,
     Partition,
     ReplicaRules,
@@ -111,7 +111,7 @@ class ReplicaManager:
         self.monotonic_ms = monotonic_ms
         """The time by which followers are caught up."""
         self.on_isr_change: Callable[[Partition, IsrChange], None] = lambda partition, change: None
-        """Called with each change of the ISR that is to be requested; `isr_answered` takes the answer."""
+        """Called with each change of the ISR that is to be requested; `isr_responded` takes the response."""
         self.replication: Replication = NoReplication()
         self.truncations = Truncations()
         """Keeps requests of the controller and truncations apart; the control door uses it around each request."""
@@ -287,9 +287,9 @@ class ReplicaManager:
                 self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
             yield
 
-    def isr_answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
-        """Apply the controller's answer to a change of the ISR; return the effects, which are in effect already."""
-        effects = partition.isr_answered(change, answer, self.monotonic_ms())
+    def isr_responded(self, partition: Partition, change: IsrChange, response: IsrResponse) -> Effects:
+        """Apply the controller's response to a change of the ISR; return the effects, which are in effect already."""
+        effects = partition.isr_responded(change, response, self.monotonic_ms())
         self._put_into_effect(partition, effects)
         return effects
 

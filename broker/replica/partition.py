@@ -13,14 +13,14 @@ follower began                appends are rejected, operations that wait for the
 replica stopped               as follower, without a leader
 follower fetched              the follower has every record below its fetch offset; it may join the ISR
 appended                      the high watermark advances if that is all the ISR needs
-AlterPartition answered       the change of the ISR is committed, dropped, repeated or left to the controller
+AlterPartition response        the change of the ISR is committed, dropped, repeated or left to the controller
 fetched from the leader       records are appended as they are; high watermark and log start follow the leader's
 time passed                   followers that lag for too long are to leave the ISR
 ============================  ==========================================================================
 
 Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
 watermark never goes back; nothing is appended unless this broker leads; at most one change of the ISR is in flight,
-and until it is answered the larger set counts (`broker.replica.isr`).
+and until the controller has responded the larger set counts (`broker.replica.isr`).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class ReplicaRules:
 
 
 @dataclass(frozen=True, slots=True)
-class IsrAnswer:
-    """The controller's answer to a change of the ISR. All fields but the code are meaningful only if that is NONE."""
+class IsrResponse:
+    """The controller's response to a change of the ISR. All fields but the code are meaningful only if that is NONE."""
 
     code: ErrorCode
     leader_epoch: int = -1
@@ -437,25 +437,25 @@ class Partition:
         )
         return (self.isr_change,)
 
-    def isr_answered(self, change: IsrChange, answer: IsrAnswer, now_ms: int) -> Effects:
-        """Apply the controller's answer to `change`; an answer to a change that is not in flight is ignored.
+    def isr_responded(self, change: IsrChange, response: IsrResponse, now_ms: int) -> Effects:
+        """Apply the controller's response to `change`; a response to a change that is not in flight is ignored.
 
-        A lost or unclear answer may belong to a change that was applied. Then the change stays in flight, and the
+        A lost or unclear response may belong to a change that was applied. Then the change stays in flight, and the
         larger set counts, until the controller is asked again or sends newer metadata.
         """
         if self.isr_change is not change:
             return ()
-        if answer.code in RETURNS_TO_COMMITTED:
+        if response.code in RETURNS_TO_COMMITTED:
             self.isr_change = None
             return (Effect.ISR_REFUSED,)
-        if answer.code in WAITS_FOR_METADATA:
+        if response.code in WAITS_FOR_METADATA:
             return (Effect.ISR_REFUSED,)
-        if answer.code:
+        if response.code:
             return (Effect.ISR_REFUSED, change)
         leadership = self.leadership
-        if answer.leader_epoch > leadership.leader_epoch or answer.partition_epoch < leadership.partition_epoch:
+        if response.leader_epoch > leadership.leader_epoch or response.partition_epoch < leadership.partition_epoch:
             return ()  # of another leadership, which LeaderAndIsr brings, or older than what is known
-        self.leadership = replace(leadership, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch)
+        self.leadership = replace(leadership, isr=tuple(response.isr), partition_epoch=response.partition_epoch)
         self.isr_change = None
         effects: list[Effect | IsrChange] = [Effect.ISR_COMMITTED]
         if self.advance_high_watermark(now_ms):

@@ -196,7 +196,7 @@ class RequestDispatcher:
         if channel.is_closed:
             context.sent(now_s, None)
         else:
-            channel.answered.append(context)
+            channel.completed.append(context)
         errors = context.metrics.errors
         if context.errors is None:
             errors[NONE] += context.success_count

@@ -137,7 +137,7 @@ class ServedRequest(RequestContext):
         """Whether it gets a line in the request log; the level is read once per request."""
 
     def sent(self, now_s: float, sending_since_s: float | None) -> None:
-        """Part of `Answered`: add the request to its metrics."""
+        """Part of `CompletedRequest`: add the request to its metrics."""
         metrics = self.metrics
         metrics.counts[self.api_version] += 1
         completed_s = self.completed_s

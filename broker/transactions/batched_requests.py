@@ -30,7 +30,7 @@ class Question(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What its answer is found by: a request has no two questions with the same key."""
+        """What its response is found by: a request has no two questions with the same key."""
         ...
 
 
@@ -44,7 +44,7 @@ class BatchedRequests(Generic[Q, A]):
     def __init__(
         self, name: str, send: Callable[[Sequence[Q]], Awaitable[Sequence[A]]], failed: Callable[[Q], A]
     ) -> None:
-        """`send(questions)` returns the answers in order and never raises; `failed(question)` is the answer if it does.
+        """`send(questions)` returns the responses in order and never raises; if it does, `failed(question)` is used.
 
         `name` is for the log.
         """
@@ -55,27 +55,27 @@ class BatchedRequests(Generic[Q, A]):
         self._sending: asyncio.Task[None] | None = None
 
     def put(self, question: Q) -> asyncio.Future[A]:
-        """Return a future of the answer. It is asked in a later turn of the loop, so those of one turn share a request.
+        """Return a future of the response. Questions of one turn of the loop share a request, sent in a later turn.
 
         A question whose future is cancelled before is not asked.
         """
-        answered: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, answered))
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name=self._name)
-        return answered
+        return future
 
     async def _send_all(self) -> None:
         try:
             while batch := self._next_batch():
                 try:
-                    answers = await self._send([question for question, _ in batch])
+                    responses = await self._send([question for question, _ in batch])
                 except Exception:
                     logger.exception("%s failed unexpectedly", self._name)
-                    answers = [self._failed(question) for question, _ in batch]
-                for (_, answered), answer in zip(batch, answers, strict=True):
-                    if not answered.done():
-                        answered.set_result(answer)
+                    responses = [self._failed(question) for question, _ in batch]
+                for (_, future), response in zip(batch, responses, strict=True):
+                    if not future.done():
+                        future.set_result(response)
         finally:
             self._sending = None
 
@@ -84,15 +84,15 @@ class BatchedRequests(Generic[Q, A]):
         batch: dict[Hashable, tuple[Q, asyncio.Future[A]]] = {}
         left: list[tuple[Q, asyncio.Future[A]]] = []
         partition_count = 0
-        for question, answered in self._waiting:
-            if answered.done():
+        for question, future in self._waiting:
+            if future.done():
                 continue
             count = partition_count + len(question.partitions)
             is_full = len(batch) == ITEMS_MAX or (count > PARTITIONS_MAX and len(batch) > 0)
             if is_full or question.key in batch:
-                left.append((question, answered))
+                left.append((question, future))
             else:
-                batch[question.key] = question, answered
+                batch[question.key] = question, future
                 partition_count = count
         self._waiting = left
         return list(batch.values())

@@ -235,9 +235,9 @@ class Cluster:
         positions: Mapping[str, int] = {}
         found: list[Record] = []
         while True:
-            answer = self._call("consume", topic=topic, positions=positions)
-            positions = answer["positions"]
-            found += [_record(topic, fields) for fields in answer["records"]]
+            response = self._call("consume", topic=topic, positions=positions)
+            positions = response["positions"]
+            found += [_record(topic, fields) for fields in response["records"]]
             if count is None or len(found) >= count:
                 found.sort(key=lambda record: (record.partition, record.offset))
                 return found
@@ -292,16 +292,16 @@ class Cluster:
         try:
             control.sendall(_LENGTH.pack(len(data)) + data)
             (size,) = _LENGTH.unpack(_received(control, _LENGTH.size))
-            answer = json.loads(_received(control, size))
+            response = json.loads(_received(control, size))
         except TimeoutError as error:
-            self.kill()  # a late answer would be taken for that of the next command
+            self.kill()  # a late response would be taken for that of the next command
             raise BrokerError(f"no response within {CALL_TIMEOUT_S:g} s{self._log_tail()}") from error
         except OSError as error:
             self.kill()
             raise BrokerError(f"the broker has ended{self._log_tail()}") from error
-        if "error" in answer:
-            raise BrokerError(answer["error"])
-        return answer["result"]
+        if "error" in response:
+            raise BrokerError(response["error"])
+        return response["result"]
 
     def _running(self) -> HostProcess:
         if self._process is None:

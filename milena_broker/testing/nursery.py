@@ -80,8 +80,8 @@ class _Nursery:
         try:
             with theirs:
                 socket.send_fds(self._requests, [os.fsencode(log)], [theirs.fileno()])
-            answer = self._requests.recv(_PID_SIZE_MAX)
-            return HostProcess(int(answer), ours)
+            reply = self._requests.recv(_PID_SIZE_MAX)
+            return HostProcess(int(reply), ours)
         except (OSError, ValueError) as error:
             ours.close()
             self.end()

@@ -86,5 +86,5 @@ def _missing(admin: AdminClient, specs: list[TopicSpec]) -> set[str]:
     try:
         present = admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
     except KafkaException as error:
-        raise ConnectionError(f"no broker answered: {error.args[0].str()}") from error
+        raise ConnectionError(f"no broker responded: {error.args[0].str()}") from error
     return {spec.name for spec in specs if spec.name not in present}

@@ -66,7 +66,7 @@ NOT_SAMPLED = {
     "429.2", "439.5", "528.2", "614.5", "619.4", "622.5", "777.4", "778.2", "781.7", "782.3", "782.6", "782.8",
     "782.15", "782.16", "792.4", "793.2", "793.3", "793.4",
 }  # fmt: skip
-# Answers that list everything that ever happened: only what stands beside the lists is compared.
+# Responses that list everything that ever happened: only what stands beside the lists is compared.
 # fmt: off
 INVENTORIES = {
     "DescribeClientQuotas", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeUserScramCredentials",

@@ -224,4 +224,4 @@ async def test_a_request_whose_client_left_is_counted(tmp_path: Path) -> None:
         broker.channel.closed(0.0)
         await produce(broker, "t", {0: batch_of(b"x")})
         assert broker.dispatcher.metrics["Produce"].count == 1
-        assert broker.channel.answered == []
+        assert broker.channel.completed == []

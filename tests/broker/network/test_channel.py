@@ -24,7 +24,7 @@ def test_requests_are_sent_once_in_order() -> None:
             sent.append((self.name, now_s, sending_since_s))
 
     channel = Channel("127.0.0.1", 5, "A")
-    channel.answered += [Request("a"), Request("b")]
+    channel.completed += [Request("a"), Request("b")]
     channel.sent(2.0, 1.0)
     channel.sent(3.0, 3.0)
     assert sent == [("a", 2.0, 1.0), ("b", 2.0, 1.0)]

@@ -116,7 +116,7 @@ class Node:
             monotonic_ms=self.clock.monotonic_ms,
         )
         self.isr_changes = IsrChanges(
-            self.broker_id, lambda: self.epoch, self.cluster.alter_partition, self.replica_manager.isr_answered
+            self.broker_id, lambda: self.epoch, self.cluster.alter_partition, self.replica_manager.isr_responded
         )
         self.replica_manager.on_isr_change = self.isr_changes.submit
         self.fetchers = ReplicaFetchers(

@@ -11,7 +11,7 @@ import pytest
 from broker.replica import isr_changes
 from broker.replica.isr import IsrChange
 from broker.replica.isr_changes import IsrChanges
-from broker.replica.partition import Effects, IsrAnswer, Partition
+from broker.replica.partition import Effects, IsrResponse, Partition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -25,7 +25,7 @@ Answer = Callable[[AlterPartitionRequest], AlterPartitionResponse]
 
 
 class Controller:
-    """Answers each request by the next of its answers, then applies every change."""
+    """Answers each request with the next of its responses, then applies every change."""
 
     def __init__(self, *answers: Answer) -> None:
         self.requests: list[AlterPartitionRequest] = []
@@ -86,8 +86,8 @@ class Leader:
     def __init__(self, controller: Controller) -> None:
         self.changes = IsrChanges(ME, lambda: 11, controller.ask, self._answered)
 
-    def _answered(self, partition: Partition, change: IsrChange, answer: IsrAnswer) -> Effects:
-        effects = partition.isr_answered(change, answer, 0)
+    def _answered(self, partition: Partition, change: IsrChange, answer: IsrResponse) -> Effects:
+        effects = partition.isr_responded(change, answer, 0)
         for effect in effects:
             if isinstance(effect, IsrChange):
                 self.changes.submit(partition, effect)

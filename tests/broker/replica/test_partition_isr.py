@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.replica.isr import NEVER_MS, IsrChange
-from broker.replica.partition import Effect, IsrAnswer, Partition, ReplicaRules
+from broker.replica.partition import Effect, IsrResponse, Partition, ReplicaRules
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in
 
@@ -40,8 +40,8 @@ def shrinking(folder: Path) -> tuple[Partition, IsrChange]:
     return partition, change
 
 
-def applied(change: IsrChange) -> IsrAnswer:
-    return IsrAnswer(ErrorCode.NONE, change.leader_epoch, change.proposed, change.partition_epoch + 1)
+def applied(change: IsrChange) -> IsrResponse:
+    return IsrResponse(ErrorCode.NONE, change.leader_epoch, change.proposed, change.partition_epoch + 1)
 
 
 def test_follower_with_all_records_is_to_join(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_follower_that_fetched_during_a_change_joins_after_it(tmp_path: Path) ->
     change = partition.isr_change
     assert change is not None
     assert change.proposed == (ME, A)
-    committed, following = partition.isr_answered(change, applied(change), 0)
+    committed, following = partition.isr_responded(change, applied(change), 0)
     assert committed is Effect.ISR_COMMITTED
     assert isinstance(following, IsrChange)
     assert following.proposed == (ME, A, B)
@@ -133,7 +133,7 @@ def test_follower_that_could_not_join_is_tried_again(tmp_path: Path) -> None:
     (change,) = partition.expand_isr()
     assert isinstance(change, IsrChange)
     assert change.proposed == (ME, A, B)
-    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    partition.isr_responded(change, IsrResponse(ErrorCode.INELIGIBLE_REPLICA), 0)
     assert partition.expand_isr() != ()
 
 
@@ -143,7 +143,7 @@ def test_follower_that_has_left_does_not_return_before_it_fetches(tmp_path: Path
     partition.follower_fetched(A, 2, 0, 0)
     (change,) = partition.time_passed(LATE_MS)
     assert isinstance(change, IsrChange)
-    assert partition.isr_answered(change, applied(change), LATE_MS) == (Effect.ISR_COMMITTED,)
+    assert partition.isr_responded(change, applied(change), LATE_MS) == (Effect.ISR_COMMITTED,)
     assert partition.log.high_watermark == 2
     assert partition.expand_isr() == ()
 
@@ -154,14 +154,14 @@ def test_high_watermark_waits_for_a_joining_follower(tmp_path: Path) -> None:
     partition.follower_fetched(A, 4, 0, 10 * LATE_MS)
     assert partition.log.high_watermark == 3, "follower B may be in the ISR that the next leader is chosen from"
     assert Effect.HIGH_WATERMARK_ADVANCED in partition.follower_fetched(B, 4, 0, 10 * LATE_MS)
-    partition.isr_answered(change, applied(change), 10 * LATE_MS)
+    partition.isr_responded(change, applied(change), 10 * LATE_MS)
     assert partition.log.high_watermark == 4
 
 
 def test_high_watermark_waits_for_a_leaving_follower_until_it_has_left(tmp_path: Path) -> None:
     partition, change = shrinking(tmp_path)
     assert partition.log.high_watermark == 0
-    effects = partition.isr_answered(change, applied(change), LATE_MS)
+    effects = partition.isr_responded(change, applied(change), LATE_MS)
     assert effects == (Effect.ISR_COMMITTED, Effect.HIGH_WATERMARK_ADVANCED)
     assert partition.log.high_watermark == 3
     assert (partition.leadership.isr, partition.leadership.partition_epoch) == ((ME, A), 1)
@@ -175,7 +175,7 @@ def test_high_watermark_waits_for_a_follower_that_is_about_to_join(tmp_path: Pat
     change = partition.isr_change
     assert change is not None
     assert change.proposed == (ME, B)
-    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 0)
+    partition.isr_responded(change, IsrResponse(ErrorCode.INELIGIBLE_REPLICA), 0)
     append(partition)
     assert partition.log.high_watermark == 3, "B was caught up a moment ago, and A is dead"
     assert partition.advance_high_watermark(LATE_MS)
@@ -203,7 +203,7 @@ def test_refused_change_returns_waits_or_is_repeated(
 ) -> None:
     partition, change = state(tmp_path)  # type: ignore[operator]
     isr = partition.leadership.isr
-    effects = partition.isr_answered(change, IsrAnswer(code), LATE_MS)
+    effects = partition.isr_responded(change, IsrResponse(code), LATE_MS)
     assert effects == ((Effect.ISR_REFUSED, change) if is_repeated else (Effect.ISR_REFUSED,))
     assert (partition.isr_change is change) is is_in_flight
     assert partition.leadership.isr == isr
@@ -215,7 +215,7 @@ def test_response_of_another_leadership_is_ignored(tmp_path: Path, state: object
     newer = replace(applied(change), leader_epoch=1)
     older = replace(applied(change), partition_epoch=-1)
     for answer in (newer, older):
-        assert partition.isr_answered(change, answer, 0) == ()
+        assert partition.isr_responded(change, answer, 0) == ()
         assert partition.isr_change is change
 
 
@@ -230,7 +230,7 @@ def test_newer_metadata_ends_a_change(tmp_path: Path, state: object, event: str)
     else:
         partition.stop()
     assert partition.isr_change is None
-    assert partition.isr_answered(change, applied(change), 0) == ()
+    assert partition.isr_responded(change, applied(change), 0) == ()
 
 
 def test_new_epoch_of_the_same_leader_gives_the_isr_a_full_lag_time(tmp_path: Path) -> None:

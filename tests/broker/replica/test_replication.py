@@ -16,7 +16,7 @@ import pytest
 from broker.metrics.of_replicas import fetcher_metrics
 from broker.replica import isr_changes
 from broker.replica.isr import IsrChange
-from broker.replica.partition import IsrAnswer
+from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
@@ -583,7 +583,7 @@ async def test_record_that_waited_for_a_follower_about_to_join_is_committed_when
     leader = cluster.nodes[A]
     partition, now_ms = leader.partition(), leader.clock.monotonic_ms()
     (change,) = (it for it in partition.follower_fetched(C, 0, 0, now_ms) if isinstance(it, IsrChange))
-    partition.isr_answered(change, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), now_ms)
+    partition.isr_responded(change, IsrResponse(ErrorCode.INELIGIBLE_REPLICA), now_ms)
     produced = asyncio.ensure_future(leader.produce())
     await until(lambda: (progress := partition.progress_of(B)) is not None and progress.log_end_offset == 1)
     assert not produced.done()

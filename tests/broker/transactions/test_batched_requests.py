@@ -21,7 +21,7 @@ class Number(NamedTuple):
 
 
 class Asked:
-    """Answers with the double, when the test allows it."""
+    """Responds with the double, when the test allows it."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

@@ -53,4 +53,4 @@ def test_without_a_broker_a_program_exits_with_2_and_an_error(
     monkeypatch.setattr("spark_jobs.skeleton.topics._REQUEST_TIMEOUT_S", 0.5)
     with closed_port() as port:
         assert flights_produce.main(["--bootstrap-servers", f"127.0.0.1:{port}"]) == 2
-    assert "no broker answered" in capsys.readouterr().err
+    assert "no broker responded" in capsys.readouterr().err
