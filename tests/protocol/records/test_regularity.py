@@ -54,6 +54,42 @@ def any_size(count: int, seed: int) -> list[Record]:
     return rows[:count]
 
 
+def varied_values(count: int, key: bytes | None, sizes: range, time_step_ms: int) -> list[Record]:
+    rng = Random(count)
+    return [Record(n, TIME + n * time_step_ms, key, rng.randbytes(rng.choice(sizes)), []) for n in range(count)]
+
+
+VALUE_SIZES = [range(5, 40), range(70, 130), range(50, 75), range(3), range(1000, 8180), range(8170, 8200)]
+TIME_STEPS_MS = [0, 1, 500, 100_000, 10**8]
+
+
+@pytest.mark.parametrize("sizes", VALUE_SIZES, ids=str)
+@pytest.mark.parametrize("time_step_ms", TIME_STEPS_MS)
+def test_values_of_any_size_are_regular(sizes: range, time_step_ms: int) -> None:
+    for key in (None, b"", b"key", b"k" * 63):
+        for count in (7, 64, 66, 300):
+            data = encoded(varied_values(count, key, sizes, time_step_ms))
+            assert are_regular(data, count)
+            assert are_regular(memoryview(data), count)
+            assert not are_regular(data, count - 1)
+            assert not are_regular(data, count + 1)
+            assert not are_regular(data + b"\0", count)
+            assert not are_regular(data[:-1], count)
+
+
+@pytest.mark.parametrize("sizes", VALUE_SIZES[:4], ids=str)
+@pytest.mark.parametrize("time_step_ms", TIME_STEPS_MS)
+def test_no_changed_byte_of_a_layout_goes_unnoticed(sizes: range, time_step_ms: int) -> None:
+    """Each byte of several records changed in turn, to each other length of one byte: parsing decides the same."""
+    count = 10 if time_step_ms else 70
+    data = encoded(varied_values(count, b"key", sizes, time_step_ms))
+    start = data.index(b"key", len(data) * 3 // 4) - 12
+    for at in range(start, min(start + 150, len(data))):
+        for byte in (0, 1, 2, 0x7E, 0x7F, 0x80, 0xFE, 0xFF, data[at] ^ 1, data[at] + 2 & 0xFF, data[at] - 2 & 0xFF):
+            changed = data[:at] + bytes((byte,)) + data[at + 1 :]
+            assert are_regular(changed, count) == is_readable(changed, count)
+
+
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("key", [None, b"", b"k" * 10, b"k" * 64])
 @pytest.mark.parametrize("size", [0, 10, 50, 56, 90, 1000])
