@@ -582,10 +582,7 @@ class Log:
         if origin is AppendOrigin.COORDINATOR:
             producers.check_coordinator_data(header, offset)
             return None, None
-        duplicate = producers.duplicate_of(header)
-        if duplicate is None:
-            producers.check_data(header, offset)
-        return duplicate, None
+        return producers.check_data(header, offset), None
 
     def _result_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
         log_append_time_ms = duplicate.timestamp_ms if self._rules.is_log_append_time else NO_TIMESTAMP

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, records
+from protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader, records
 from protocol.records.compression import Buffer
 from protocol.records.control import ControlType, TransactionMarker, read_marker, read_usual_marker
 from storage.transaction_index import AbortedTransaction
@@ -21,6 +21,8 @@ from storage.transaction_index import AbortedTransaction
 BATCHES_KEPT: Final = 5
 NONE: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
+
+_new_tuple = tuple.__new__  # builds a named tuple in half the time that calling its class takes
 
 _CONTROL_RECORDS_SIZE_MAX: Final = 4096  # a marker has 17 bytes; later versions may append fields
 
@@ -129,28 +131,27 @@ class ProducerState:
 
     # Checks: raise KafkaError, change nothing
 
-    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the remembered batch of this epoch with the same first and last sequence, or None."""
-        entry = self._producers.get(header.producer_id)
-        if entry is None or entry.epoch != header.producer_epoch:
-            return None
-        last_sequence = header.last_sequence
-        for batch in entry.batches:
-            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
-                return batch
-        return None
-
-    def check_data(self, header: BatchHeader, offset: int) -> None:
-        """Check a data batch from a client.
+    def check_data(self, header: BatchHeader, offset: int) -> BatchMetadata | None:
+        """Return the remembered batch that a data batch of a client repeats; None if it is to be appended.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self._producers.get(header.producer_id)
         if entry is None:
-            return
-        self._check_epoch(entry, header.producer_epoch, offset)
-        self._check_sequence(entry, header, offset)
-        self._check_transaction(entry, header, offset)
+            return None
+        batches = entry.batches
+        # A batch that continues the last one repeats none of the others.
+        if not (
+            header.producer_epoch == entry.epoch and batches and header.base_sequence == batches[-1].last_sequence + 1
+        ):
+            duplicate = _duplicate_in(entry, header)
+            if duplicate is not None:
+                return duplicate
+            self._check_epoch(entry, header.producer_epoch, offset)
+            self._check_sequence(entry, header, offset)
+        if entry.current_transaction_first_offset != NONE:
+            self._check_transaction(entry, header, offset)
+        return None
 
     def check_coordinator_data(self, header: BatchHeader, offset: int) -> None:
         """Check a data batch that a coordinator writes for a producer, which has no sequence numbers."""
@@ -227,14 +228,14 @@ class ProducerState:
         entry = self._producers.get(header.producer_id)
         if entry is None:
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
-        else:
+        elif entry.epoch != header.producer_epoch:
             entry.move_to_epoch(header.producer_epoch)
         delta = header.last_offset_delta
-        timestamp_ms = header.max_timestamp
-        entry.batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms))
-        entry.last_timestamp_ms = timestamp_ms
-        self.map_end_offset = base_offset + delta + 1
-        if header.is_transactional and entry.current_transaction_first_offset == NONE:
+        last_offset = base_offset + delta
+        timestamp_ms = entry.last_timestamp_ms = header.max_timestamp
+        entry.batches.append(_new_tuple(BatchMetadata, (header.last_sequence, last_offset, delta, timestamp_ms)))
+        self.map_end_offset = last_offset + 1
+        if header.attributes & TRANSACTIONAL_BIT and entry.current_transaction_first_offset == NONE:
             entry.current_transaction_first_offset = base_offset
             self._open[base_offset] = header.producer_id
             self._find_first_unstable()
@@ -317,6 +318,15 @@ class ProducerState:
             if first is None or transaction.first_offset < first:
                 first = transaction.first_offset
         self.first_unstable_offset = first
+
+
+def _duplicate_in(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | None:
+    """Return the remembered batch of this epoch with the same first and last sequence, or None."""
+    if entry.epoch == header.producer_epoch:
+        for batch in entry.batches:
+            if batch.last_sequence == header.last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+    return None
 
 
 def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:

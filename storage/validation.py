@@ -329,12 +329,12 @@ def validate_and_assign_offsets(
     """
     try:
         header = _plain_header(records, rules, origin, may_take_long)
-        if header is not None:
-            _pack_start(records, 0, next_offset, header[1], leader_epoch)
-            return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
-        return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
+        if header is None:
+            return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
     except (OpensTooFar, TooManyHeadersError) as error:
         raise TooCostlyError(str(error)) from None
+    _pack_start(records, 0, next_offset, header[1], leader_epoch)
+    return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
 
 
 def _plain_header(

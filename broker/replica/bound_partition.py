@@ -58,7 +58,7 @@ class BoundPartition:
     ) -> AppendResult:
         """Append as leader, advance the high watermark and complete the operations that wait for either.
 
-        Raises what `Partition.append` raises.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `Log.append_as_leader` raises.
         """
         result = self.append_unread(records, needs_isr, now_ms, origin, may_take_long)
         self._manager.wake_readers(self.partition)
@@ -74,7 +74,9 @@ class BoundPartition:
     ) -> AppendResult:
         """Do the same as `append`, but leave waiting readers to the caller, who wakes them once per request."""
         partition = self.partition
-        result = partition.append(records, needs_isr, now_ms, origin, may_take_long)
+        if not partition.is_leader or (needs_isr and not partition.has_enough_in_sync):
+            raise partition.append_refusal()
+        result = partition.log.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
         size = len(records) if type(records) is memoryview else records.size
         self.metrics.appended(size, result)
         monotonic_ms = 0 if partition.is_alone else self._manager.monotonic_ms()

@@ -44,7 +44,7 @@ from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.leader_epochs import EpochEnd
-from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend
+from storage.log import AppendResult, Log
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -276,27 +276,15 @@ class Partition:
             knows_epoch = current_leader_epoch != NO_EPOCH
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def append(
-        self,
-        records: memoryview | PreparedAppend,
-        needs_isr: bool,
-        now_ms: int,
-        origin: AppendOrigin,
-        may_take_long: bool = True,
-    ) -> AppendResult:
-        """Append as leader; `needs_isr` is acks=all. The caller then advances the high watermark.
-
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `Log.append_as_leader` raises.
-        """
+    def append_refusal(self) -> KafkaError:
+        """Return why an append that demands enough in-sync replicas (acks=all) is refused now."""
         if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if needs_isr and not self.has_enough_in_sync:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
-                f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
-            )
-        return self.log.append_as_leader(records, self.leader_epoch, now_ms, origin, may_take_long)
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The size of the current ISR {list(self.leadership.isr)} is insufficient to satisfy the min.isr "
+            f"requirement of {self.min_in_sync} for partition {self.topic}-{self.partition}",
+        )
 
     @property
     def has_enough_in_sync(self) -> bool:

@@ -434,7 +434,6 @@ def deposed_leader_returns_with_another_record(script: Script) -> None:
 
 
 def no_duplicate_check(patch: Patch) -> None:
-    patch.setattr(ProducerState, "duplicate_of", lambda self, header: None)
     patch.setattr(ProducerState, "check_data", lambda self, header, offset: None)
 
 

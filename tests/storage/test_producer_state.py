@@ -50,7 +50,7 @@ def test_data_of_a_known_producer_is_accepted_or_rejected_as_in_kafka(case: str)
     incoming, code = CASES[case]
     producers = state(*KNOWN)
     if code is None:
-        producers.check_data(incoming, 5)
+        assert producers.check_data(incoming, 5) is None
         return
     with pytest.raises(KafkaError) as raised:
         producers.check_data(incoming, 5)
@@ -61,24 +61,31 @@ def test_data_of_a_known_producer_is_accepted_or_rejected_as_in_kafka(case: str)
 def test_sequence_after_int32_max_is_0() -> None:
     producers = state(header(SEQUENCE_MAX - 1, 2))
     assert producers.producers[PRODUCER].last_sequence == SEQUENCE_MAX
-    producers.check_data(header(0), 2)
+    assert producers.check_data(header(0), 2) is None
     around = state(header(SEQUENCE_MAX, 2))  # SEQUENCE_MAX and 0
     assert around.producers[PRODUCER].last_sequence == 0
-    assert around.duplicate_of(header(SEQUENCE_MAX, 2)) is not None
-    around.check_data(header(1), 2)
+    assert around.check_data(header(SEQUENCE_MAX, 2), 2) is not None
+    assert around.check_data(header(1), 2) is None
 
 
 def test_duplicates_of_the_last_five_batches_are_detected() -> None:
     sent = [header(number) for number in range(BATCHES_KEPT + 2)]
     producers = state(*sent)
-    found = [producers.duplicate_of(one) for one in sent]
-    assert [duplicate and duplicate.first_offset for duplicate in found] == [None, None, 2, 3, 4, 5, 6]
-    assert producers.duplicate_of(header(6, epoch=1)) is None
+    offset = len(sent)
+    found = [producers.check_data(one, offset) for one in sent[2:]]
+    assert [duplicate and duplicate.first_offset for duplicate in found] == [2, 3, 4, 5, 6]
+    for forgotten in sent[:2]:
+        with pytest.raises(KafkaError, match="Out of order sequence number"):
+            producers.check_data(forgotten, offset)
+    with pytest.raises(KafkaError, match="Invalid sequence number for new epoch"):
+        producers.check_data(header(6, epoch=1), offset)
 
 
 def test_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     producers = state(header(0), header(1), header(0, epoch=1))
-    assert producers.duplicate_of(header(1)) is None
+    with pytest.raises(KafkaError) as raised:
+        producers.check_data(header(1), 3)
+    assert raised.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     with pytest.raises(KafkaError):
         producers.check_data(header(2, epoch=1), 3)
 

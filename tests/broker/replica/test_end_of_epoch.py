@@ -15,7 +15,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
-from storage.log import AppendOrigin, LogOptions
+from storage.log import LogOptions
 
 BROKER_ID = 1
 UNKNOWN = (-1, -1)
@@ -31,7 +31,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
     for epoch in range(last_epoch + 1):
         partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)), 0)
         if epoch in written_in:
-            partition.append(memoryview(bytearray(RECORD)), needs_isr=True, now_ms=0, origin=AppendOrigin.CLIENT)
+            log.append_as_leader(memoryview(bytearray(RECORD)), epoch, now_ms=0)
     return partition
 
 

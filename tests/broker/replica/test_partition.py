@@ -43,7 +43,7 @@ def led_by(
 
 def append(partition: Partition, count: int = 1) -> None:
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")] * count)
-    partition.append(memoryview(bytearray(batch)), needs_isr=False, now_ms=0, origin=AppendOrigin.CLIENT)
+    partition.log.append_as_leader(memoryview(bytearray(batch)), partition.leader_epoch, now_ms=0)
     partition.advance_high_watermark(0)
 
 
@@ -155,7 +155,7 @@ def test_a_partition_without_other_replicas_advances_its_last_stable_offset_with
     log = partition.log
 
     def append_built(batch: bytes, origin: AppendOrigin) -> tuple[int, int, int]:
-        partition.append(memoryview(bytearray(batch)), needs_isr=True, now_ms=0, origin=origin, may_take_long=False)
+        log.append_as_leader(memoryview(bytearray(batch)), partition.leader_epoch, 0, origin, may_take_long=False)
         assert partition.advance_high_watermark(0)
         return log.log_end_offset, log.high_watermark, log.last_stable_offset
 
