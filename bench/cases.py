@@ -6,6 +6,7 @@ To add a family, write such a module and add it to `FAMILIES`; their order is th
 from __future__ import annotations
 
 from bench import (
+    application_cases,
     broker_cases,
     cleaner_cases,
     client_cases,
@@ -26,6 +27,7 @@ FAMILIES = (
     cleaner_cases,
     request_cases,
     client_cases,
+    application_cases,
     group_cases,
     transactions,
     cluster_cases,

@@ -63,7 +63,7 @@ def java_producer(subject: Subject, scale: Scale, *, record_size: int) -> Values
     with subject.topic(len(TEN)) as topic:
         arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(record_size)]
         arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers=127.0.0.1:{subject.port}", "acks=1"]
-        return _client_run(subject, count, lambda: _java("ProducerPerformance", arguments))
+        return client_run(subject, count, lambda: _java("ProducerPerformance", arguments))
 
 
 def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values:
@@ -81,14 +81,14 @@ def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values
         _produce(producer, topic, count, record_size, partitions=cycle(TEN))
         subject.kept_topics.add(topic)
     arguments = ["--bootstrap-server", f"127.0.0.1:{subject.port}", "--topic", topic, "--messages", str(count)]
-    return _client_run(subject, count, lambda: _java("ConsumerPerformance", [*arguments, "--timeout", "60000"]))
+    return client_run(subject, count, lambda: _java("ConsumerPerformance", [*arguments, "--timeout", "60000"]))
 
 
 def librdkafka_producer(subject: Subject, scale: Scale) -> Values:
     count = scale.count(RECORDS)
     with subject.topic(len(TEN)) as topic:
         config = {"bootstrap.servers": f"127.0.0.1:{subject.port}", "acks": 1}
-        return _client_run(subject, count, lambda: _produce(Producer(config), topic, count, SMALL_VALUE))
+        return client_run(subject, count, lambda: _produce(Producer(config), topic, count, SMALL_VALUE))
 
 
 def python_producer(subject: Subject, scale: Scale) -> Values:
@@ -104,10 +104,10 @@ def python_producer(subject: Subject, scale: Scale) -> Values:
             raise RuntimeError("a record was not acknowledged")
 
     with subject.topic(len(TEN)) as topic:
-        return _client_run(subject, count, lambda: run(topic))
+        return client_run(subject, count, lambda: run(topic))
 
 
-def _client_run(subject: Subject, count: int, run: Callable[[], object]) -> Values:
+def client_run(subject: Subject, count: int, run: Callable[[], object]) -> Values:
     """Return the records per second of a client's run from start to end, and the server's CPU time for them."""
     machine.settle()
     cpu, started = cpu_seconds(subject.pid), time.perf_counter()
@@ -160,7 +160,7 @@ def _request_measures(rate: Target | None, cpu: Target | None) -> tuple[Measure,
     )
 
 
-def _client_measures(cpu: Target | None) -> tuple[Measure, ...]:
+def client_measures(cpu: Target | None) -> tuple[Measure, ...]:
     return (
         Measure("rate", "records/s", HIGHER, times(1.0)),
         Measure("CPU", "s/million records", LOWER, cpu, decimals=3),
@@ -210,7 +210,7 @@ CASES = (
         Case(
             f"java-producer-{size}",
             f"kafka-producer-perf-test, {size} B",
-            _client_measures(times(0.8)),
+            client_measures(times(0.8)),
             on_running=partial(java_producer, record_size=size),
             rounds_max=3,
         )
@@ -220,7 +220,7 @@ CASES = (
         Case(
             f"java-consumer-{size}",
             f"kafka-consumer-perf-test, {size} B",
-            _client_measures(times(0.8)),
+            client_measures(times(0.8)),
             on_running=partial(java_consumer, record_size=size),
             rounds_max=3,
         )
@@ -229,14 +229,14 @@ CASES = (
     Case(
         "librdkafka-producer",
         "librdkafka, 100 B",
-        _client_measures(times(0.8)),
+        client_measures(times(0.8)),
         on_running=librdkafka_producer,
         rounds_max=3,
     ),
     Case(
         "kafka-python-producer",
         "kafka-python, 100 B",
-        _client_measures(times(0.8)),
+        client_measures(times(0.8)),
         on_running=python_producer,
         rounds_max=3,
     ),

@@ -43,7 +43,7 @@ from tests.support.cluster import Cluster
 
 T = TypeVar("T")
 
-CLUSTER_CASES = "cluster"
+CASE_GROUPS = ("application", "cluster", "java", "threads")
 DEFAULT_OUTPUT = Path("var/bench")
 
 
@@ -222,8 +222,8 @@ def _parse() -> argparse.Namespace:
         prog="python -m bench.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round per case")
-    names = [CLUSTER_CASES, *(case.name for case in CASES)]
-    only = f"only these; {CLUSTER_CASES} stands for all whose names begin so"
+    names = [*CASE_GROUPS, *(case.name for case in CASES)]
+    only = f"only these; {', '.join(CASE_GROUPS)} stand for all whose names begin so"
     parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help=only)
     parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
     parser.add_argument("--rounds", type=int, help=f"rounds per case (default: {FULL.rounds}, quick: {QUICK.rounds})")
@@ -233,7 +233,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _is_chosen(case: Case, names: Sequence[str]) -> bool:
-    return case.name in names or (CLUSTER_CASES in names and case.on_cluster is not None)
+    return case.name in names or any(name in CASE_GROUPS and case.name.startswith(f"{name}-") for name in names)
 
 
 def main() -> int:
