@@ -17,8 +17,8 @@ The check runs for every batch that a leader appends, so it determines the cost 
 to pass a record, from the slowest to the fastest:
 
 1. `_step_over` reads it field by field.
-2. The records after it nearly always have timestamp deltas of as many bytes, and no headers. Then the position of every
-   field follows from the lengths of record and key, and `_pass_alike` unpacks all that precedes the key in one call.
+2. The records after it nearly always have timestamp deltas of as many bytes, and no headers. Then the positions of all
+   fields follow from the lengths of record and key, and `_pass_alike` unpacks them in one call.
 3. Many producers send records of the same size in key and value. `_run` checks such a run by columns: the bytes at the
    same position of each record are one slice with the record size as its step, compared in one call:
 
@@ -29,7 +29,7 @@ to pass a record, from the slowest to the fastest:
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -109,39 +109,41 @@ _DELTAS = (
 
 # Timestamp deltas by size, as unpacked together with the attributes before them, which may have any value.
 _TIMES = {1: "xB", 2: "xH", 3: "I", 4: "xI"}
-_LENGTHS = "BH"
+_NUMBERS = "BH"
 
-# A layout is tried if so many records are left, and for as many at a time. If fewer had it, the next try waits.
+# `_pass_alike` is tried if so many records are left, and for as many at a time. If it passed fewer, the next try waits.
 _ALIKE_WORTH_IT = 6
 _ALIKE_MAX = 128
 _RECORDS_WITHOUT_ALIKE = 64
 
 
-_Shape = tuple[int, int, int, int, int]
-"""What determines a layout: the bytes of the record length, of the timestamp delta and of the offset delta; the
-distance from the key length, which has one byte, to the value length; the bytes of the value length."""
+class _Layout(NamedTuple):
+    """The layout of records without headers whose keys have one size, and whose length has a fixed number of bytes.
 
-
-class _Alike(NamedTuple):
-    """The layout of records without headers, if the sizes of all fields but the value are known.
-
-    Lengths and deltas of two bytes are numbers whose higher byte is the first one.
+    Numbers of two bytes are unpacked with the first byte as the higher one.
     """
 
-    unpack: Callable[[Buffer, int], tuple[int, int, int, int, int]]
-    """Unpacks record length, timestamp delta, offset delta, key length and value length."""
+    unpack: Callable[[Buffer, int], tuple[int, int, int, int]]
+    """Unpacks record length, timestamp delta, offset delta, and the first two bytes of the value length."""
     record_sizes: Sequence[int]
     """The size of a record, its length field included, by that length; 0 if it is invalid or has another size."""
+    key_at: int
+    """The distance from the start of the record to the key length."""
+    key_length: int
+    """As encoded, in one byte."""
     value_at: int
     """The distance from the start of the record to the value length."""
-    value_lengths: Sequence[int]
-    """The value length by the bytes from there to the end of the record; -1 if it would have another size."""
-    continued: int
-    """The bits that say whether a byte of the timestamp delta is followed by another."""
-    continues: int
-    """Their values: set in all bytes but the last."""
-    deltas: Sequence[int]
-    """The offset deltas of this size, in order."""
+
+
+class _ValueLengths(NamedTuple):
+    """The encoded length of a value, by the size of this length, the value and the count of headers together."""
+
+    codes: Sequence[int]
+    shifts: Sequence[int]
+    """How far two bytes are shifted to leave the length: 8 if it has one byte, 0 if it has two."""
+
+
+# The tables are made when the first batch of several records arrives.
 
 
 @cache
@@ -161,29 +163,29 @@ def _record_sizes(length_size: int) -> Sequence[int]:
 
 
 @cache
-def _value_lengths(length_size: int) -> Sequence[int]:
-    codes = range(0, 2 * _ONE_BYTE, 2) if length_size == 1 else _two_byte_lengths()
-    size_min = length_size + (0 if length_size == 1 else _ONE_BYTE) + _HEADERS_COUNT_SIZE
-    return array("i", (*(-1,) * size_min, *codes))
+def _value_lengths() -> _ValueLengths:
+    # With one byte for the count of headers, lengths from 0 to 63 end at 65; with one byte more, those from 64 on begin
+    # at 67.
+    unused = -1
+    codes = array("i", (unused, unused, *range(0, 2 * _ONE_BYTE, 2), unused, *_two_byte_lengths()))
+    shifts = bytes(8 if left < _ONE_BYTE + 2 else 0 for left in range(len(codes)))
+    return _ValueLengths(codes, shifts)
 
 
-@lru_cache(256)
-def _alike(length_size: int, time_size: int, delta_size: int, key_step: int, value_length_size: int) -> _Alike | None:
-    """Return the layout of a `_Shape`; None if its deltas have more bytes than `_pass_alike` handles."""
-    if time_size > len(_TIMES) or delta_size > len(_LENGTHS):
+@cache
+def _layouts(time_size: int, delta_size: int) -> tuple[list[_Layout | None], list[_Layout | None]]:
+    """Return the layouts of short and of long records by key length, which `_pass_alike` adds when it meets them."""
+    return [None] * 0x100, [None] * 0x100
+
+
+def _layout(is_long: bool, time_size: int, delta_size: int, key_length: int) -> _Layout | None:
+    """Return the layout of records with an encoded `key_length` of one byte; None if that is invalid or longer."""
+    step = _STEPS[key_length]
+    if step == _TOO_FAR:
         return None
-    length, delta, value = _LENGTHS[length_size - 1], _LENGTHS[delta_size - 1], _LENGTHS[value_length_size - 1]
-    layout = struct.Struct(f">{length}{_TIMES[time_size]}{delta}B{key_step - 1}x{value}")
-    continued = int.from_bytes(b"\x80" * time_size, "big")
-    return _Alike(
-        layout.unpack_from,
-        _record_sizes(length_size),
-        layout.size - value_length_size,
-        _value_lengths(value_length_size),
-        continued,
-        continued & ~0xFF,
-        _DELTAS[0].lows if delta_size == 1 else _two_byte_lengths(),
-    )
+    start = struct.Struct(f">{_NUMBERS[is_long]}{_TIMES[time_size]}{_NUMBERS[delta_size - 1]}")
+    layout = struct.Struct(f"{start.format}{step}xH")
+    return _Layout(layout.unpack_from, _record_sizes(1 + is_long), start.size, key_length, start.size + step)
 
 
 # The sum of two such values fits int64.
@@ -365,42 +367,59 @@ def _step_over(
                 continue
             next_run = number + _RECORDS_WITHOUT_RUNS
         if next_alike <= number < count:
-            shape = 1 + (low >> 7), delta_at - time_at, delta_size, value_at - key_at, 1 + (value_low >> 7)
             passed = number
-            position, number = _pass_alike(data, position, shape, data[key_at], number, min(count, number + _ALIKE_MAX))
+            position, number = _pass_alike(
+                data, position, delta_at - time_at, delta_size, number, min(count, number + _ALIKE_MAX)
+            )
             if number - passed < _ALIKE_WORTH_IT:
                 next_alike = number + _RECORDS_WITHOUT_ALIKE
     return position, first + number
 
 
-def _pass_alike(data: Buffer, position: int, shape: _Shape, key_length: int, first: int, end: int) -> tuple[int, int]:
-    """Do the same as `_step_over` for records of one layout; both numbers count from the first with such a delta.
+def _pass_alike(data: Buffer, position: int, time_size: int, delta_size: int, number: int, end: int) -> tuple[int, int]:
+    """Do the same as `_step_over` for records without headers whose deltas have these sizes.
+
+    Both numbers count from the first record whose offset delta has this size.
 
     The value must have exactly the size that is left in its record, whose last byte is the count of headers and must be
     0. So a record that passes has no byte that belongs to no field.
     """
-    alike = _alike(*shape)
-    if alike is None or type(data) is not bytes or end - first < _ALIKE_WORTH_IT:
-        return position, first
-    unpack, record_sizes, value_at, value_lengths, continued, continues, deltas = alike
-    number = first
+    if type(data) is not bytes or end - number < _ALIKE_WORTH_IT or time_size > len(_TIMES) or delta_size > 2:
+        return position, number
+    codes, shifts = _value_lengths()
+    deltas = _DELTAS[0].lows if delta_size == 1 else _two_byte_lengths()
+    continued = int.from_bytes(b"\x80" * time_size, "big")
+    continues = continued & ~0xFF  # all bytes but the last are followed by another
+    layouts = _layouts(time_size, delta_size)
+    short_key_at = 1 + 1 + time_size + delta_size
+    key_at, key_length = short_key_at, -1
     try:
-        for number, delta in enumerate(deltas[first:end], first):
-            length, time, found, found_key, value_length = unpack(data, position)
+        while number < end:
+            if data[position + key_at] != key_length:
+                is_long = data[position] >= 0x80
+                key_length = data[position + short_key_at + is_long]
+                layout = layouts[is_long][key_length]
+                if layout is None:
+                    layout = layouts[is_long][key_length] = _layout(is_long, time_size, delta_size, key_length)
+                    if layout is None:
+                        break
+                unpack, record_sizes, key_at, key_length, value_at = layout
+            length, time, delta, value_length = unpack(data, position)
             size = record_sizes[length]
+            left = size - value_at
             if (
-                found != delta
-                or found_key != key_length
-                or size <= value_at
-                or value_length != value_lengths[size - value_at]
+                left < 0
+                or value_length >> shifts[left] != codes[left]
+                or delta != deltas[number]
                 or time & continued != continues
                 or data[position + size - 1]
             ):
-                return position, number
+                break
             position += size
+            number += 1
     except (IndexError, struct.error):
-        return position, number
-    return position, end
+        pass
+    return position, number
 
 
 def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:
