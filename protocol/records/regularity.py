@@ -27,7 +27,6 @@ to pass a record, from the slowest to the fastest:
 """
 
 import struct
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain
@@ -107,8 +106,8 @@ _DELTAS = (
 )
 
 
-# Timestamp deltas by size, as unpacked together with the attributes before them, which may have any value.
-_TIMES = {1: "xB", 2: "xH", 3: "I", 4: "xI"}
+# How attributes and both deltas are unpacked, by the size of the deltas together. Attributes may have any value.
+_DELTA_PAIRS = {2: "xH", 3: "I", 4: "xI"}
 _NUMBERS = "BH"
 
 # `_pass_alike` is tried if so many records are left, and for as many at a time. If it passed fewer, the next try waits.
@@ -123,8 +122,8 @@ class _Layout(NamedTuple):
     Numbers of two bytes are unpacked with the first byte as the higher one.
     """
 
-    unpack: Callable[[Buffer, int], tuple[int, int, int, int]]
-    """Unpacks record length, timestamp delta, offset delta, and the first two bytes of the value length."""
+    unpack: Callable[[Buffer, int], tuple[int, int, int]]
+    """Unpacks record length, both deltas as one number, and the first two bytes of the value length."""
     record_sizes: Sequence[int]
     """The size of a record, its length field included, by that length; 0 if it is invalid or has another size."""
     key_at: int
@@ -143,20 +142,20 @@ class _ValueLengths(NamedTuple):
     """How far two bytes are shifted to leave the length: 8 if it has one byte, 0 if it has two."""
 
 
-# The tables are made when the first batch of several records arrives.
+# The tables are made when the first batch of several records arrives. Lists, because indexing them is fastest.
 
 
 @cache
 def _two_byte_lengths() -> Sequence[int]:
     """Return the encoded lengths and deltas from 64 on that have two bytes."""
-    return array("H", (low << 8 | high for low, high in zip(_LOWS[_ONE_BYTE:], _HIGHS[_ONE_BYTE:], strict=True)))
+    return [low << 8 | high for low, high in zip(_LOWS[_ONE_BYTE:], _HIGHS[_ONE_BYTE:], strict=True)]
 
 
 @cache
 def _record_sizes(length_size: int) -> Sequence[int]:
     if length_size == 1:
-        return bytes(0 if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100))
-    sizes = array("H", bytes(2 << 16))
+        return [0 if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100)]
+    sizes = [0] * (1 << 16)
     for size, code in enumerate(_two_byte_lengths(), _ONE_BYTE):
         sizes[code] = 2 + size
     return sizes
@@ -165,25 +164,47 @@ def _record_sizes(length_size: int) -> Sequence[int]:
 @cache
 def _value_lengths() -> _ValueLengths:
     # With one byte for the count of headers, lengths from 0 to 63 end at 65; with one byte more, those from 64 on begin
-    # at 67.
+    # at 67. A negative index, which counts from the end, finds unused entries too.
     unused = -1
-    codes = array("i", (unused, unused, *range(0, 2 * _ONE_BYTE, 2), unused, *_two_byte_lengths()))
-    shifts = bytes(8 if left < _ONE_BYTE + 2 else 0 for left in range(len(codes)))
+    wrapped = (unused,) * 0x100
+    codes = [unused, unused, *range(0, 2 * _ONE_BYTE, 2), unused, *_two_byte_lengths(), *wrapped]
+    shifts = [8 if left < _ONE_BYTE + 2 else 0 for left in range(len(codes))]
     return _ValueLengths(codes, shifts)
 
 
+class _DeltaPair(NamedTuple):
+    """Timestamp delta and offset delta of fixed sizes, unpacked as one number."""
+
+    size: int
+    mask: int
+    """The bits that are fixed: those that say whether a byte of the timestamp delta is followed by another, and all of
+    the offset delta."""
+    expected: Sequence[int]
+    """The values of these bits, by number of the record from the first one with such an offset delta on."""
+    layouts: tuple[list[_Layout | None], list[_Layout | None]]
+    """The layouts of short and of long records by key length, which `_pass_alike` adds when it meets them."""
+
+
 @cache
-def _layouts(time_size: int, delta_size: int) -> tuple[list[_Layout | None], list[_Layout | None]]:
-    """Return the layouts of short and of long records by key length, which `_pass_alike` adds when it meets them."""
-    return [None] * 0x100, [None] * 0x100
+def _delta_pair(time_size: int, delta_size: int) -> _DeltaPair | None:
+    """Return the pair; None if it has too many bytes for `_pass_alike`."""
+    if delta_size > len(_NUMBERS) or time_size + delta_size not in _DELTA_PAIRS:
+        return None
+    offsets = _DELTAS[0].lows if delta_size == 1 else _two_byte_lengths()
+    bits = 8 * delta_size
+    continued = int.from_bytes(b"\x80" * time_size, "big")
+    continues = continued & ~0xFF  # all bytes but the last are followed by another
+    expected = [continues << bits | offset for offset in offsets]
+    layouts: tuple[list[_Layout | None], list[_Layout | None]] = [None] * 0x100, [None] * 0x100
+    return _DeltaPair(time_size + delta_size, continued << bits | (1 << bits) - 1, expected, layouts)
 
 
-def _layout(is_long: bool, time_size: int, delta_size: int, key_length: int) -> _Layout | None:
+def _layout(is_long: bool, pair_size: int, key_length: int) -> _Layout | None:
     """Return the layout of records with an encoded `key_length` of one byte; None if that is invalid or longer."""
     step = _STEPS[key_length]
     if step == _TOO_FAR:
         return None
-    start = struct.Struct(f">{_NUMBERS[is_long]}{_TIMES[time_size]}{_NUMBERS[delta_size - 1]}")
+    start = struct.Struct(f">{_NUMBERS[is_long]}{_DELTA_PAIRS[pair_size]}")
     layout = struct.Struct(f"{start.format}{step}xH")
     return _Layout(layout.unpack_from, _record_sizes(1 + is_long), start.size, key_length, start.size + step)
 
@@ -384,42 +405,33 @@ def _pass_alike(data: Buffer, position: int, time_size: int, delta_size: int, nu
     The value must have exactly the size that is left in its record, whose last byte is the count of headers and must be
     0. So a record that passes has no byte that belongs to no field.
     """
-    if type(data) is not bytes or end - number < _ALIKE_WORTH_IT or time_size > len(_TIMES) or delta_size > 2:
+    pair = _delta_pair(time_size, delta_size)
+    if pair is None or type(data) is not bytes or end - number < _ALIKE_WORTH_IT:
         return position, number
+    pair_size, mask, expected, layouts = pair
     codes, shifts = _value_lengths()
-    deltas = _DELTAS[0].lows if delta_size == 1 else _two_byte_lengths()
-    continued = int.from_bytes(b"\x80" * time_size, "big")
-    continues = continued & ~0xFF  # all bytes but the last are followed by another
-    layouts = _layouts(time_size, delta_size)
-    short_key_at = 1 + 1 + time_size + delta_size
-    key_at, key_length = short_key_at, -1
+    short_key_at = key_at = 1 + 1 + pair_size
+    key_length = -1
     try:
-        while number < end:
+        for number, deltas in enumerate(expected[number:end], number):  # noqa: B020 - so it has the right value
             if data[position + key_at] != key_length:
                 is_long = data[position] >= 0x80
                 key_length = data[position + short_key_at + is_long]
                 layout = layouts[is_long][key_length]
                 if layout is None:
-                    layout = layouts[is_long][key_length] = _layout(is_long, time_size, delta_size, key_length)
+                    layout = layouts[is_long][key_length] = _layout(is_long, pair_size, key_length)
                     if layout is None:
-                        break
+                        return position, number
                 unpack, record_sizes, key_at, key_length, value_at = layout
-            length, time, delta, value_length = unpack(data, position)
+            length, found, value_length = unpack(data, position)
             size = record_sizes[length]
             left = size - value_at
-            if (
-                left < 0
-                or value_length >> shifts[left] != codes[left]
-                or delta != deltas[number]
-                or time & continued != continues
-                or data[position + size - 1]
-            ):
-                break
+            if found & mask != deltas or value_length >> shifts[left] != codes[left] or data[position + size - 1]:
+                return position, number
             position += size
-            number += 1
     except (IndexError, struct.error):
-        pass
-    return position, number
+        return position, number
+    return position, end
 
 
 def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:
