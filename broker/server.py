@@ -815,7 +815,7 @@ class Server:
         if self._tls is not None:
             await self._loop.run_in_executor(self._background, self._tls.reload, self._config)
             if self._metrics_endpoint is not None:
-                await self._metrics_endpoint.renew_tls()
+                self._metrics_endpoint.renew_tls()
 
     def _broker_reconfigured(self) -> None:
         """Apply changed settings of the running broker to all parts."""

@@ -35,7 +35,6 @@ from protocol.errors import KafkaError, Malformed
 
 logger = logging.getLogger("milena.console")
 
-BODY_SIZE_MAX: Final = 2 << 20
 REQUEST_TIME_MAX_S: Final = 20.0
 REQUESTS_MAX: Final = 32
 """Requests for JSON that are served at the same time; further ones wait for their turn."""
@@ -259,13 +258,8 @@ async def _body_of(request: web.Request) -> dict[str, Any]:
         raise ProblemError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"content type {request.content_type[:60]!r}, expected application/json"
         )
-    body = await request.content.read(BODY_SIZE_MAX + 1)
-    while len(body) <= BODY_SIZE_MAX and not request.content.at_eof():
-        body += await request.content.read(BODY_SIZE_MAX + 1 - len(body))
-    if len(body) > BODY_SIZE_MAX:
-        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {BODY_SIZE_MAX} bytes")
     try:
-        parsed_body = json.loads(body)
+        parsed_body = json.loads(await request.read())
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is no JSON: {error}") from error
     if not isinstance(parsed_body, dict):

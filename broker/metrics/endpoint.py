@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from broker.loop.slices import SlicedWork
 from broker.metrics.health import Health, Verdict
 from broker.metrics.http_access import HttpAccess
-from broker.metrics.http_connections import BoundedRunner
+from broker.metrics.http_connections import BODY_SIZE_MAX, BoundedRunner, whole_body
 from broker.metrics.jolokia import JolokiaError, JolokiaRequest, request_of_path, requests_of_body, respond
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
@@ -56,14 +56,14 @@ class MetricsEndpoint:
         self._access = access
         self._tls_context = tls_context
         self._served_context: ServerContext | None = None
-        self._site: web.SockSite | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._registry: Registry
         self._wall_ms: Callable[[], int]
         self._shows_partitions: Callable[[], bool] = lambda: True
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         GCCollector(registry=self._process)
-        self._runner: web.AppRunner | None = None
+        self._runner: BoundedRunner | None = None
 
     @property
     def port(self) -> int:
@@ -96,7 +96,7 @@ class MetricsEndpoint:
         async def safe(request: web.Request) -> web.StreamResponse:
             return _health_response(await sliced_work.finished(health.safe()))
 
-        application = web.Application(middlewares=[self._access.middleware])
+        application = web.Application(middlewares=[self._access.middleware, whole_body], client_max_size=BODY_SIZE_MAX)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/jolokia{path:(/.*)?}", self._jolokia)
         application.router.add_post("/jolokia{path:/?}", self._jolokia_requests)
@@ -106,31 +106,32 @@ class MetricsEndpoint:
         add_routes(application)
         self._runner = BoundedRunner(application, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await self._runner.setup()
-        await self._listen()
+        self._listen()
 
     async def stop(self) -> None:
         """Give the address back. Harmless before the start."""
+        if self._listening is not None:
+            self._listening.cancel()
         if self._runner is not None:
             await self._runner.cleanup()
         self._socket.close()
 
-    async def renew_tls(self) -> None:
+    def renew_tls(self) -> None:
         """Use the present TLS context for new connections. Harmless before the start."""
-        if self._site is not None and self._tls_context() is not self._served_context:
-            before = self._site
-            await self._listen()
-            await before.stop()
+        if self._listening is not None and self._tls_context() is not self._served_context:
+            before = self._listening
+            self._listen()
+            before.cancel()
 
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         """Serve new connections with the present TLS context.
 
-        Each site has a descriptor of its own for the one bound socket, so that no connection is refused when one site
-        replaces another.
+        Each listener has a descriptor of its own for the one bound socket, so that no connection is refused when one
+        listener replaces another.
         """
         assert self._runner is not None, "the endpoint is not started"
         context = self._served_context = self._tls_context()
-        self._site = web.SockSite(self._runner, self._socket.dup(), ssl_context=context)
-        await self._site.start()
+        self._listening = self._runner.listen(self._socket.dup(), context)
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))

@@ -2,45 +2,113 @@
 
 Owns the limits. Must not know what is served.
 
-A connection above the limit is closed at once. A connection that has not sent a whole request header after
-`FIRST_REQUEST_S` is closed as well, so that clients which send nothing make room.
+A connection above the limit is closed at once. A connection that has not completed its TLS handshake, and sent a whole
+request header, after `FIRST_REQUEST_S` is closed as well, so that clients which send nothing make room. So is one whose
+request has no whole body after `BODY_S`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
 
+from broker.network.tls import ServerContext
+
+logger = logging.getLogger(__name__)
+
 CONNECTIONS_MAX: Final = 256
 FIRST_REQUEST_S: Final = 10.0
+BODY_SIZE_MAX: Final = 2 << 20
+BODY_S: Final = 10.0
+LINGERING_S: Final = 1.0
+"""How long the rest of a body is received after the response, so that the client gets to read it."""
+PAUSE_S: Final = 0.1
+"""Between two attempts to accept a connection, after one that failed."""
 KEEPALIVE_S: Final = 30.0
 """How long an idle connection stays open after a request."""
 
 
+@web.middleware
+async def whole_body(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Read the body of a request, of at most `BODY_SIZE_MAX` bytes, before its handler runs."""
+    if request.body_exists:
+        try:
+            async with asyncio.timeout(BODY_S):
+                await request.read()
+        except TimeoutError:
+            late = web.HTTPRequestTimeout(text=f"no whole body within {BODY_S:g} s\n")
+            late.force_close()
+            raise late from None
+    return await handler(request)
+
+
 class BoundedRunner(web.AppRunner):
-    """An `AppRunner` whose sites accept `CONNECTIONS_MAX` connections."""
+    """An `AppRunner` that accepts its connections itself, at most `CONNECTIONS_MAX` at a time."""
 
     def __init__(self, application: web.Application, *, shutdown_timeout: float) -> None:
-        super().__init__(application, access_log=None, shutdown_timeout=shutdown_timeout, keepalive_timeout=KEEPALIVE_S)
+        super().__init__(
+            application,
+            access_log=None,
+            shutdown_timeout=shutdown_timeout,
+            keepalive_timeout=KEEPALIVE_S,
+            lingering_time=LINGERING_S,
+        )
         self._silent: set[Any] = set()
         """New connections that have not sent a whole request header."""
+        self._opening: set[asyncio.Task[None]] = set()
+        """Accepted connections that have not completed their TLS handshake; the server does not know them yet."""
         application.on_response_prepare.append(self._note)
 
-    @property
-    def server(self) -> Any:
-        """The factory of protocols, as the sites call it; None before `setup`."""
-        server = super().server
-        return None if server is None else lambda: self._new_protocol(server)
+    def listen(self, bound: socket.socket, context: ServerContext | None) -> asyncio.Task[None]:
+        """Accept connections on a listening socket until the task is cancelled; with TLS if there is a `context`.
 
-    def _new_protocol(self, server: web.Server) -> asyncio.BaseProtocol:
-        if len(server.connections) >= CONNECTIONS_MAX:
-            return _Refused()
+        The task closes the socket.
+        """
+        bound.setblocking(False)
+        return asyncio.get_running_loop().create_task(self._accept_all(bound, context), name="HTTP listener")
+
+    async def cleanup(self) -> None:
+        for opening in self._opening:
+            opening.cancel()
+        await super().cleanup()
+
+    async def _accept_all(self, bound: socket.socket, context: ServerContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        server = self.server
+        assert server is not None, "`setup` comes first"
+        with bound:
+            while True:
+                try:
+                    accepted, _ = await loop.sock_accept(bound)
+                except OSError as error:  # out of descriptors, for example
+                    logger.warning("cannot accept a connection of the HTTP port: %s", error)
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                if len(self._opening) + len(server.connections) >= CONNECTIONS_MAX:
+                    accepted.close()
+                    continue
+                opening = loop.create_task(self._open(accepted, context, server))
+                self._opening.add(opening)
+                opening.add_done_callback(self._opening.discard)
+
+    async def _open(self, accepted: socket.socket, context: ServerContext | None, server: web.Server) -> None:
+        loop = asyncio.get_running_loop()
         protocol = server()
         self._silent.add(protocol)
-        asyncio.get_running_loop().call_later(FIRST_REQUEST_S, self._close_if_silent, protocol)
-        return protocol
+        loop.call_later(FIRST_REQUEST_S, self._close_if_silent, protocol)
+        timeout_s = None if context is None else FIRST_REQUEST_S
+        try:
+            await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=timeout_s)
+        except (OSError, TimeoutError) as error:
+            logger.info("an HTTP client has failed the TLS handshake: %s", error)
+            accepted.close()
 
     def _close_if_silent(self, protocol: Any) -> None:
         if protocol in self._silent:
@@ -50,10 +118,3 @@ class BoundedRunner(web.AppRunner):
 
     async def _note(self, request: web.Request, response: web.StreamResponse) -> None:
         self._silent.discard(request.protocol)
-
-
-class _Refused(asyncio.Protocol):
-    """A connection above the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

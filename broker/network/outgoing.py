@@ -262,7 +262,11 @@ class OutgoingConnection:
         if self._is_closed:
             self.disconnect()
         if self._asks_versions:
-            await self._ask_versions(link)
+            try:
+                await self._ask_versions(link)
+            except BaseException:
+                self.disconnect()  # so that no request is sent in a version that the peer may not know
+                raise
         await self._authenticate(link)
         return link
 
@@ -270,9 +274,13 @@ class OutgoingConnection:
         """Log in if that is required, and note when to do it again (KIP-368)."""
         if self._log_in is None:
             return
-        lifetime_ms = await self._log_in(
-            lambda request, version: self._exchange(link, request, version), link.address.host
-        )
+        try:
+            lifetime_ms = await self._log_in(
+                lambda request, version: self._exchange(link, request, version), link.address.host
+            )
+        except BaseException:
+            self.disconnect()
+            raise
         self._log_in_again_ms = None
         if lifetime_ms:
             self._log_in_again_ms = self._clock.monotonic_ms() + round(lifetime_ms * LOGIN_SHARE)

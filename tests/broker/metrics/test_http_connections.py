@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from broker.metrics import http_connections
+from tests.support.certificates import Stores
 from tests.support.in_process import running_broker
 
 SETTINGS = {"metrics.http.listener": "127.0.0.1:0"}
@@ -60,3 +62,42 @@ async def test_connections_without_a_request_are_closed(tmp_path: Path, monkeypa
         assert (await asyncio.wait_for(quick.read(), 5)).count(b"200 OK") == 1
         for writer in (slow_writer, quick_writer):
             writer.close()
+
+
+async def test_connections_count_before_their_tls_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "CONNECTIONS_MAX", 5)
+    monkeypatch.setattr(http_connections, "FIRST_REQUEST_S", 1.0)
+    stores = Stores(tmp_path / "stores")
+    settings = {
+        **SETTINGS,
+        "metrics.http.ssl.enable": "true",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(stores.issue("server", "server")),
+    }
+    client = ssl.create_default_context(cafile=str(stores.ca))
+    async with running_broker(tmp_path / "data", settings) as broker, aiohttp.ClientSession() as session:
+        silent = [await asyncio.open_connection("127.0.0.1", broker.metrics_port) for _ in range(12)]
+        url = f"https://127.0.0.1:{broker.metrics_port}/health/live"
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(url, ssl=client)
+        async with asyncio.timeout(20):
+            assert [await reader.read(1) for reader, _ in silent] == [b""] * 12
+        async with session.get(url, ssl=client) as response:
+            assert response.status == 200
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "BODY_S", 0.2)
+    async with running_broker(tmp_path, SETTINGS) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.metrics_port)
+        head = b"POST /jolokia HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: "
+        body = b'{"type": "version"}'
+        writer.write(head + b"%d\r\n\r\n" % len(body) + body)
+        assert b"200 OK" in await reader.readline()
+        writer.write(head + b"1000\r\n\r\n" + body)
+        rest = await asyncio.wait_for(reader.read(), 5)
+        assert b"408 Request Timeout" in rest
+        assert rest.endswith(b"no whole body within 0.2 s\n")
+        writer.close()

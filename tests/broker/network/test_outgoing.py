@@ -444,3 +444,26 @@ def test_pauses_between_attempts_grow_to_a_second() -> None:
         pauses = [later - earlier for earlier, later in itertools.pairwise(attempts)]
         for pause, expected in zip(pauses, (0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1), strict=False):
             assert 0.79 * expected <= pause <= 1.21 * expected + 0.005
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), RuntimeError("ours")])
+async def test_connection_whose_login_failed_unexpectedly_is_not_used(error: Exception) -> None:
+    """Its requests would be sent without a login."""
+    seen: list[Asked] = []
+    logins: list[Exception | None] = [error, None]
+
+    async def log_in(exchange: Callable[[Any, int], Awaitable[Any]], host: str) -> int:
+        outcome = logins.pop(0)
+        if outcome is not None:
+            raise outcome
+        return 0
+
+    async with peer(echo(seen)) as address:
+        connection = connection_to(address, log_in=log_in)
+        with pytest.raises(type(error)):
+            await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+        assert not connection.is_connected
+        assert not seen
+        await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+        assert len(seen) == 1
+        connection.close()

@@ -1,6 +1,8 @@
 """The key set behind a URL."""
 
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -44,3 +46,39 @@ def test_a_response_without_keys_changes_nothing(tmp_path: Path, text: str, capl
     keys.refresh(0)
     assert not keys.keys
     assert "0 keys stay in use" in caplog.text
+
+
+def test_a_redirect_to_another_scheme_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.json"
+    provider = IdentityProvider().publish(path)
+    content = path.read_bytes()
+    targets = {"/other-path": "/keys", "/other-scheme": "https://127.0.0.1:1/keys", "/file": provider}
+
+    class Provider(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            target = targets.get(self.path)
+            self.send_response(200 if target is None else 302)
+            if target is not None:
+                self.send_header("Location", target)
+            self.end_headers()
+            if target is None:
+                self.wfile.write(content)
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Provider) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            found = {}
+            for path_of_url in targets:
+                keys = RemoteKeys(f"http://127.0.0.1:{server.server_port}{path_of_url}")
+                keys.refresh(0)
+                found[path_of_url] = keys.keys.keys()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert found == {"/other-path": {"rsa", "ec"}, "/other-scheme": set(), "/file": set()}
+    assert "redirect to https://127.0.0.1:1/keys, expected http" in caplog.text
+    assert f"Redirection to url '{provider}' is not allowed" in caplog.text
