@@ -17,11 +17,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
-from config.log4j import date_format
 from tools.command_line import CommandLine, StopRequest, UsageError, run_tool
+from tools.java_dates import time_format
 
 DEFAULT_URL: Final = "service:jmx:rmi:///jndi/rmi://:9999/jmxrmi"
 FORMATS: Final = ("original", "properties", "csv", "tsv")
@@ -205,12 +204,7 @@ def _endpoint(options: argparse.Namespace) -> str:
 def _time_format(pattern: str | None) -> Callable[[float], str]:
     if pattern is None:
         return lambda now_s: str(int(now_s * 1000))
-    shown = date_format(pattern.replace("SSS", "'\ue000'"))
-    if shown is None:
-        raise UsageError(f"Invalid date-format {pattern}: expected the fields yyyy MM dd HH mm ss SSS")
-    return lambda now_s: (
-        datetime.fromtimestamp(now_s).astimezone().strftime(shown).replace("\ue000", f"{int(now_s * 1000) % 1000:03d}")
-    )
+    return time_format(pattern)
 
 
 def _print(form: str, values: Mapping[str, object], keys: Iterable[str]) -> None:

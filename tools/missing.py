@@ -18,7 +18,6 @@ class Missing(NamedTuple):
 _NOT_WRITTEN = "not written yet"
 _NEEDS_RAFT = "it needs KRaft, and Milena keeps metadata as Kafka in ZooKeeper mode"
 _NO_CONNECT = "Milena has no runtime for Connect"
-_USE_BENCH = "`bench/` measures Milena and Kafka side by side (docs/bench.md)"
 _USE_JOBS = "the jobs of `spark-job` move data in and out (docs/pipelines.md)"
 _USE_MIRROR = "`spark-job mirror` copies topics between clusters"
 
@@ -30,13 +29,10 @@ TOOLS: Mapping[str, Missing] = {
     "kafka-client-metrics": Missing(
         "subscriptions to metrics of clients need KRaft", "the brokers serve metrics of their own (docs/metrics.md)"
     ),
-    "kafka-consumer-perf-test": Missing(_NOT_WRITTEN, _USE_BENCH),
-    "kafka-e2e-latency": Missing(_NOT_WRITTEN, "`kafka-monitor` measures the time from a producer to a consumer"),
     "kafka-features": Missing("features with levels need KRaft", "nothing: no feature has a level to change"),
     "kafka-metadata-quorum": Missing(_NEEDS_RAFT, "`zookeeper-shell ADDRESS get /controller` prints the controller"),
     "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
     "kafka-mirror-maker": Missing(_NOT_WRITTEN, _USE_MIRROR),
-    "kafka-producer-perf-test": Missing(_NOT_WRITTEN, _USE_BENCH),
     "kafka-storage": Missing(_NEEDS_RAFT, "nothing: a broker formats its log directories at its first start"),
     "kafka-streams-application-reset": Missing(
         _NOT_WRITTEN, "`kafka-consumer-groups --reset-offsets` and `kafka-topics --delete` do the same in steps"

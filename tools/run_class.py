@@ -25,6 +25,9 @@ TOOLS: Mapping[str, str] = {
     "ReassignPartitionsCommand": "tools.reassign_partitions",
     "LeaderElectionCommand": "tools.leader_election",
     "ReplicaVerificationTool": "tools.replica_verification",
+    "ProducerPerformance": "tools.producer_perf_test",
+    "ConsumerPerformance": "tools.consumer_perf_test",
+    "EndToEndLatency": "tools.e2e_latency",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }
