@@ -58,6 +58,7 @@ from broker.settings.component_settings import (
 )
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
+from broker.settings.policies import Policies
 from broker.settings.quota_callback import quota_callback
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
@@ -117,6 +118,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     config, timer = on.config, on.timer
     clock, random = on.environment.clock, on.environment.random
     sliced_work = SlicedWork(clock.monotonic_ms)
+    policies = Policies(config)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, partial(overrides_of_topics, on.store))
     fetch_news = FetchNews(_call_soon)
@@ -162,7 +164,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
     )
     controller = Controller(
-        on.broker_id, on.store, channels, controller_settings(config), clock, random, sliced_work.pace
+        on.broker_id, on.store, channels, controller_settings(config, policies), clock, random, sliced_work.pace
     )
     link = ControllerLink(
         on.broker_id, broker_epoch, controller, metadata, peers, config[properties.CONTROLLER_SOCKET_TIMEOUT_MS]
@@ -191,7 +193,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         TopicNodes(
             on.store,
             lambda: {broker.node_id: broker.rack for broker in metadata.brokers.values()},
-            lambda: controller_settings(config),
+            lambda: controller_settings(config, policies),
             random,
         ),
         metadata,
@@ -287,7 +289,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
             on_topic_changed=changed.topic,
             on_broker_changed=changed.broker,
             check_broker=changed.check_broker,
+            check_policy=policies.check_change,
         ),
+        policies=policies,
         client_quotas=ClientQuotas(on.store, enforced_quotas.apply),
         enforced_quotas=enforced_quotas,
         scram_credentials=ScramCredentials(on.store, sliced_work),

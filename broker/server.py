@@ -74,7 +74,7 @@ from broker.settings.listener_security import (
     open_listeners,
     sasl_listeners,
 )
-from broker.settings.quota_callback import InvalidPlugInError
+from broker.settings.plug_ins import InvalidPlugInError
 from broker.settings.unmet_settings import unmet_by_one_broker
 from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
 from config import broker_properties as properties
@@ -287,6 +287,7 @@ class Server:
             lambda: self._membership.broker_epoch,
         )
         self._undo.callback(services.peers.close)
+        self._undo.callback(services.policies.close)
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
@@ -825,7 +826,7 @@ class Server:
         self._apply_settings()
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
-        services.controller.reconfigure(controller_settings(config))
+        services.controller.reconfigure(controller_settings(config, services.policies))
         if self._tls is not None:
             self._tls.reload(config)
         services.fetchers.resize()

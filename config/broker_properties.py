@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from config.addresses import host_and_port_problem
 from config.definition import ConfigType, Importance, NoEffect, Password, Property, Rows, UpdateMode, Visibility
-from config.validators import Check, KnownClass, NotEmpty, OneOf, Range, RangeOr
+from config.validators import Check, KnownClass, NotEmpty, OneOf, PythonClass, Range, RangeOr
 from config.versions import RELEASED_VERSIONS, version_problem
 
 boolean = Rows[bool](ConfigType.BOOLEAN)
@@ -41,9 +41,7 @@ NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
-PYTHON_CLASS = Check(
-    lambda name: None if name is None or "." in name.strip(".") else "Expected package.module.Class of a Python class"
-)
+PYTHON_CLASS = PythonClass()
 SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 TOKEN_VALIDATORS = (
@@ -230,11 +228,12 @@ CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, RE
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
     no_effect=NoEffect.PEERS, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
-    KnownClass("Policies for the creation of topics are"),
-    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may reject the creation of a topic.")
+    PYTHON_CLASS,
+    doc="Plug-in that may reject the creation of a topic: a Python class, as package.module:Class (docs/plug-ins.md).")
 ALTER_CONFIG_POLICY_CLASS_NAME = class_name("alter.config.policy.class.name", None, READ_ONLY, LOW,
-    KnownClass("Policies for changes of configuration are"),
-    no_effect=NoEffect.PLUG_INS, doc="Plug-in that may reject a change of configuration.")
+    PYTHON_CLASS,
+    doc="Plug-in that may reject a change of configuration: a Python class, as package.module:Class "
+        "(docs/plug-ins.md).")
 
 # Replication
 NUM_REPLICA_FETCHERS = integer("num.replica.fetchers", 1, CLUSTER_WIDE, HIGH,
@@ -504,7 +503,7 @@ ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer(
     no_effect=NoEffect.WINDOWS, doc="Length of one sample for the throttle on moves between log directories.")
 CLIENT_QUOTA_CALLBACK_CLASS = class_name("client.quota.callback.class", None, READ_ONLY, LOW,
     PYTHON_CLASS,
-    doc="Plug-in that decides client quotas: a Python class, as package.module.Class (docs/quotas.md).")
+    doc="Plug-in that decides client quotas: a Python class, as package.module:Class (docs/quotas.md).")
 
 # Compatibility
 ADVERTISED_KAFKA_VERSION = string("advertised.kafka.version", None, READ_ONLY, LOW, visibility=FOREIGN,

@@ -7,6 +7,7 @@ settings.
 Must not know any setting.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -103,6 +104,25 @@ class KnownClass(NamedTuple):
 
     def describe(self) -> str:
         return self.description
+
+
+_PYTHON_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+class PythonClass(NamedTuple):
+    """Names of Python classes as `package.module:Class`, one or a list. Names in `ignored` are accepted as well."""
+
+    ignored: tuple[str, ...] = ()
+
+    def problem(self, value: str | Sequence[str] | None) -> str | None:
+        names = () if value is None else (value,) if isinstance(value, str) else value
+        for name in names:
+            if name not in self.ignored and not _PYTHON_CLASS.fullmatch(name):
+                return "Expected a Python class as package.module:Class; Java classes cannot be loaded"
+        return None
+
+    def describe(self) -> str:
+        return ""
 
 
 class Check(NamedTuple):

@@ -4,10 +4,20 @@ Owns both. Must not know the names of settings or metrics, or who reads them.
 """
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
+from controller.model import ReplicaAssignment
+from protocol.messages.create_topics import CreatableTopic
+
+CheckNewTopic = Callable[[CreatableTopic, Mapping[int, ReplicaAssignment]], None]
+"""Raises KafkaError if a planned topic must not be created."""
+
+
+def allow_new_topic(topic: CreatableTopic, planned: Mapping[int, ReplicaAssignment]) -> None:
+    """Allow any topic; the check of a broker without a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class ControllerSettings:
     leader_imbalance_per_broker_percentage: int = 10
     inter_broker_listener_name: str = "PLAINTEXT"
     compaction_lag: CompactionLag = ANY_COMPACTION_LAG
+    check_new_topic: CheckNewTopic = allow_new_topic
 
 
 LATEST_COUNT = 1028

@@ -131,7 +131,9 @@ def plan_topic(
         by_partition = _checked_assignment(request)
     else:
         by_partition = _automatic_assignment(request, racks, settings, start, shift)
-    return NewTopic({partition: ReplicaAssignment(it) for partition, it in sorted(by_partition.items())}, overrides)
+    partitions = {partition: ReplicaAssignment(it) for partition, it in sorted(by_partition.items())}
+    settings.check_new_topic(request, partitions)
+    return NewTopic(partitions, overrides)
 
 
 def plan_partitions(

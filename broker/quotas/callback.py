@@ -1,6 +1,6 @@
 """The port of a plug-in that decides client quotas (KIP-257), named by `client.quota.callback.class`.
 
-Owns what the broker asks and reports. A plug-in is a Python class, `package.module.Class`, on the broker's path. The
+Owns what the broker asks and reports. A plug-in is a Python class, `package.module:Class`, on the broker's path. The
 broker calls it on its event loop, once for each new client and key, and remembers what it returns until a stored quota
 changes or the plug-in calls `reset`.
 """

@@ -42,6 +42,7 @@ from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.config_changes import ConfigChanges
+from broker.settings.policies import Policies
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
@@ -77,6 +78,7 @@ class Services:
     topics: TopicAdministration
     topic_configs: TopicConfigs
     config_changes: ConfigChanges
+    policies: Policies
     client_quotas: ClientQuotas
     enforced_quotas: EnforcedQuotas
     scram_credentials: ScramCredentials

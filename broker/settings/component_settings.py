@@ -12,6 +12,7 @@ from broker.network.listener import ListenerSettings
 from broker.quotas.enforcement import Key, QuotaWindows
 from broker.replica.fetcher import FetchTerms
 from broker.replica.fetchers import FetcherSettings
+from broker.settings.policies import Policies
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.definition import Property
@@ -74,7 +75,7 @@ def _own(config: BrokerConfig, listener: str, row: Property[int]) -> int:
     return row.default if value is None else value
 
 
-def controller_settings(config: BrokerConfig) -> ControllerSettings:
+def controller_settings(config: BrokerConfig, policies: Policies) -> ControllerSettings:
     return ControllerSettings(
         num_partitions=config[properties.NUM_PARTITIONS],
         default_replication_factor=config[properties.DEFAULT_REPLICATION_FACTOR],
@@ -85,6 +86,7 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         inter_broker_listener_name=config.inter_broker_listener.name,
         compaction_lag=CompactionLag.of(config),
+        check_new_topic=policies.check_new_topic,
     )
 
 

@@ -95,10 +95,12 @@ class ConfigChanges:
         on_topic_changed: Callable[[str], None],
         on_broker_changed: Callable[[], None],
         check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
+        check_policy: Callable[[str, str, Mapping[str, str | None]], None] = lambda kind, name, configs: None,
     ) -> None:
         """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
 
-        `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use.
+        `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use, and
+        `check_policy` for values of a topic or broker that the policy of this broker rejects.
         """
         self._broker_id = broker_id
         self._store = store
@@ -110,6 +112,7 @@ class ConfigChanges:
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
         self._check_broker = check_broker
+        self._check_policy = check_policy
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
         """Apply the valid changes; return one result per entry, in order: None for success, or the error."""
@@ -195,7 +198,9 @@ class ConfigChanges:
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             edited = _edited({} if one.replaces else before, changes, TOPIC_PROPERTIES)
-            return _checked_topic(name, edited, CompactionLag.of(self._config))
+            checked = _checked_topic(name, edited, CompactionLag.of(self._config))
+            self._check_policy(ResourceType.TOPIC.name, name, _sent_values(changes))
+            return checked
 
         await self._write(topic_entity(name), edit, one, validate_only=validate_only)
 
@@ -208,6 +213,7 @@ class ConfigChanges:
             readable, _ = self._decoded({} if one.replaces else before)
             after = _edited(readable, one.changes, BROKER_PROPERTIES)
             self._check_broker(check_change(self._config, after, per_broker=per_broker))
+            self._check_policy(ResourceType.BROKER.name, one.resource_name, _sent_values(one.changes))
             return self._encoded(after)
 
         entity = broker_entity(self._broker_id if per_broker else None)
@@ -337,6 +343,10 @@ def _level_changes(changes: Iterable[KeyChange]) -> dict[str, str | None]:
                 f"{Operation(change.operation).name} operation is not allowed for the BROKER_LOGGER resource",
             )
     return {change.key: None if change.operation == Operation.DELETE else change.value for change in changes}
+
+
+def _sent_values(changes: Iterable[KeyChange]) -> dict[str, str | None]:
+    return {change.key: change.value for change in changes}
 
 
 def _is_password(key: str) -> bool:

@@ -147,15 +147,15 @@ def test_node_id_is_broker_id() -> None:
         ),
         (
             {"create.topic.policy.class.name": "a.B"},
-            "Policies for the creation of topics are not supported yet, expected no class; see docs/not-yet.md",
+            "Expected a Python class as package.module:Class; Java classes cannot be loaded",
         ),
         (
             {"alter.config.policy.class.name": "a.B"},
-            "Policies for changes of configuration are not supported yet, expected no class; see docs/not-yet.md",
+            "Expected a Python class as package.module:Class; Java classes cannot be loaded",
         ),
         (
             {"client.quota.callback.class": "B"},
-            "Expected package.module.Class of a Python class",
+            "Expected a Python class as package.module:Class; Java classes cannot be loaded",
         ),
         (
             {"principal.builder.class": "a.B"},

@@ -15,7 +15,7 @@ from controller.memory_store import MemoryStore
 from tests.broker.quotas.test_enforcement import Quotas
 from tests.support.in_process import reason_not_to_start, running_broker
 
-NAME = f"{__name__}.ByTeam"
+NAME = f"{__name__}:ByTeam"
 
 
 class ByTeam:
@@ -93,9 +93,9 @@ async def test_broker_loads_the_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("no.such.Class", "No module named"),
-        (f"{__name__}.Missing", "has no attribute 'Missing'"),
-        (f"{__name__}.Failing", "no database"),
+        ("no.such:Class", "No module named"),
+        (f"{__name__}:Missing", "has no attribute 'Missing'"),
+        (f"{__name__}:Failing", "no database"),
     ],
 )
 async def test_class_that_cannot_be_used_stops_the_start(tmp_path: Path, name: str, text: str) -> None:
