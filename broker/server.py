@@ -74,7 +74,8 @@ from broker.settings.listener_security import (
     open_listeners,
     sasl_listeners,
 )
-from broker.settings.plug_ins import InvalidPlugInError
+from broker.settings.plug_ins import InvalidPlugInError, plug_in_problems
+from broker.settings.reporters import new_reporters, reporter_names
 from broker.settings.unmet_settings import unmet_by_one_broker
 from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
 from config import broker_properties as properties
@@ -109,7 +110,10 @@ from storage.log_startup import DuplicateLogError, LoadError, LogManagerSettings
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 
 if TYPE_CHECKING:
+    from broker.metrics.catalog import Measured
     from broker.metrics.endpoint import MetricsEndpoint
+    from broker.metrics.loop_lag import Turns
+    from broker.metrics.registry import Registry
     from broker.settings.listener_tls import ListenerTls
 
 logger = logging.getLogger("kafka.server.KafkaServer")
@@ -291,7 +295,7 @@ class Server:
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
-        await self._serve_metrics(services)
+        await self._start_metrics(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
         self._connect_parts(foundation, services)
@@ -504,25 +508,21 @@ class Server:
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
         await self._start_cleaning()
-        housekeeping = PeriodicJobs(
-            [
-                *storage_jobs(
-                    self._config,
-                    self._clock,
-                    self._log_manager,
-                    self._environment.are_dirty_pages_many,
-                    services.sliced_work,
-                    self._background,
-                ),
-                *replication_jobs(self._config, services.replica_manager, services.sliced_work),
-                *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
-                *([] if self._tls is None else security_jobs(self._reload_stores)),
-                *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
-                *key_set_jobs(self._config, self._clock, self._remote_keys, self._background),
-            ]
+        self._repeat_until_stop(
+            *storage_jobs(
+                self._config,
+                self._clock,
+                self._log_manager,
+                self._environment.are_dirty_pages_many,
+                services.sliced_work,
+                self._background,
+            ),
+            *replication_jobs(self._config, services.replica_manager, services.sliced_work),
+            *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
+            *([] if self._tls is None else security_jobs(self._reload_stores)),
+            *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
+            *key_set_jobs(self._config, self._clock, self._remote_keys, self._background),
         )
-        housekeeping.start()
-        self._undo.push_async_callback(housekeeping.stop)
 
     def _connect_parts(self, foundation: Foundation, services: Services) -> None:
         """Connect the log directories with what serves their partitions."""
@@ -642,35 +642,53 @@ class Server:
     def _token_user(self, token_id: str, digest: Digest) -> ScramUser | None:
         return self._services.delegation_tokens.user(token_id, digest)
 
-    async def _serve_metrics(self, services: Services) -> None:
-        """Serve metrics from before the logs are loaded, so that they show the progress of loading, until the end."""
-        endpoint, loop = self._metrics_endpoint, self._loop
-        if endpoint is None:
+    async def _start_metrics(self, services: Services) -> None:
+        """Show metrics from before the logs are loaded, so that they show the progress of loading, until the end."""
+        has_reporters = bool(reporter_names(self._config))
+        if self._metrics_endpoint is None and not has_reporters:
             return
-        # Imported here because a broker without the endpoint starts faster.
-        from broker.console.assembly import open_console
-        from broker.console.console import Measures
-        from broker.metrics.catalog import Measured, all_metrics
-        from broker.metrics.health import Health
+        # Imported here because a broker without them starts faster.
+        from broker.metrics.catalog import Measured
         from broker.metrics.histogram import Histogram
         from broker.metrics.host import GarbageCollections, Host
         from broker.metrics.loop_idle import LoopIdle
-        from broker.metrics.loop_lag import Turns, watch
+        from broker.metrics.loop_lag import Turns
+
+        uniform = self._environment.random.random
+        measured = Measured(
+            flush_times=Histogram(uniform),
+            loop_lag=Histogram(uniform),
+            store_latency=Histogram(uniform),
+            loop_idle=LoopIdle(),
+            host=Host(self._config.log_dirs),
+            collections=GarbageCollections(),
+            sessions=self._store_sessions,
+        )
+        turns = Turns(self._clock.monotonic_s())
+        registry = await self._measure(services, measured, turns)
+        if self._metrics_endpoint is not None:
+            await self._serve_metrics(self._metrics_endpoint, services, registry, measured, turns)
+        if has_reporters:
+            self._start_reporters(services, registry)
+
+    async def _measure(self, services: Services, measured: Measured, turns: Turns) -> Registry:
+        """Begin what is measured for metrics alone; return the registry of all metrics."""
+        from broker.metrics.catalog import all_metrics
+        from broker.metrics.loop_lag import watch
         from broker.metrics.rates import TICK_S
         from broker.metrics.registry import Registry
 
-        uniform = self._environment.random.random
-        flush_times, loop_lag, store_latency = Histogram(uniform), Histogram(uniform), Histogram(uniform)
-        loop_idle, host, collections = LoopIdle(), Host(self._config.log_dirs), GarbageCollections()
-        self._undo.callback(collections.watch())
-        self._store_sessions.on_response = lambda seconds: store_latency.update(
+        loop, host = self._loop, measured.host
+        self._undo.callback(measured.collections.watch())
+        self._store_sessions.on_response = lambda seconds: measured.store_latency.update(
             seconds * 1000, self._clock.monotonic_ms() / 1000
         )
         self._log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
-            lambda: flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
+            lambda: measured.flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
-        turns = Turns(self._clock.monotonic_s())
-        watching = asyncio.create_task(watch(loop_lag, loop_idle, self._clock, turns), name="event loop lag")
+        watching = asyncio.create_task(
+            watch(measured.loop_lag, measured.loop_idle, self._clock, turns), name="event loop lag"
+        )
         self._undo.callback(watching.cancel)
         metrics = all_metrics(
             services,
@@ -678,7 +696,7 @@ class Server:
             state=lambda: self._state,
             started_ms=self._clock.now_ms(),
             cleaner=lambda: self._cleaner,
-            measured=Measured(flush_times, loop_lag, store_latency, loop_idle, host, collections, self._store_sessions),
+            measured=measured,
             requests=self.dispatcher.metrics,
         )
         window_s = (
@@ -687,14 +705,21 @@ class Server:
         registry = Registry(metrics, self._clock.monotonic_s, window_s)
         await loop.run_in_executor(self._blocking, host.sample)
         tick_ms = int(TICK_S * 1000)
-        ticking = PeriodicJobs(
-            [
-                Job("rates of metrics", tick_ms, lambda: services.sliced_work.finished(registry.tick())),
-                Job("figures of the host", tick_ms, lambda: loop.run_in_executor(self._blocking, host.sample)),
-            ]
+        self._repeat_until_stop(
+            Job("rates of metrics", tick_ms, lambda: services.sliced_work.finished(registry.tick())),
+            Job("figures of the host", tick_ms, lambda: loop.run_in_executor(self._blocking, host.sample)),
         )
-        ticking.start()
-        self._undo.push_async_callback(ticking.stop)
+        return registry
+
+    async def _serve_metrics(
+        self, endpoint: MetricsEndpoint, services: Services, registry: Registry, measured: Measured, turns: Turns
+    ) -> None:
+        """Serve metrics, health and the console over HTTP."""
+        # Imported here because a broker without the endpoint starts faster.
+        from broker.console.assembly import open_console
+        from broker.console.console import Measures
+        from broker.metrics.health import Health
+
         health = Health(
             services.broker_id,
             services.replica_manager,
@@ -716,14 +741,35 @@ class Server:
                 Measures(
                     state=lambda: self._state,
                     requests=self.dispatcher.metrics,
-                    loop_lag=loop_lag.distribution,
-                    loop_idle_percent=lambda: 100 * loop_idle.share,
+                    loop_lag=measured.loop_lag.distribution,
+                    loop_idle_percent=lambda: 100 * measured.loop_idle.share,
                     started_ms=self._clock.now_ms(),
                 ),
                 self._undo,
             ).add_routes,
         )
         logger.info("metrics are served on port %d", endpoint.port)
+
+    def _start_reporters(self, services: Services, registry: Registry) -> None:
+        """Create the configured metrics reporters, and report regularly. Raises InvalidPlugInError."""
+        from broker.metrics.reporters import Reporters  # a broker without reporters starts faster
+
+        reporters = Reporters(
+            new_reporters(self._config),
+            registry,
+            services.sliced_work,
+            self._environment.new_threads,
+            shows_partitions=lambda: self._config[properties.METRICS_PER_PARTITION],
+            now_ms=self._clock.now_ms,
+        )
+        self._undo.push_async_callback(reporters.stop)
+        interval_ms = self._config[properties.KAFKA_METRICS_POLLING_INTERVAL_SECS] * 1000
+        self._repeat_until_stop(Job("metrics reporters", interval_ms, reporters.report, initial_delay_ms=0))
+
+    def _repeat_until_stop(self, *jobs: Job) -> None:
+        repeated = PeriodicJobs(jobs)
+        repeated.start()
+        self._undo.push_async_callback(repeated.stop)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
         """Return the registration of this broker: its advertised addresses, with the real ports."""
@@ -886,12 +932,13 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
         )
 
 
-def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidSecurityError]:
+def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidPlugInError | InvalidSecurityError]:
     """Yield what would stop a start with these settings, apart from addresses, directories and other servers.
 
-    Reads key stores and JAAS files, and starts nothing.
+    Reads key stores and JAAS files, imports plug-ins, and starts nothing.
     """
     yield from unsupported_settings(config)
+    yield from plug_in_problems(config)
     environment = environment_of_this_machine()
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731 - there are no users before a start
     try:

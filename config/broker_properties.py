@@ -42,6 +42,12 @@ NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
 PYTHON_CLASS = PythonClass()
+JMX_REPORTERS = (
+    "org.apache.kafka.common.metrics.JmxReporter",
+    "org.apache.kafka.server.metrics.KafkaYammerMetrics",
+)
+"""Kafka's own reporters, which files may name; `metrics.http.listener` serves what they show."""
+METRICS_REPORTERS = PythonClass(JMX_REPORTERS)
 SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 TOKEN_VALIDATORS = (
@@ -687,14 +693,14 @@ SASL_OAUTHBEARER_SUB_CLAIM_NAME = string("sasl.oauthbearer.sub.claim.name", "sub
     doc="Claim that carries a token's subject.")
 
 # Metrics
-METRIC_REPORTERS = string_list("metric.reporters", (), CLUSTER_WIDE, LOW,
-    no_effect=NoEffect.REPORTERS, doc="Plug-ins that receive metrics.")
-KAFKA_METRICS_REPORTERS = string_list("kafka.metrics.reporters", (), READ_ONLY, LOW,
-    no_effect=NoEffect.REPORTERS, doc="Plug-ins that receive metrics of the old kind.")
+METRIC_REPORTERS = string_list("metric.reporters", (), CLUSTER_WIDE, LOW, METRICS_REPORTERS,
+    doc="Plug-ins that receive metrics: Python classes, as package.module:Class (docs/plug-ins.md).")
+KAFKA_METRICS_REPORTERS = string_list("kafka.metrics.reporters", (), READ_ONLY, LOW, METRICS_REPORTERS,
+    doc="More plug-ins that receive metrics, as metric.reporters.")
 KAFKA_METRICS_POLLING_INTERVAL_SECS = integer("kafka.metrics.polling.interval.secs", 10, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.REPORTERS, doc="How often old-style reporters read.")
+    doc="Seconds between two reports to all plug-ins that receive metrics.")
 AUTO_INCLUDE_JMX_REPORTER = boolean("auto.include.jmx.reporter", True, READ_ONLY, LOW,
-    no_effect=NoEffect.REPORTERS, doc="Whether the JMX reporter is added automatically.")
+    no_effect=NoEffect.JMX, doc="Whether the JMX reporter is added automatically.")
 METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE,
     doc="Windows over which rates such as offset-commit-rate are averaged.")
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,

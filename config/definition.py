@@ -120,7 +120,7 @@ class NoEffect(Enum):
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
     KEY_SETS = "the broker tries again every five seconds"
     WINDOWS = "the broker keeps no windows of samples for it, see docs/not-yet.md"
-    REPORTERS = "metrics reporters are not supported yet, see docs/not-yet.md; metrics.http.listener serves metrics"
+    JMX = "there is no JMX; metrics.http.listener serves the same objects as JSON"
     PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"
     TIERED_STORAGE = "tiered storage is not supported, see docs/not-yet.md"
     JAVA = "it is an option of the Java platform, which the broker does not use"

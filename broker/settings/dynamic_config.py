@@ -41,11 +41,12 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
-# Dynamic in Kafka for listeners that are added. Here addresses are bound, and logins set up, once.
+# Dynamic in Kafka. Here addresses are bound, and logins set up, once. A dynamic reporter would let a client with
+# AlterConfigs have the broker import any module.
 NEEDS_RESTART_HERE = frozenset(
     row.name
     for row in BROKER_PROPERTIES.values()
-    if row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP)
+    if row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP, rows.METRIC_REPORTERS)
     or (row.name.startswith("sasl.") and row.no_effect is None)
 )
 

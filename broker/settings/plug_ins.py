@@ -7,9 +7,19 @@ of plug-in.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
+from config import broker_properties as rows
+from config.broker import BrokerConfig
 from config.definition import Property
+
+SINGLE: tuple[Property[str | None], ...] = (
+    rows.ALTER_CONFIG_POLICY_CLASS_NAME,
+    rows.CLIENT_QUOTA_CALLBACK_CLASS,
+    rows.CREATE_TOPIC_POLICY_CLASS_NAME,
+)
+LISTS: tuple[Property[tuple[str, ...]], ...] = (rows.METRIC_REPORTERS, rows.KAFKA_METRICS_REPORTERS)
 
 
 class InvalidPlugInError(Exception):
@@ -31,6 +41,22 @@ def plug_in_class(row: Property[Any], name: str) -> Any:
     return found
 
 
+def plug_in_names(config: BrokerConfig, row: Property[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the names of a list, without those of Java classes that are accepted and have no effect."""
+    return (name for name in config[row] if name not in rows.JMX_REPORTERS)
+
+
+def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:
+    """Yield an error for each plug-in that is no class. Imports the modules, and creates no instance."""
+    named: list[tuple[Property[Any], str]] = [(row, name) for row in SINGLE if (name := config[row])]
+    named += [(row, name) for row in LISTS for name in plug_in_names(config, row)]
+    for row, name in named:
+        try:
+            plug_in_class(row, name)
+        except InvalidPlugInError as error:
+            yield error
+
+
 def new_plug_in(row: Property[Any], name: str, *arguments: object) -> Any:
     """Return a new instance of the class that the setting `row` names. Raises InvalidPlugInError."""
     plug_in = plug_in_class(row, name)
@@ -38,3 +64,20 @@ def new_plug_in(row: Property[Any], name: str, *arguments: object) -> Any:
         return plug_in(*arguments)
     except Exception as error:
         raise InvalidPlugInError(f"{row.name}: {name} cannot be created: {error!r}") from error
+
+
+def configured_plug_in(config: BrokerConfig, row: Property[Any], name: str, method: str) -> Any:
+    """Return a new plug-in that has `method`, after its `configure(settings)` if it has one.
+
+    Raises:
+        InvalidPlugInError: The class cannot be used.
+    """
+    plug_in = new_plug_in(row, name)
+    if not callable(getattr(plug_in, method, None)):
+        raise InvalidPlugInError(f"Invalid value {name} for configuration {row.name}: the class has no method {method}")
+    try:
+        if hasattr(plug_in, "configure"):
+            plug_in.configure(dict(config.static))
+    except Exception as error:
+        raise InvalidPlugInError(f"{row.name}: {name} cannot be configured: {error!r}") from error
+    return plug_in

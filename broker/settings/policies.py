@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.settings.plug_ins import InvalidPlugInError, new_plug_in
+from broker.settings.plug_ins import configured_plug_in
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Property
@@ -98,19 +98,7 @@ class Policies:
 
 def _new_policy(config: BrokerConfig, row: Property[str | None]) -> Any:
     name = config[row]
-    if not name:
-        return None
-    policy = new_plug_in(row, name)
-    if not callable(getattr(policy, "validate", None)):
-        raise InvalidPlugInError(
-            f"Invalid value {name} for configuration {row.name}: the class has no validate(request)"
-        )
-    try:
-        if hasattr(policy, "configure"):
-            policy.configure(dict(config.static))
-    except Exception as error:
-        raise InvalidPlugInError(f"{row.name}: {name} cannot be configured: {error!r}") from error
-    return policy
+    return configured_plug_in(config, row, name, "validate") if name else None
 
 
 def _validate(policy: Any, request: NewTopicRequest | ConfigRequest) -> None:

@@ -35,10 +35,10 @@ def test_lines_are_grouped_by_reason() -> None:
     ]
 
 
-def test_reporters_are_not_silently_ignored() -> None:
-    (line,) = warnings(metric_reporters="io.example.Reporter")
-    assert line.startswith("metric.reporters has no effect: metrics reporters are not supported yet")
-    assert "docs/not-yet.md" in line
+def test_reporters_in_java_are_not_silently_ignored() -> None:
+    with pytest.raises(ConfigErrors, match=r"io.example.Reporter .* metric.reporters: .* package.module:Class"):
+        warnings(metric_reporters="io.example.Reporter")
+    assert warnings(metric_reporters="org.apache.kafka.common.metrics.JmxReporter") == []
 
 
 def test_overrides_are_named_like_the_file() -> None:
@@ -74,7 +74,7 @@ def test_more_settings_than_lines_are_all_named() -> None:
 
 
 def test_values_are_not_logged() -> None:
-    lines = warnings(metric_reporters="hidden", kafka_metrics_reporters="hidden", sasl_kerberos_kinit_cmd="hidden")
+    lines = warnings(metrics_recording_level="hidden", ssl_provider="hidden", sasl_kerberos_kinit_cmd="hidden")
     assert len(lines) == 3
     assert not any("User:hidden" in line or "hidden" in line for line in lines)
 

@@ -120,11 +120,11 @@ async def test_acknowledged_change_is_in_effect(here: Here) -> None:
 async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.network.threads", "4") is None
     await here.changes.apply(paths.broker_entity(BROKER_ID))
-    await here.write(paths.broker_entity(None), {"metric.reporters": "a.B", "message.max.bytes": "2000"})
+    await here.write(paths.broker_entity(None), {"log.local.retention.ms": "1", "message.max.bytes": "2000"})
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert [warning.split(": ")[0] for warning in warnings] == [
         "num.network.threads has no effect",
-        "metric.reporters has no effect",
+        "log.local.retention.ms has no effect",
     ]
 
 

@@ -165,7 +165,7 @@ async def test_policy_for_changes_of_configuration(tmp_path: Path) -> None:
         ("no.such:Class", "No module named"),
         (f"{__name__}:Missing", "has no attribute 'Missing'"),
         (f"{__name__}:TOPIC", "TOPIC is not a class"),
-        (f"{__name__}:WithoutValidate", "has no validate(request)"),
+        (f"{__name__}:WithoutValidate", "has no method validate"),
         (f"{__name__}:Unconfigurable", "no database"),
     ],
 )
