@@ -69,6 +69,21 @@ async def ensure_cluster_id(store: StateStore, random: Random, *, stored: str | 
         return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
 
 
+async def set_cluster_id(store: StateStore, cluster_id: str) -> None:
+    """Give a new cluster the id that was chosen for it.
+
+    Raises:
+        IdentityError: the store is that of another cluster.
+    """
+    await ensure_paths(store)
+    await ensure_paths(store, [parent_path(paths.CLUSTER_ID)])
+    with suppress(NodeExists):
+        await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))
+    found = paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
+    if found != cluster_id:
+        raise IdentityError(f"the metadata store is that of cluster {found}, expected {cluster_id}")
+
+
 def _random_id(random: Random) -> str:
     """Return a random id; like a topic id, it does not begin with `-`, which tools would parse as an option."""
     while (text := paths.encode_uuid(UUID(int=random.getrandbits(128), version=4))).startswith("-"):

@@ -26,14 +26,8 @@ TOOLS: Mapping[str, Missing] = {
     "connect-mirror-maker": Missing(_NO_CONNECT, _USE_MIRROR),
     "connect-plugin-path": Missing(_NO_CONNECT, _USE_JOBS),
     "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
-    "kafka-client-metrics": Missing(
-        "subscriptions to metrics of clients need KRaft", "the brokers serve metrics of their own (docs/metrics.md)"
-    ),
-    "kafka-features": Missing("features with levels need KRaft", "nothing: no feature has a level to change"),
-    "kafka-metadata-quorum": Missing(_NEEDS_RAFT, "`zookeeper-shell ADDRESS get /controller` prints the controller"),
     "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
     "kafka-mirror-maker": Missing(_NOT_WRITTEN, _USE_MIRROR),
-    "kafka-storage": Missing(_NEEDS_RAFT, "nothing: a broker formats its log directories at its first start"),
     "kafka-streams-application-reset": Missing(
         _NOT_WRITTEN, "`kafka-consumer-groups --reset-offsets` and `kafka-topics --delete` do the same in steps"
     ),

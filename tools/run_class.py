@@ -28,6 +28,10 @@ TOOLS: Mapping[str, str] = {
     "ProducerPerformance": "tools.producer_perf_test",
     "ConsumerPerformance": "tools.consumer_perf_test",
     "EndToEndLatency": "tools.e2e_latency",
+    "FeatureCommand": "tools.features",
+    "MetadataQuorumCommand": "tools.metadata_quorum",
+    "ClientMetricsCommand": "tools.client_metrics",
+    "StorageTool": "tools.storage_tool",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }

@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
@@ -36,6 +36,7 @@ from protocol.messages.write_txn_markers import (
 from tools.admin_client import TRANSACTION, AdminClient, CallTimedOut, TopicPartition, raise_for
 from tools.admin_options import add_admin_options, admin_client
 from tools.command_line import CommandLine, UsageError, run_tool
+from tools.sub_commands import SubCommand, SubCommands
 
 NONE: Final = -1
 MINUTE_MS: Final = 60_000
@@ -59,34 +60,22 @@ class OpenTransaction(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    return run_tool(_SubCommands(), _run, arguments)
+    return run_tool(_command_line(), _run, arguments)
 
 
-class _SubCommand(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{PROGRAM}: error: {message}")
-
-
-class _SubCommands(CommandLine):
-    """A command line with subcommands, each with its own options."""
-
-    def __init__(self) -> None:
-        super().__init__(PROGRAM, "This tool is used to analyze the transactional state of producers in the cluster.")
-        add_admin_options(self)
-        commands = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=_SubCommand)
-        for name, (help_text, options, _) in COMMANDS.items():
-            command = commands.add_parser(name, help=help_text)
-            for option, settings in options.items():
-                command.add_argument(option, **settings)
-
-    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        options = super().parse(arguments)
-        if options.bootstrap_server is None or options.command is None:
-            raise UsageError(f"{PROGRAM}: error: too few arguments")
-        return options
+def _command_line() -> CommandLine:
+    line = SubCommands(
+        PROGRAM,
+        "This tool is used to analyze the transactional state of producers in the cluster.",
+        {name: SubCommand(help_text, options) for name, (help_text, options, _) in COMMANDS.items()},
+    )
+    add_admin_options(line)
+    return line
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    if options.bootstrap_server is None:
+        raise UsageError(f"{PROGRAM}: error: too few arguments")
     _, _, run = COMMANDS[options.command]
     try:
         with admin_client(options) as admin:

@@ -1,0 +1,45 @@
+"""A command line with sub-commands, each with options of its own, as argparse4j's in Kafka's newer tools.
+
+Owns how they are parsed. Must not know any tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from tools.command_line import CommandLine, UsageError
+
+
+class SubCommand(NamedTuple):
+    """A purpose, and the settings of `add_argument` by option; names of one option are separated by a space."""
+
+    help_text: str
+    options: Mapping[str, Mapping[str, Any]] = {}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the tool, and not the sub-command, in errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog.split()[0]}: error: {message}")
+
+
+class SubCommands(CommandLine):
+    """`options.command` is the name of the sub-command."""
+
+    def __init__(self, name: str, description: str, commands: Mapping[str, SubCommand]) -> None:
+        super().__init__(name, description)
+        parsers = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+        for command, (help_text, options) in commands.items():
+            parser = parsers.add_parser(command, help=help_text)
+            for names, settings in options.items():
+                parser.add_argument(*names.split(), **settings)
+
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Do the same as `CommandLine.parse`. Raises UsageError also without a sub-command."""
+        options = super().parse(arguments)
+        if options.command is None:
+            raise UsageError(f"{self.prog}: error: too few arguments")
+        return options
