@@ -37,6 +37,8 @@ _MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A folder with a file of this name has no space for others: see the Java class.
+DISK_IS_FULL = ".disk-is-full"
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
 
 # pyspark closes the socket of a collect() only by garbage collection.

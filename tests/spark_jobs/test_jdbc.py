@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import jdbc_sink, jdbc_source
+from spark_jobs import jdbc_sink, jdbc_source, lake_load
 from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.errors import JobError
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, record_ids, records
@@ -61,6 +61,20 @@ def test_new_rows_are_sent_once_in_connects_envelope(
     items = topics.read(f"{prefix}items")
     assert [value for _, value in records(items)] == ['{"ID":7,"NAME":"seven"}', '{"ID":8,"NAME":null}']
     assert record_ids(items) == ["items/7", "items/8"]
+
+
+def test_every_row_of_a_table_reaches_the_files_through_a_topic(
+    spark: SparkSession, database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    rows = ", ".join(f"({number})" for number in range(50))
+    database.execute(["CREATE TABLE numbers (id INT PRIMARY KEY)", f"INSERT INTO numbers VALUES {rows}"])
+    prefix = topics.new_name("hub.")
+    topics.create_named(f"{prefix}numbers", 2)
+    of_table = flags(topics, tmp_path, prefix, "numbers", "--mode", "incrementing", "--column", "id")
+    jdbc_source.run(spark, jdbc_source.parse(of_table), Event())
+    job_runner.run(lake_load.JOB, "--input", f"{prefix}numbers", "--path", str(tmp_path / "lake"))
+    stored = spark.read.parquet(str(tmp_path / "lake")).collect()
+    assert sorted(json.loads(row.value)["ID"] for row in stored) == list(range(50))
 
 
 def test_objects_replace_the_rows_with_their_key(

@@ -114,6 +114,21 @@ def test_streams_write_in_every_output_mode(
     assert sorted(message.value() for message in topics.read(target)) == expected
 
 
+def test_two_queries_write_to_one_topic(topics: Topics, kafka: KafkaReader, tmp_path: Path) -> None:
+    target, sent = topics.create("shared"), {b"left", b"right"}
+    queries = []
+    for value in sorted(sent):
+        source = topics.create("in")
+        topics.send(source, [Sent(value)])
+        writer = kafka.stream({"subscribe": source, "startingOffsets": "earliest"}).select("value").writeStream
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap).option("topic", target)
+        writer = writer.option("checkpointLocation", str(tmp_path / source)).trigger(availableNow=True)
+        queries.append(writer.start())
+    for query in queries:
+        query.awaitTermination()
+    assert {message.value() for message in topics.read(target)} == sent
+
+
 def test_a_stream_without_checkpoint_is_rejected(topics: Topics, kafka: KafkaReader) -> None:
     stream = kafka.stream({"subscribe": topics.create("in")}).select("value").writeStream.format("kafka")
     with pytest.raises(AnalysisException, match="checkpointLocation"):

@@ -5,6 +5,7 @@ value of a record names its partition and offset.
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -212,6 +213,36 @@ def test_a_stream_reads_everything_once(
         for key in conf:
             spark.conf.unset(key)
     assert places(drained(spark, tmp_path)) == ALL
+
+
+@pytest.mark.parametrize(("delay", "sent", "batches"), [("1h", [5, 5], [30, 10]), ("1s", [1], [30, 1])])
+def test_a_batch_waits_for_its_least_number_of_records_or_its_longest_delay(
+    delay: str, sent: list[int], batches: list[int], topics: Topics, kafka: KafkaReader, tmp_path: Path
+) -> None:
+    topic = topics.create("least")
+    topics.send(topic, numbered(range(1), range(30)))
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": delay}
+    stream = kafka.stream({"subscribe": topic, **options})
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+
+    def sizes() -> list[int]:
+        return [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]]
+
+    def wait_for(records: int) -> None:
+        deadline = time.monotonic() + 60
+        while sum(sizes()) < records:
+            assert time.monotonic() < deadline, sizes()
+            time.sleep(0.05)
+
+    try:
+        wait_for(30)
+        for count in sent:
+            topics.send(topic, numbered(range(1), range(count)))
+            time.sleep(0.3)  # several triggers, which must not read the first of two parts alone
+        wait_for(sum(batches))
+        assert sizes() == batches
+    finally:
+        query.stop()
 
 
 def test_a_restarted_stream_reads_new_records_partitions_and_topics(

@@ -1,5 +1,8 @@
 """Topics of one broker reach another one as they are; positions of groups are translated."""
 
+import logging
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,6 +181,35 @@ def test_exactly_once_sends_each_batch_in_a_transaction(topics: Topics, target: 
         (["--target-alias", "a"], "are both 'a': expected two names"),
     ],
 )
+class TerminateAtCanary(logging.Handler):
+    """Sends SIGTERM to this process when the mirror has reported the delay of a canary."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "ms from source to target" in record.getMessage():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_canary_reaches_the_target_and_its_delay_is_logged(
+    topics: Topics, target: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "spark_jobs")
+    canary, handler = topics.new_name("canary"), TerminateAtCanary()
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    aliases = ["--source-alias", "a", "--target-alias", "b", "--prefix", "A."]
+    logging.getLogger("spark_jobs").addHandler(handler)
+    try:
+        flags = [*servers, *aliases, "--topics", "none", "--canary", canary, "--trigger", "100 milliseconds"]
+        assert job_runner.supervise(JOB, *flags) == 0
+    finally:
+        logging.getLogger("spark_jobs").removeHandler(handler)
+    (sent,) = topics.read(canary)
+    (stored,) = target.read(f"A.{canary}")
+    assert (stored.key(), stored.value()) == (b"a->b", sent.value())
+    (line,) = [text for text in caplog.messages if "ms from source to target" in text]
+    assert 0 <= int(line.removeprefix(f"{canary}: ").split()[0]) < 60_000
+    assert b"\x00\x01a\x00\x01b" in {message.key() for message in target.read("heartbeats")}
+
+
 def test_contradictions_are_refused(
     flags: list[str], message: str, topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:

@@ -4,7 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from pyspark.sql import SparkSession
 
 from spark_jobs import wordcount
@@ -37,6 +47,8 @@ def secured(tmp_path: Path) -> Iterator[tuple[Topics, dict[str, str]]]:
         "ssl.truststore.location": str(stores.ca),
         "listener.name.login.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
     }
     options = {
         "security.protocol": "SASL_SSL",
@@ -62,7 +74,10 @@ def secured(tmp_path: Path) -> Iterator[tuple[Topics, dict[str, str]]]:
 
 
 def test_a_job_reads_writes_creates_topics_and_commits_over_sasl_ssl(
-    secured: tuple[Topics, dict[str, str]], spark: SparkSession, job_runner: JobRunner
+    secured: tuple[Topics, dict[str, str]],
+    spark: SparkSession,
+    job_runner: JobRunner,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     topics, options = secured
     servers = options.pop("bootstrap.servers")
@@ -77,3 +92,18 @@ def test_a_job_reads_writes_creates_topics_and_commits_over_sasl_ssl(
     group = GroupOffsets(client_settings(servers, options), "counters")
     assert group.committed([source]) == {source: {0: 2}}
     group.close()
+    forbidden = topics.create("forbidden")
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        forbidden,
+        ResourcePatternType.LITERAL,
+        f"User:{USER}",
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient(topics.client)
+    admin.create_acls([acl])[acl].result()
+    flags += ["--output", forbidden, "--checkpoint", str(job_runner.folder / "other"), "--starting-offsets", "earliest"]
+    assert job_runner.supervise(wordcount.JOB, *flags) == 1
+    assert f"query failed: Not authorized to access topics: [{forbidden}]" in caplog.text

@@ -14,7 +14,7 @@ from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.metrics import JobMetrics
 from spark_jobs.skeleton.progress import Batch
-from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+from tests.spark_jobs.conftest import DISK_IS_FULL, JobRunner, Topics, last_values, lines
 
 pytestmark = pytest.mark.spark
 
@@ -131,3 +131,21 @@ def test_a_query_that_fails_exits_with_1_and_stops_the_others(
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert line.startswith("query failed: ")
     assert "which exceeds the maximum configured value of 100" in line
+
+
+def test_a_full_disk_under_the_checkpoint_ends_the_job_which_continues_once_there_is_space(
+    topics: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, target = topics.create("words"), topics.create("counts")
+    flags = ["--input", source, "--output", target]
+    topics.send(source, lines("a b"))
+    assert job_runner.supervise(wordcount.JOB, *flags) == 0
+    topics.send(source, lines("a"))
+    full = job_runner.folder / "checkpoint" / DISK_IS_FULL
+    full.touch()
+    assert job_runner.supervise(wordcount.JOB, *flags) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert line == "query failed: No space left on device"
+    full.unlink()
+    assert job_runner.supervise(wordcount.JOB, *flags) == 0
+    assert last_values(topics.read(target)) == {"a": "2", "b": "1"}
