@@ -16,8 +16,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -56,7 +57,6 @@ from broker.requests.dispatch import RequestDispatcher
 from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
 from broker.security.acl_session import AclSession
-from broker.security.remote_keys import RemoteKeys
 from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import (
     UnknownHostError,
@@ -83,6 +83,7 @@ from config.addresses import HostAndPort
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.http_users import parse_http_users
+from config.listeners import Listener
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
 from controller.entity_configs import ConfigChangeListener
@@ -213,7 +214,7 @@ class Server:
         self._cleaner: LogCleaner | None = None
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._tls: ListenerTls | None = None
-        self._remote_keys: Sequence[RemoteKeys] = ()
+        self._sources: Sources
         self._state = BrokerState.NOT_RUNNING
         self.dispatcher: RequestDispatcher
         self.has_failed = False
@@ -295,6 +296,7 @@ class Server:
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
+        self._apply_stored_listeners()
         await self._start_metrics(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
@@ -327,7 +329,7 @@ class Server:
     def _log_what_matters(self, foundation: Foundation) -> None:
         """Log where clients find the broker, and where its data is."""
         advertised = self._registration(foundation.broker_id).broker
-        for listener in self._config.listeners:
+        for listener in self._sockets.addresses.values():
             bound = f"{listener.name}://{listener.host or '0.0.0.0'}:{self._sockets.ports[listener.name]}"
             endpoint = advertised.endpoint(listener.name)
             told = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
@@ -387,7 +389,8 @@ class Server:
     async def _read_remote_keys(self) -> None:
         """Read the keys of identity providers before the first client logs in; those that fail are read again later."""
         now_ms = self._clock.monotonic_ms()
-        reads = [self._loop.run_in_executor(self._background, keys.refresh, now_ms) for keys in self._remote_keys]
+        key_sets = self._sources.remote_keys.values()
+        reads = [self._loop.run_in_executor(self._background, keys.refresh, now_ms) for keys in key_sets]
         if reads:
             await asyncio.wait(reads, timeout=REMOTE_KEYS_WAIT_S)
 
@@ -519,9 +522,9 @@ class Server:
             ),
             *replication_jobs(self._config, services.replica_manager, services.sliced_work),
             *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
-            *([] if self._tls is None else security_jobs(self._reload_stores)),
+            *security_jobs(self._reload_stores),
             *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
-            *key_set_jobs(self._config, self._clock, self._remote_keys, self._background),
+            *key_set_jobs(self._config, self._clock, list(self._sources.remote_keys.values()), self._background),
         )
 
     def _connect_parts(self, foundation: Foundation, services: Services) -> None:
@@ -603,14 +606,13 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
-        sources = Sources(
+        sources = self._sources = Sources(
             self._scram_credential,
             self._environment.random,
             self._clock.now_ms,
             self._token_user,
         )
         sasl = sasl_listeners(self._config, sources)
-        self._remote_keys = list(sources.remote_keys.values())
         if encrypted_listeners(self._config):
             from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
 
@@ -782,6 +784,7 @@ class Server:
                 one.security_protocol.name,
             )
             for one in self._config.advertised_listeners
+            if one.name in ports  # one that was added, and could not be bound, is missing
         )
         broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])
         jmx_port = NO_JMX_PORT if self._metrics_endpoint is None else self._metrics_endpoint.port
@@ -849,11 +852,72 @@ class Server:
             return
         self._sockets.quotas.reconfigure(limits)
 
+    def _apply_stored_listeners(self) -> None:
+        """Put the stored listener settings into effect before clients are served, those of SASL included."""
+        for listener in self._config.listeners:
+            if self._sockets.addresses.get(listener.name, listener) != listener:
+                self._remove_listener(listener.name)
+        self._apply_listeners()
+        if not self._config.dynamic_broker:
+            return
+        for listener in self._sockets.addresses.values():
+            try:
+                self._sockets.secure({}, sasl_listeners(self._config, self._sources, [listener]))
+            except InvalidSecurityError as error:
+                logger.error("listener %s keeps the logins of the file: %s", listener, error)
+
+    def _apply_listeners(self) -> None:
+        """Bind the addresses of new listeners, close those of removed ones, and read changed key stores."""
+        config, sockets = self._config, self._sockets
+        wanted = {listener.name: listener for listener in config.listeners}
+        for name in sockets.addresses.keys() - wanted.keys():
+            self._remove_listener(name)
+        if self._tls is not None:
+            self._tls.reload(config)
+        for name, listener in wanted.items():
+            if (bound := sockets.addresses.get(name)) is None:
+                self._add_listener(listener)
+            elif bound != listener:
+                logger.warning("listener %s is bound to %s until a restart", listener, bound)
+
+    def _remove_listener(self, name: str) -> None:
+        logger.info("closing listener %s", self._sockets.addresses[name])
+        self._sockets.remove(name)
+        if self._tls is not None:
+            self._tls.forget(name)
+
+    def _add_listener(self, listener: Listener) -> None:
+        """Serve one more listener. One that cannot be served is logged, and stays closed."""
+        try:
+            tls = None
+            if listener.security_protocol in TLS_PROTOCOLS:
+                if self._tls is None:
+                    from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
+
+                    self._tls = ListenerTls(self._config)
+                if (tls := self._tls.listeners.get(listener.name)) is None:
+                    raise InvalidSecurityError("its key store or trust store cannot be used")
+            sasl = sasl_listeners(self._config, self._sources, [listener]).get(listener.name)
+            self._sockets.add(listener, tls, sasl)
+        except (InvalidSecurityError, ListenError) as error:
+            logger.error("listener %s is not served: %s", listener, error)
+        else:
+            logger.info("listening on %s, port %d", listener, self._sockets.ports[listener.name])
+
     def _check_reconfiguration(self, config: BrokerConfig) -> None:
         """Raise KafkaError if a changed configuration cannot be put into effect."""
+        added = [listener for listener in config.listeners if listener.name not in self._sockets.addresses]
+        sources = replace(self._sources, remote_keys=dict(self._sources.remote_keys))
         try:
             if self._tls is not None:
                 self._tls.check(config)
+            elif encrypted_listeners(config):
+                from broker.settings.listener_tls import ListenerTls  # its library takes time and memory to load
+
+                ListenerTls(config)
+            sasl_listeners(config, sources, added)
+            if sources.remote_keys != self._sources.remote_keys:
+                raise InvalidSecurityError("a new listener with keys of another address needs a restart of the broker")
         except InvalidSecurityError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
@@ -873,8 +937,7 @@ class Server:
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         services.controller.reconfigure(controller_settings(config, services.policies))
-        if self._tls is not None:
-            self._tls.reload(config)
+        self._apply_listeners()
         services.fetchers.resize()
         self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:

@@ -59,7 +59,10 @@ class SocketServer:
         self._control_plane_listener = control_plane_listener
         self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}
+        self._addresses: dict[str, Address] = {}
         self._ports: dict[str, int] = {}
+        self._dispatcher: Dispatcher | None = None
+        self._is_held = False
 
     @property
     def ports(self) -> Mapping[str, int]:
@@ -67,8 +70,13 @@ class SocketServer:
         return self._ports
 
     @property
+    def addresses(self) -> Mapping[str, Address]:
+        """The bound addresses as they were configured, by name."""
+        return self._addresses
+
+    @property
     def listeners(self) -> Collection[Listener]:
-        return self._listeners.values()
+        return tuple(self._listeners.values())
 
     @property
     def request_memory(self) -> RequestMemory | None:
@@ -82,20 +90,41 @@ class SocketServer:
             ListenError: An address cannot be bound. `stop_accepting` closes those that were bound before.
         """
         for address in addresses:
-            is_control_plane = address.name == self._control_plane_listener
-            listener = Listener(
-                address.name,
-                self._network,
-                self._settings,
-                self.quotas,
-                self.unsent,
-                self._descriptors,
-                self._clock,
-                request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
-                on_exceeded=self._close_least_recently_used,
-            )
-            self._listeners[address.name] = listener
-            self._ports[address.name] = listener.bind(address.host, address.port)
+            self._bind(address)
+
+    def add(self, address: Address, tls: TlsListener | None, sasl: SaslListener | None) -> None:
+        """Bind the address of one more listener, and serve it if the others are served. Raises ListenError."""
+        listener = self._bind(address)
+        listener.tls, listener.sasl = tls, sasl
+        if self._dispatcher is not None:
+            listener.start(self._dispatcher)
+        if self._is_held and address.name != self._control_plane_listener:
+            listener.hold()
+
+    def remove(self, name: str) -> None:
+        """Close the address of a listener and its connections."""
+        listener = self._listeners.pop(name)
+        del self._addresses[name], self._ports[name]
+        listener.stop_accepting()
+        listener.close_connections()
+
+    def _bind(self, address: Address) -> Listener:
+        is_control_plane = address.name == self._control_plane_listener
+        listener = Listener(
+            address.name,
+            self._network,
+            self._settings,
+            self.quotas,
+            self.unsent,
+            self._descriptors,
+            self._clock,
+            request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
+            on_exceeded=self._close_least_recently_used,
+        )
+        port = listener.bind(address.host, address.port)
+        self._listeners[address.name] = listener
+        self._addresses[address.name], self._ports[address.name] = address, port
+        return listener
 
     def secure(self, tls: Mapping[str, TlsListener], sasl: Mapping[str, SaslListener]) -> None:
         """Encrypt the connections of the listeners in `tls`, and have the clients of those in `sasl` log in.
@@ -109,16 +138,19 @@ class SocketServer:
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections and serve their requests with `dispatcher`."""
+        self._dispatcher = dispatcher
         for listener in self._listeners.values():
             listener.start(dispatcher)
         self._leave_descriptors_to_files()
 
     def hold(self) -> None:
         """Read only requests of the control plane until `release`. Requests already read get their responses."""
+        self._is_held = True
         for listener in self._data_plane():
             listener.hold()
 
     def release(self) -> None:
+        self._is_held = False
         for listener in self._data_plane():
             listener.release()
 

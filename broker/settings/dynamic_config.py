@@ -7,7 +7,7 @@ Kafka's text. A layer that was stored earlier is never rejected as a whole: its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
@@ -41,13 +41,12 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
-# Dynamic in Kafka. Here addresses are bound, and logins set up, once. A dynamic reporter would let a client with
-# AlterConfigs have the broker import any module.
+# Dynamic in Kafka. Here the logins of listeners and between brokers are set up once. A dynamic reporter would let a
+# client with AlterConfigs have the broker import any module.
 NEEDS_RESTART_HERE = frozenset(
     row.name
     for row in BROKER_PROPERTIES.values()
-    if row in (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP, rows.METRIC_REPORTERS)
-    or (row.name.startswith("sasl.") and row.no_effect is None)
+    if row is rows.METRIC_REPORTERS or (row.name.startswith("sasl.") and row.no_effect is None)
 )
 
 
@@ -61,6 +60,10 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener prefix",
         filter(PER_LISTENER_ONLY.__contains__, proposed),
+    )
+    _refuse(
+        "Configs cannot be updated dynamically for existing listeners, restart the broker or create a new listener",
+        _logins_of_listeners(config, proposed, per_broker=per_broker),
     )
     _refuse(
         "These configs need a restart of the broker to change, set them in its properties file",
@@ -81,6 +84,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(failure.errors[0])) from failure
     for row in THREAD_COUNTS:
         _check_thread_count(row.name, config[row], changed[row])
+    _check_protocols(config, changed)
     return changed
 
 
@@ -127,9 +131,36 @@ def _needs_restart_here(key: str) -> bool:
     row = base_row(key)
     if row is None:
         return False
-    return row.name in NEEDS_RESTART_HERE or (
-        key.startswith(LISTENER_PREFIX) and row.update_mode is UpdateMode.READ_ONLY
-    )
+    if key.startswith(LISTENER_PREFIX):
+        return row.update_mode is UpdateMode.READ_ONLY
+    return row.name in NEEDS_RESTART_HERE
+
+
+def _logins_of_listeners(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> Iterator[str]:
+    """Yield the changed settings of SASL that belong to listeners which exist already."""
+    before = config.dynamic_broker if per_broker else config.dynamic_default
+    existing = {listener.name for listener in config.listeners}
+    for key in proposed.keys() | before.keys():
+        row = base_row(key)
+        if (
+            row is not None
+            and row.name.startswith("sasl.")
+            and key.startswith(LISTENER_PREFIX)
+            and proposed.get(key) != before.get(key)
+            and key.removeprefix(LISTENER_PREFIX).partition(".")[0].upper() in existing
+        ):
+            yield key
+
+
+def _check_protocols(config: BrokerConfig, changed: BrokerConfig) -> None:
+    """Raise KafkaError if a listener that stays has another security protocol."""
+    before = {listener.name: listener.security_protocol for listener in config.listeners}
+    for listener in changed.listeners:
+        if before.get(listener.name, listener.security_protocol) is not listener.security_protocol:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Security protocol cannot be updated for existing listener {listener.name}",
+            )
 
 
 def _is_per_broker(key: str) -> bool:

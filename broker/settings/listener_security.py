@@ -7,7 +7,7 @@ Must not know connections, or how a mechanism works.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -190,8 +190,13 @@ class Sources:
     """The key sets in use, by their URLs. The caller refreshes them."""
 
 
-def sasl_listeners(config: BrokerConfig, sources: Sources) -> dict[str, SaslListener]:
-    """Return how the clients of each listener with SASL authenticate themselves. Raises InvalidSecurityError."""
+def sasl_listeners(
+    config: BrokerConfig, sources: Sources, listeners: Iterable[Listener] | None = None
+) -> dict[str, SaslListener]:
+    """Return how the clients of each listener with SASL authenticate themselves; of all, or of some `listeners`.
+
+    Raises InvalidSecurityError.
+    """
     jaas_file = read_jaas_file(config)
     if config[rows.SASL_JAAS_CONFIG] is not None:
         logger.warning(
@@ -206,7 +211,7 @@ def sasl_listeners(config: BrokerConfig, sources: Sources) -> dict[str, SaslList
             receive_size_max=config.for_listener(listener.name, rows.SASL_SERVER_MAX_RECEIVE_SIZE),
             failure_delay_ms=config[rows.CONNECTION_FAILED_AUTHENTICATION_DELAY_MS],
         )
-        for listener in config.listeners
+        for listener in (config.listeners if listeners is None else listeners)
         if listener.security_protocol in SASL_PROTOCOLS
     }
 

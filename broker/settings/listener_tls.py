@@ -96,27 +96,44 @@ class ListenerTls:
         assert context is not None, "only the inter-broker listener has one"
         return context
 
+    def forget(self, listener: str) -> None:
+        """Release the stores of a listener that is no more."""
+        self._made.pop(listener, None)
+        self.listeners.pop(listener, None)
+
     def check(self, config: BrokerConfig) -> None:
         """Check that `reload` with `config` would succeed. Raises InvalidSecurityError."""
         for listener in encrypted_listeners(config):
-            self._changed(config, listener)
+            if self._changed(config, listener) is not None:
+                _principals(config, listener)
 
     def reload(self, config: BrokerConfig) -> None:
-        """Use changed stores for new connections. A listener whose stores are invalid keeps its old ones."""
+        """Use changed stores for new connections, and read those of new listeners.
+
+        A listener whose stores are invalid keeps its old ones; a new one is missing in `listeners`.
+        """
         for listener in encrypted_listeners(config):
             try:
                 made = self._changed(config, listener)
+                if made is not None:
+                    _principals(config, listener)
             except InvalidSecurityError as error:
                 logger.error("listener %s keeps its key store and trust store: %s", listener, error)
                 continue
-            if made is not None:
-                self._made[listener.name] = made
+            if made is None:
+                continue
+            self._made[listener.name] = made
+            if listener.name in self.listeners:
                 self.listeners[listener.name].context = made.context
                 logger.info("listener %s has read its key store and trust store again", listener)
+            else:
+                self.listeners[listener.name] = TlsListener(made.context, _principals(config, listener))
 
     def _changed(self, config: BrokerConfig, listener: Listener) -> _Made | None:
         """Return a new context if settings or files have changed. Raises InvalidSecurityError."""
-        before = self._made[listener.name]
+        before = self._made.get(listener.name)
+        if before is None:
+            return _make(config, listener)
         if before.origin == _origin(config, listener):
             return None
         made = _make(config, listener)

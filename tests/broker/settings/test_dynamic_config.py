@@ -67,8 +67,34 @@ REFUSED = [
     ),
     (
         {"listeners": "PLAINTEXT://:1"},
+        False,
+        "Cannot update these configs at default cluster level, broker id must be specified: Set(listeners)",
+    ),
+    (
+        {"sasl.enabled.mechanisms": "PLAIN"},
         True,
-        "These configs need a restart of the broker to change, set them in its properties file: Set(listeners)",
+        (
+            "These configs need a restart of the broker to change, set them in its properties file: "
+            "Set(sasl.enabled.mechanisms)"
+        ),
+    ),
+    (
+        {"metric.reporters": "os:Path"},
+        True,
+        "These configs need a restart of the broker to change, set them in its properties file: Set(metric.reporters)",
+    ),
+    (
+        {"listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN"},
+        True,
+        (
+            "Configs cannot be updated dynamically for existing listeners, restart the broker or create a new "
+            "listener: Set(listener.name.plaintext.sasl.enabled.mechanisms)"
+        ),
+    ),
+    (
+        {"listener.security.protocol.map": "PLAINTEXT:SSL"},
+        True,
+        "Security protocol cannot be updated for existing listener PLAINTEXT",
     ),
 ]
 
@@ -80,6 +106,8 @@ ACCEPTED = [
     ({"message.max.bytes": "2000000", "log.cleaner.threads": "2"}, False),
     ({"listener.name.tls.ssl.keystore.location": "/k"}, True),
     ({"leader.replication.throttled.rate": "1000"}, True),
+    ({"listeners": "PLAINTEXT://:1"}, True),
+    ({"listener.name.new.sasl.enabled.mechanisms": "PLAIN"}, True),
     ({"my.plugin.setting": "x"}, False),
 ]
 
@@ -116,7 +144,10 @@ def test_the_layer_that_is_not_changed_counts_as_well() -> None:
         ("ssl.keystore.location", "/k", True, False),
         ("leader.replication.throttled.rate", "5", True, True),
         ("leader.replication.throttled.rate", "5", False, False),
-        ("advertised.listeners", "PLAINTEXT://h:1", True, False),
+        ("advertised.listeners", "PLAINTEXT://h:1", True, True),
+        ("sasl.enabled.mechanisms", "PLAIN", True, False),
+        ("listener.name.new.sasl.enabled.mechanisms", "PLAIN", True, True),
+        ("metric.reporters", "os:Path", False, False),
         ("num.io.threads", "4000", True, True),
         ("my.plugin.setting", "x", True, True),
     ],
