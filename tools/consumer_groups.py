@@ -9,12 +9,6 @@ from datetime import UTC, datetime
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -27,7 +21,7 @@ from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.java_names import exception_class, exception_text
-from tools.offset_resets import SCENARIOS, Offsets, named_partitions, new_offsets
+from tools.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
 
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 GROUP_TYPES = ("Classic", "Consumer")
@@ -246,7 +240,7 @@ def _reset_offsets(admin: AdminClient, options: argparse.Namespace) -> bool:
             continue
         resets[group] = new_offsets(admin, group, options, now)
         if options.execute:
-            _commit(admin, group, resets[group])
+            commit_offsets(admin, group, resets[group])
     if options.export:
         _print_csv(resets, with_group=len(_groups(admin, options)) > 1)
     else:
@@ -257,26 +251,6 @@ def _reset_offsets(admin: AdminClient, options: argparse.Namespace) -> bool:
         ]
         print("\n" + "\n".join(table(NEW_OFFSETS, rows)))
     return all_inactive
-
-
-def _commit(admin: AdminClient, group: str, offsets: Offsets) -> None:
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        committed = OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=""
-        )
-        topics.setdefault(topic, []).append(committed)
-    request = OffsetCommitRequest(
-        group_id=group,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
-    )
-    response = admin.call_coordinator(group, request, OffsetCommitResponse, _partition_codes)
-    for code in _partition_codes(response):
-        raise_for(code)
-
-
-def _partition_codes(response: OffsetCommitResponse) -> list[int]:
-    return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 def _print_csv(resets: Mapping[str, Offsets], *, with_group: bool) -> None:

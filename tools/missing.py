@@ -28,9 +28,6 @@ TOOLS: Mapping[str, Missing] = {
     "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
     "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
     "kafka-mirror-maker": Missing(_NOT_WRITTEN, _USE_MIRROR),
-    "kafka-streams-application-reset": Missing(
-        _NOT_WRITTEN, "`kafka-consumer-groups --reset-offsets` and `kafka-topics --delete` do the same in steps"
-    ),
     "trogdor": Missing(
         "Milena has no agents that inject faults", "the simulation runs clusters with faults (docs/simulation.md)"
     ),

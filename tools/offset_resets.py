@@ -1,9 +1,9 @@
-"""Partitions and new offsets of kafka-consumer-groups --reset-offsets, from its options.
+"""Partitions and new offsets of kafka-consumer-groups --reset-offsets and of the reset of Streams applications.
 
 Each scenario is a function from partitions to offsets; its result is clamped between the first and the last offset
-of the partition. This module writes no offset.
+of the partition.
 
-Owns the scenarios and their checks. Must not know how a result is printed.
+Owns the scenarios, their checks and the commit of the result. Must not know how a result is printed.
 """
 
 import argparse
@@ -15,7 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from protocol.errors import ErrorCode, KafkaError
-from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition, raise_for
 from tools.command_line import UsageError
 from tools.group_descriptions import NO_OFFSET, committed_offsets
 
@@ -44,14 +50,44 @@ Offsets = dict[TopicPartition, int]
 def new_offsets(admin: AdminClient, group: str, options: argparse.Namespace, now: datetime) -> Offsets:
     """Return the new offset of each partition, by the scenario of the options. Raises UsageError and KafkaError."""
     if options.from_file is not None:
-        wanted = _read_file(options.from_file, group)
-        return _clamped(admin, wanted)
-    partitions = _partitions(admin, group, options)
+        wanted = read_offsets(options.from_file, group)
+        return clamped(admin, wanted)
+    offsets = scenario_offsets(admin, group, _partitions(admin, group, options), options, now)
+    if offsets is not None:
+        return offsets
+    raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: {', '.join(SCENARIOS)}")
+
+
+def scenario_offsets(
+    admin: AdminClient, group: str, partitions: Sequence[TopicPartition], options: argparse.Namespace, now: datetime
+) -> Offsets | None:
+    """Return the offsets of partitions by the scenario of the options; None without one. Raises as `new_offsets`."""
     for name, scenario in _SCENARIOS.items():
-        value = getattr(options, name)
+        value = getattr(options, name, None)
         if value not in (None, False):
             return scenario(admin, group, partitions, value, now)
-    raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: {', '.join(SCENARIOS)}")
+    return None
+
+
+def commit_offsets(admin: AdminClient, group: str, offsets: Offsets) -> None:
+    """Commit the offsets of a group without active members. Raises KafkaError."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        committed = OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
+        topics.setdefault(topic, []).append(committed)
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )
+    response = admin.call_coordinator(group, request, OffsetCommitResponse, _partition_codes)
+    for code in _partition_codes(response):
+        raise_for(code)
+
+
+def _partition_codes(response: OffsetCommitResponse) -> list[int]:
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 def _partitions(admin: AdminClient, group: str, options: argparse.Namespace) -> list[TopicPartition]:
@@ -83,7 +119,7 @@ def _all_partitions(admin: AdminClient, topic: str) -> Iterable[TopicPartition]:
     return [(topic, partition.partition_index) for partition in described.partitions]
 
 
-def _read_file(path: str, group: str) -> Offsets:
+def read_offsets(path: str, group: str) -> Offsets:
     """Read rows `topic,partition,offset`, or with the group in front. Raises UsageError."""
     wanted: Offsets = {}
     try:
@@ -100,7 +136,7 @@ def _read_file(path: str, group: str) -> Offsets:
 def _to_offset(
     admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: int, now: datetime
 ) -> Offsets:
-    return _clamped(admin, dict.fromkeys(partitions, value))
+    return clamped(admin, dict.fromkeys(partitions, value))
 
 
 def _shift_by(
@@ -112,19 +148,19 @@ def _shift_by(
             raise UsageError(
                 f"Cannot shift offset for partition {topic}-{partition} since there is no current committed offset"
             )
-    return _clamped(admin, {partition: committed[partition] + value for partition in partitions})
+    return clamped(admin, {partition: committed[partition] + value for partition in partitions})
 
 
 def _to_earliest(
     admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: bool, now: datetime
 ) -> Offsets:
-    return _existing(admin, dict.fromkeys(partitions, EARLIEST))
+    return existing_offsets(admin, dict.fromkeys(partitions, EARLIEST))
 
 
 def _to_latest(
     admin: AdminClient, group: str, partitions: Sequence[TopicPartition], value: bool, now: datetime
 ) -> Offsets:
-    return _existing(admin, dict.fromkeys(partitions, LATEST))
+    return existing_offsets(admin, dict.fromkeys(partitions, LATEST))
 
 
 def _to_current(
@@ -185,19 +221,19 @@ def parse_duration(text: str) -> timedelta:
 
 def _at_time(admin: AdminClient, partitions: Sequence[TopicPartition], moment: datetime) -> Offsets:
     timestamp_ms = max(0, int(moment.timestamp() * 1000))
-    found = _existing(admin, dict.fromkeys(partitions, timestamp_ms))
+    found = existing_offsets(admin, dict.fromkeys(partitions, timestamp_ms))
     later = [partition for partition, offset in found.items() if offset == NO_OFFSET]
     for topic, partition in later:
         logger.warning(
             "Partition %s of topic %s has nothing at that time. Falling back to latest known offset.", partition, topic
         )
-    return found | _existing(admin, dict.fromkeys(later, LATEST))
+    return found | existing_offsets(admin, dict.fromkeys(later, LATEST))
 
 
-def _clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
+def clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
     """Return the offsets, clamped between the first and the last of their partitions."""
-    first = _existing(admin, dict.fromkeys(wanted, EARLIEST))
-    last = _existing(admin, dict.fromkeys(wanted, LATEST))
+    first = existing_offsets(admin, dict.fromkeys(wanted, EARLIEST))
+    last = existing_offsets(admin, dict.fromkeys(wanted, LATEST))
     clamped = {partition: min(max(offset, first[partition]), last[partition]) for partition, offset in wanted.items()}
     for (topic, partition), offset in wanted.items():
         limit = clamped[topic, partition]
@@ -214,7 +250,7 @@ def _clamped(admin: AdminClient, wanted: Offsets) -> Offsets:
     return clamped
 
 
-def _existing(admin: AdminClient, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+def existing_offsets(admin: AdminClient, timestamps: Mapping[TopicPartition, int]) -> Offsets:
     """Return offsets by timestamp. Raises KafkaError for a partition without one."""
     found: Offsets = {}
     for partition, offset in admin.list_offsets(timestamps).items():

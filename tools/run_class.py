@@ -32,6 +32,7 @@ TOOLS: Mapping[str, str] = {
     "MetadataQuorumCommand": "tools.metadata_quorum",
     "ClientMetricsCommand": "tools.client_metrics",
     "StorageTool": "tools.storage_tool",
+    "StreamsResetter": "tools.streams_application_reset",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }

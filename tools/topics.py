@@ -219,8 +219,12 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> None:
 def _delete(admin: AdminClient, options: argparse.Namespace) -> None:
     topics = _existing(admin, options)
     names = [topic.name or "" for topic in topics]
-    if not names:
-        return
+    if names:
+        delete_topics(admin, names)
+
+
+def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:
+    """Delete topics by name. Raises KafkaError for the first that could not be deleted."""
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name, topic_id=UUID(int=0)) for name in names],
         timeout_ms=admin.request_timeout_ms,
