@@ -113,7 +113,8 @@ class CommandLine(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the purpose of the tool and a table of its options."""
         rows = [("Option", "Description"), ("------", "-----------")]
-        rows += sorted((_option_text(action), action.help or "") for action in self._actions)
+        options = (action for action in self._actions if not isinstance(action, argparse._SubParsersAction))
+        rows += sorted((_option_text(action), action.help or "") for action in options)
         table = (line for row in rows for line in _table_lines(*row))
         examples = (
             ["", "Examples:", *(f"  {self.prog} {example}" for example in self._examples)] if self._examples else []

@@ -32,10 +32,24 @@ class SubCommands(CommandLine):
     def __init__(self, name: str, description: str, commands: Mapping[str, SubCommand]) -> None:
         super().__init__(name, description)
         parsers = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+        self._commands = commands
         for command, (help_text, options) in commands.items():
             parser = parsers.add_parser(command, help=help_text)
             for names, settings in options.items():
                 parser.add_argument(*names.split(), **settings)
+
+    def format_help(self) -> str:
+        """Return the help with the sub-commands and their options."""
+        lines = [super().format_help().rstrip("\n"), "", "Commands:"]
+        for command, (purpose, options) in self._commands.items():
+            lines.append(f"  {command:<22} {purpose}")
+            for names, settings in options.items():
+                value = "" if settings.get("action") == "store_true" else f" <{settings.get('metavar', 'VALUE')}>"
+                lines.append(f"    {', '.join(names.split())}{value}")
+                texts = (("REQUIRED", settings.get("required")), (settings.get("help"), True))
+                if text := ": ".join(text for text, is_shown in texts if text and is_shown):
+                    lines.append(f"        {text}")
+        return "\n".join((*lines, ""))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Do the same as `CommandLine.parse`. Raises UsageError also without a sub-command."""
