@@ -31,7 +31,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
-from broker.network.outgoing import LinkSecurity, OpenTransport, encrypted, plaintext
+from broker.network.outgoing import LinkSecurity, OpenTransport, SetupTimeouts, encrypted, plaintext
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.enforcement import EnforcedQuotas
@@ -155,6 +155,10 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         random,
         on.cpu_pool.run,
         on.link_security.log_in,
+        SetupTimeouts(
+            config[properties.SOCKET_CONNECTION_SETUP_TIMEOUT_MS],
+            config[properties.SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS],
+        ),
     )
     channels = ControlChannels(
         on.broker_id,

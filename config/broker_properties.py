@@ -162,9 +162,9 @@ SOCKET_REQUEST_MAX_BYTES = integer("socket.request.max.bytes", 104_857_600, READ
 SOCKET_LISTEN_BACKLOG_SIZE = integer("socket.listen.backlog.size", 50, READ_ONLY, MEDIUM, POSITIVE,
     doc="Connections the operating system may queue before they are accepted.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MS = long("socket.connection.setup.timeout.ms", 10000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.PEERS, doc="First timeout of an outgoing connection attempt.")
+    doc="First timeout of an attempt to connect to another broker.")
 SOCKET_CONNECTION_SETUP_TIMEOUT_MAX_MS = long("socket.connection.setup.timeout.max.ms", 30000, READ_ONLY, MEDIUM,
-    no_effect=NoEffect.PEERS, doc="Longest timeout of an outgoing connection attempt after repeated failures.")
+    doc="Longest timeout of an attempt to connect to another broker, after attempts that took too long.")
 MAX_CONNECTIONS = integer("max.connections", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
     doc="Open connections allowed on this broker, or on one listener with its prefix.")
 MAX_CONNECTIONS_PER_IP = integer("max.connections.per.ip", INT_MAX, CLUSTER_WIDE, MEDIUM, NOT_NEGATIVE,
@@ -706,7 +706,7 @@ METRICS_NUM_SAMPLES = integer("metrics.num.samples", 2, READ_ONLY, LOW, POSITIVE
 METRICS_SAMPLE_WINDOW_MS = long("metrics.sample.window.ms", 30000, READ_ONLY, LOW, POSITIVE,
     doc="Length of one such window.")
 METRICS_RECORDING_LEVEL = string("metrics.recording.level", "INFO", READ_ONLY, LOW,
-    no_effect=NoEffect.WINDOWS, doc="Finest level of metrics that is recorded.")
+    no_effect=NoEffect.ALL_RECORDED, doc="Finest level of metrics that is recorded.")
 METRICS_HTTP_LISTENER = string("metrics.http.listener", None, READ_ONLY, MEDIUM, HOST_AND_PORT, visibility=FOREIGN,
     doc="Address as host:port where metrics are served to HTTP clients, also set by the environment's JMX_PORT, "
         "then on 127.0.0.1; an empty host is every address, port 0 any free one. Unset means that metrics are not "

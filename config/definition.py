@@ -111,7 +111,7 @@ class NoEffect(Enum):
     """Why the broker accepts a setting but ignores it. The value is the reason as shown to operators."""
 
     ZOOKEEPER = "it names a Java class; TLS to ZooKeeper needs only zookeeper.ssl.client.enable"
-    PEERS = "brokers use the protocol of Kafka 3.9 and fixed timeouts of connections, see docs/not-yet.md"
+    PEERS = "brokers use the protocol of Kafka 3.9 between each other, see docs/not-yet.md"
     READS_FROM_FOLLOWERS = "reads from followers are not supported yet, see docs/not-yet.md"
     REPLICATION_THROTTLES = "replication throttles are not supported yet, see docs/not-yet.md"
     ALL_IN_SYNC = "a commit always waits for all in-sync replicas"
@@ -119,7 +119,8 @@ class NoEffect(Enum):
     LOGIN_BACKOFF = "a connection between brokers has its own pauses, and each attempt to connect logs in again"
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
     KEY_SETS = "the broker tries again every five seconds"
-    WINDOWS = "the broker keeps no windows of samples for it, see docs/not-yet.md"
+    WINDOWS = "the throttle of moves between log directories spreads the bytes evenly, without samples"
+    ALL_RECORDED = "the broker records all its metrics at any level"
     JMX = "there is no JMX; metrics.http.listener serves the same objects as JSON"
     PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"
     TIERED_STORAGE = "tiered storage is not supported, see docs/not-yet.md"

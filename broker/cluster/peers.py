@@ -11,7 +11,16 @@ from weakref import WeakSet
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
-from broker.network.outgoing import GROWING_PAUSES, LogIn, OpenTransport, OutgoingConnection, Pauses, RunComputing
+from broker.network.outgoing import (
+    GROWING_PAUSES,
+    SETUP_TIMEOUTS,
+    LogIn,
+    OpenTransport,
+    OutgoingConnection,
+    Pauses,
+    RunComputing,
+    SetupTimeouts,
+)
 from config.addresses import HostAndPort
 
 
@@ -28,12 +37,14 @@ class BrokerPeers:
         random: Random,
         compute: RunComputing,
         log_in: LogIn | None = None,
+        setup_timeouts: SetupTimeouts = SETUP_TIMEOUTS,
     ) -> None:
         """`listener` is the one for traffic between brokers. `compute` encodes and decodes large messages.
 
         `log_in` is how this broker logs in; None: it need not.
         """
         self._log_in = log_in
+        self._setup_timeouts = setup_timeouts
         self.broker_id = broker_id
         self._metadata = metadata
         self._listener = listener
@@ -72,6 +83,7 @@ class BrokerPeers:
             self._random,
             asks_versions=asks_versions,
             pauses=pauses,
+            setup_timeouts=self._setup_timeouts,
             compute=self._compute,
             log_in=self._log_in,
         )

@@ -118,6 +118,21 @@ class Pauses:
 GROWING_PAUSES: Final = Pauses()
 
 
+@dataclass(frozen=True, slots=True)
+class SetupTimeouts:
+    """How long an attempt to connect may take: twice as long after each that took too long (KIP-601)."""
+
+    first_ms: int = 10_000
+    longest_ms: int = 30_000
+
+    def after(self, expired_count: int) -> int:
+        """Return the timeout of an attempt after so many that expired."""
+        return min(self.first_ms << min(expired_count, 20), max(self.longest_ms, self.first_ms))
+
+
+SETUP_TIMEOUTS: Final = SetupTimeouts()
+
+
 class RunComputing(Protocol):
     """Runs work that computes for long in a thread."""
 
@@ -178,6 +193,7 @@ class OutgoingConnection:
         compute: RunComputing,
         asks_versions: bool = False,
         pauses: Pauses = GROWING_PAUSES,
+        setup_timeouts: SetupTimeouts = SETUP_TIMEOUTS,
         response_size_max: int = RESPONSE_SIZE_MAX,
         log_in: LogIn | None = None,
     ) -> None:
@@ -196,6 +212,8 @@ class OutgoingConnection:
         self._compute = compute
         self._asks_versions = asks_versions
         self._pauses = pauses
+        self._setup_timeouts = setup_timeouts
+        self._expired_setups = 0  # in a row
         self._response_size_max = response_size_max
         self._log_in = log_in
         self._log_in_again_ms: int | None = None  # monotonic; None: the login has no limit
@@ -257,7 +275,7 @@ class OutgoingConnection:
         if address is None:
             raise ConnectionRefusedError("its address is not known")
         link = _Link(address, self._response_size_max)
-        await self._open_transport(link, address)
+        await self._open(link, address)
         self._link = link
         if self._is_closed:
             self.disconnect()
@@ -269,6 +287,20 @@ class OutgoingConnection:
                 raise
         await self._authenticate(link)
         return link
+
+    async def _open(self, link: _Link, address: HostAndPort) -> None:
+        """Connect. Raises OSError, also if that takes too long."""
+        timeout_ms = self._setup_timeouts.after(self._expired_setups)
+        expiry = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with expiry:
+                await self._open_transport(link, address)
+        except TimeoutError as error:
+            if not expiry.expired():
+                raise
+            self._expired_setups += 1
+            raise ConnectionAbortedError(f"no connection within {timeout_ms} ms") from error
+        self._expired_setups = 0
 
     async def _authenticate(self, link: _Link) -> None:
         """Log in if that is required, and note when to do it again (KIP-368)."""

@@ -12,7 +12,14 @@ import pytest
 
 from broker.loop.clock import SystemClock
 from broker.network.os_network import OsNetwork
-from broker.network.outgoing import OutgoingConnection, Pauses, PeerUnavailable, RequestAbandoned, plaintext
+from broker.network.outgoing import (
+    OutgoingConnection,
+    Pauses,
+    PeerUnavailable,
+    RequestAbandoned,
+    SetupTimeouts,
+    plaintext,
+)
 from config.addresses import HostAndPort
 from protocol.api import APIS
 from protocol.codec import decode, encode
@@ -344,6 +351,20 @@ async def test_closed_connection_fails_the_request_in_flight_and_all_later_ones(
 async def test_unknown_address_is_unavailable() -> None:
     with pytest.raises(PeerUnavailable, match="broker 7 is unavailable: its address is not known"):
         await connection_to(None).ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+
+
+async def test_each_attempt_to_connect_that_expires_doubles_the_next_timeout() -> None:
+    class Unreachable(OsNetwork):
+        async def connect(self, *_: Any, **__: Any) -> asyncio.Transport:
+            return await asyncio.get_running_loop().create_future()
+
+    connection = connection_to(HostAndPort("10.0.0.1", 9), setup_timeouts=SetupTimeouts(5, 15), pauses=Pauses(1, 1))
+    connection._open_transport = plaintext(Unreachable())
+    for expected_ms in (5, 10, 15, 15):
+        with pytest.raises(PeerUnavailable, match=rf"no connection within {expected_ms} ms"):
+            await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+    with pytest.raises(PeerUnavailable, match="no response within 3 ms"):
+        await connection.ask(REQUEST, 4, timeout_ms=3)
 
 
 def versions_of(heartbeat: range) -> ApiVersionsResponse:
