@@ -6,13 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from spark_jobs import wordcount
 from tests.spark_jobs.conftest import JobRunner, KafkaReader, Sent, Topics, last_values, lines
 from tests.support.broker import BrokerProcess
+from tests.support.cluster import Cluster
+from tests.support.parts import skip_when_unavailable
 
 pytestmark = pytest.mark.spark
+
+LOAD_TOPICS = ("left", "middle", "right")
+LOAD_PARTITIONS = 8
+LOAD_RECORDS = 2_000_000
+LOAD_BATCHES = 8
 
 
 def test_a_running_query_continues_after_a_restart_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
@@ -81,3 +90,54 @@ def test_a_job_whose_broker_stays_away_ends_with_1_and_continues_from_its_checkp
         topics.send(source, lines("b"))
         assert runner.supervise(wordcount.JOB, *flags) == 0
         assert last_values(topics.read(target)) == {"a": "4", "b": "5"}
+
+
+@pytest.mark.soak  # the short form is the first test
+def test_two_million_records_are_read_once_although_a_leader_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    with skip_when_unavailable(), Cluster(tmp_path / "cluster") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        created = admin.create_topics([NewTopic(name, LOAD_PARTITIONS, 3) for name in LOAD_TOPICS])
+        for each in created.values():
+            each.result(30)
+        cluster.wait_until_in_sync(*LOAD_TOPICS)
+        fill(cluster.bootstrap)
+        query = (
+            KafkaReader(spark, cluster.bootstrap)
+            .stream(
+                {
+                    "subscribe": ",".join(LOAD_TOPICS),
+                    "startingOffsets": "earliest",
+                    "maxOffsetsPerTrigger": LOAD_RECORDS // LOAD_BATCHES,
+                }
+            )
+            .select("topic", "partition", "offset")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        while not list((tmp_path / "checkpoint").glob("commits/0")):
+            assert not query.awaitTermination(0.05), "the query ended before its leader was killed"
+        cluster.kill(cluster.leader(LOAD_TOPICS[0]))
+        query.awaitTermination()
+        assert len([batch for batch in query.recentProgress if batch["numInputRows"]]) == LOAD_BATCHES
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert rows.count() == rows.distinct().count() == LOAD_RECORDS
+    ends = rows.groupBy("topic", "partition").agg({"offset": "max", "*": "count"}).collect()
+    assert len(ends) == len(LOAD_TOPICS) * LOAD_PARTITIONS
+    assert all(row["max(offset)"] + 1 == row["count(1)"] for row in ends)
+
+
+def fill(bootstrap: str) -> None:
+    """Produce LOAD_RECORDS records, spread evenly over all partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
+    places = [(topic, partition) for topic in LOAD_TOPICS for partition in range(LOAD_PARTITIONS)]
+    for number in range(LOAD_RECORDS):
+        topic, partition = places[number % len(places)]
+        while True:
+            try:
+                producer.produce(topic, b"%100d" % number, partition=partition)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0

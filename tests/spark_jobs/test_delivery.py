@@ -9,14 +9,8 @@ The final output is what a reader of the job's argument sees: the last value of 
 """
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +37,12 @@ from spark_jobs import (
 )
 from spark_jobs.samples import START_MS, airport_lines, trades, transactions
 from spark_jobs.skeleton.job import Job
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, job_environment, quick_flags
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, quick_flags
+from tests.spark_jobs.drivers import kill_driver
 from tests.support.broker import BrokerProcess
 
 pytestmark = pytest.mark.spark
 
-PROJECT = Path(__file__).parents[2]
 COUNT = 400
 PARTITIONS = 2
 
@@ -247,34 +241,17 @@ def test_kills_of_the_driver_at_random_points_do_not_change_the_final_output(
     expected = undisturbed(case, topics, inputs, job_runner, spark)
     run = Run(case, topics, inputs, job_runner.folder / "killed")
     choose = random.Random(seed)
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "spark_jobs",
-        name,
-        "--bootstrap-servers",
-        bootstrap,
-        *quick_flags(),
-        *run.flags,
-    ]
+    arguments = ["spark_jobs", name, "--bootstrap-servers", bootstrap, *quick_flags(), *run.flags]
+    folder = job_runner.folder / "killed"
+    log = folder / "driver.log"
+
+    def has_a_query() -> bool:
+        return bool(list((folder / "checkpoint").rglob("metadata")))
+
     for _ in range(3):
-        kill_after_start(command, choose.uniform(0, 6))
+        assert kill_driver(arguments, log, has_a_query, choose.uniform(0, 6)), log.read_text()
     repeat(case.runs, lambda: job_runner.run(case.job, *run.flags))
     assert run.final_output(spark) == expected
-
-
-def kill_after_start(command: list[str], wait_s: float) -> None:
-    """Start the job, and kill Python and the JVM some time after the first query has begun."""
-    environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
-    folder = Path(command[command.index("--checkpoint") + 1])
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True) as process:
-        deadline = time.monotonic() + 120
-        while not list(folder.rglob("metadata")) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        time.sleep(wait_s)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.soak

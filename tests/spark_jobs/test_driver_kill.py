@@ -4,15 +4,8 @@ The long form, every job killed at several random points, is among the soak test
 """
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,40 +17,17 @@ from tests.spark_jobs.conftest import (
     JobRunner,
     KafkaReader,
     Topics,
-    job_environment,
     last_values,
     lines,
     quick_flags,
 )
+from tests.spark_jobs.drivers import kill_driver
 from tests.spark_jobs.test_wordcount import plain_counts
 
 pytestmark = pytest.mark.spark
 
-PROJECT = Path(__file__).parents[2]
 COUNT = 400
-TIMEOUT_S = 180
 JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB)}
-
-
-def kill_in_the_middle(commands: list[list[str]], folder: Path) -> None:
-    """Start the jobs in one process; kill Python and the JVM some time after each has committed a batch."""
-    command = [sys.executable, "-P", "-m", "tests.spark_jobs.several_jobs", json.dumps(commands)]
-    environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
-    log = folder / "driver.log"
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(command, env=environment, stderr=errors, start_new_session=True) as process,
-    ):
-        try:
-            deadline = time.monotonic() + TIMEOUT_S
-            while len(list(folder.glob("*/commits/0"))) < len(commands):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
-            time.sleep(random.uniform(0, 1))
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
@@ -77,7 +47,14 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
     }  # fmt: skip
     flags = {name: ["--checkpoint", str(job_runner.folder / name), *own] for name, own in own_flags.items()}
     common = ["--bootstrap-servers", topics.bootstrap, "--max-offsets-per-trigger", str(COUNT // 10), *quick_flags()]
-    kill_in_the_middle([[name, *common, *own] for name, own in flags.items()], job_runner.folder)
+    commands = json.dumps([[name, *common, *own] for name, own in flags.items()])
+    log = job_runner.folder / "driver.log"
+
+    def has_each_committed() -> bool:
+        return len(list(job_runner.folder.glob("*/commits/0"))) == len(flags)
+
+    arguments = ["tests.spark_jobs.several_jobs", commands]
+    assert kill_driver(arguments, log, has_each_committed, random.uniform(0, 1)), log.read_text()
     assert not all(list(job_runner.folder.glob(f"{name}/commits/9")) for name in JOBS), "no job was in the middle"
     for name, job in JOBS.items():
         job_runner.run(job, *flags[name])
