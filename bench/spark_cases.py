@@ -25,7 +25,7 @@ from bench.scale import Scale
 from bench.spark_loads import LOADS, PARTITIONS
 from bench.subject import KIB_16, Subject, closing_all, now_ms
 
-QUICK_PART = 0.05
+QUICK_PART = 0.1
 SMALL, LARGE = 100, 1000
 
 
