@@ -37,10 +37,13 @@ class RemoteKeys:
     def refresh(self, now_ms: int) -> None:
         """Read the keys; keep the present ones if that fails. Blocks."""
         self._is_key_missing = False
-        from broker.security.url_reader import opened  # on demand: its modules cost every start
+        # On demand: few brokers have an identity provider, and these modules cost every start.
+        from urllib.request import Request
+
+        from broker.security.url_reader import opened
 
         try:
-            with opened(self.url, timeout_s=TIMEOUT_S) as response:
+            with opened(Request(self.url), timeout_s=TIMEOUT_S) as response:
                 data = response.read(SIZE_MAX + 1)
             if len(data) > SIZE_MAX:
                 raise ValueError(f"more than {SIZE_MAX} bytes")

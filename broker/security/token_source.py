@@ -23,7 +23,6 @@ SCHEMES = ("https://", "http://", "file://")
 TIMEOUT_S = 10.0
 
 _ERROR_SIZE_MAX = 200
-_REDIRECTS = range(300, 400)
 _UNSECURED = "unsecuredLogin"
 _LIFETIME_S = 3600.0
 
@@ -94,9 +93,10 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
     """
     # On demand: few brokers have an identity provider, and these modules cost every start.
     from http.client import HTTPException
-    from urllib import request as handlers
     from urllib.error import HTTPError
-    from urllib.request import OpenerDirector, Request
+    from urllib.request import Request
+
+    from broker.security.url_reader import opened
 
     request = Request(url)
     if not url.startswith("file://"):
@@ -104,19 +104,8 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
         credentials = f"{quote_plus(options['clientId'])}:{quote_plus(options['clientSecret'])}"
         request = Request(url, urlencode(form).encode(), {"Accept": "application/json"})
         request.add_header("Authorization", "Basic " + b64encode(credentials.encode()).decode())
-    # Without a handler of redirects, a redirect is an error: urllib would send the client's secret to the new address.
-    opener = OpenerDirector()
-    for handler in (
-        handlers.ProxyHandler(),
-        handlers.HTTPHandler(),
-        handlers.HTTPSHandler(),
-        handlers.FileHandler(),
-        handlers.HTTPErrorProcessor(),
-        handlers.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
     try:
-        with opener.open(request, timeout=timeout_s) as response:
+        with opened(request, timeout_s=timeout_s) as response:
             data = response.read(TOKEN_SIZE_MAX + 1)
         if len(data) > TOKEN_SIZE_MAX:
             raise ValueError(f"more than {TOKEN_SIZE_MAX} bytes")
@@ -130,9 +119,6 @@ def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIME
 
 
 def _refusal(url: str, error: HTTPError) -> str:
-    if error.code in _REDIRECTS:
-        target = error.headers.get("Location", "")[:_ERROR_SIZE_MAX]
-        return f"{url} redirects to {target!r}; redirects are not followed: configure the final address"
     try:
         reason = error.read(_ERROR_SIZE_MAX).decode(errors="replace")
     except OSError as failure:
