@@ -611,6 +611,7 @@ class Server:
             self._environment.random,
             self._clock.now_ms,
             self._token_user,
+            self._in_thread,
         )
         sasl = sasl_listeners(self._config, sources)
         if encrypted_listeners(self._config):

@@ -6,12 +6,15 @@ authentication, the request fails with ILLEGAL_SASL_STATE.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import LOGGED_IN_ALREADY
 from broker.loop.clock import Clock
-from broker.network.sasl.session import Stage, WrongState
+from broker.network.channel import Channel
+from broker.network.sasl.exchange import AuthenticationFailed, Step
+from broker.network.sasl.session import SaslSession, Stage, WrongState
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -22,16 +25,33 @@ class Needs(Protocol):
     clock: Clock
 
 
-def handle(services: Needs, request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
-    session, clock = context.channel.sasl, services.clock
+def handle(
+    services: Needs, request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse | Awaitable[SaslAuthenticateResponse]:
+    session = context.channel.sasl
     if session is None or session.stage is Stage.COMPLETE:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=LOGGED_IN_ALREADY)
     try:
-        verdict = session.authenticate(bytes(request.auth_bytes), clock.monotonic_ms(), clock.now_ms(), is_raw=False)
+        evaluate = session.evaluation(bytes(request.auth_bytes), is_raw=False)
     except WrongState:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    if session.run_blocking is not None:
+        return _later(session.run_blocking(evaluate), session, services.clock, context.channel)
+    return _concluded(evaluate(), session, services.clock, context.channel)
+
+
+async def _later(
+    evaluated: Awaitable[Step | AuthenticationFailed], session: SaslSession, clock: Clock, channel: Channel
+) -> SaslAuthenticateResponse:
+    return _concluded(await evaluated, session, clock, channel)
+
+
+def _concluded(
+    outcome: Step | AuthenticationFailed, session: SaslSession, clock: Clock, channel: Channel
+) -> SaslAuthenticateResponse:
+    verdict = session.conclude(outcome, clock.monotonic_ms(), clock.now_ms())
     if verdict.step is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=verdict.error)
     if verdict.step.login is not None:
-        context.channel.authenticated(f"User:{verdict.step.login.user}")
+        channel.authenticated(f"User:{verdict.step.login.user}")
     return SaslAuthenticateResponse(auth_bytes=verdict.step.token or b"", session_lifetime_ms=verdict.lifetime_ms)

@@ -20,7 +20,7 @@ from broker.network.sasl.gssapi import GssapiExchange
 from broker.network.sasl.oauthbearer import OauthBearerExchange
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
-from broker.network.sasl.session import SaslListener, SaslMechanism
+from broker.network.sasl.session import RunBlocking, SaslListener, SaslMechanism
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import TokenTimes
 from broker.security.kerberos import KerberosError, KeyTab, Renewal, default_realm, new_acceptor
@@ -186,6 +186,8 @@ class Sources:
     """Milliseconds since the epoch."""
     token_user: Callable[[str, Digest], ScramUser | None] = lambda token_id, digest: None
     """Returns the owner of a delegation token by its id."""
+    run_blocking: RunBlocking | None = None
+    """Runs evaluations that read files in a thread; None: they block the caller."""
     remote_keys: dict[str, RemoteKeys] = field(default_factory=dict)
     """The key sets in use, by their URLs. The caller refreshes them."""
 
@@ -246,7 +248,8 @@ def _mechanisms(
         else:
             new_exchange = _plain(listener, module)
         session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
-        mechanisms[name] = SaslMechanism(new_exchange, session_ms_max)
+        run_blocking = sources.run_blocking if name == gssapi.NAME else None  # it reads the keytab at each login
+        mechanisms[name] = SaslMechanism(new_exchange, session_ms_max, run_blocking)
     return mechanisms
 
 

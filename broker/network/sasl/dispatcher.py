@@ -14,8 +14,9 @@ from collections.abc import Awaitable
 
 from broker.loop.clock import Clock
 from broker.network.channel import Authentication, Channel
-from broker.network.connection import Buffers, Dispatcher, Outcome, Response
+from broker.network.connection import AwaitedResponse, Buffers, Dispatcher, Outcome, Response
 from broker.network.sasl import gssapi
+from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
@@ -53,6 +54,8 @@ class SaslDispatcher:
             raise
         if session.stage is Stage.FAILED:
             return asyncio.ensure_future(self._refuse(response, channel, session))
+        if session.run_blocking is not None and isinstance(response, Awaitable):
+            return asyncio.ensure_future(self._refused_if_failed(response, channel, session))
         return response
 
     @staticmethod
@@ -71,14 +74,36 @@ class SaslDispatcher:
 
     def _evaluate(self, token: bytes, channel: Channel, session: SaslSession) -> Response:
         """Return the response to a token that is a frame of its own, which is a frame of its own as well."""
+        evaluate = session.evaluation(token, is_raw=True)
+        if session.run_blocking is not None:
+            evaluated = session.run_blocking(evaluate)
+            return asyncio.ensure_future(self._conclude_later(evaluated, channel, session))
+        return self._conclude(evaluate(), channel, session)
+
+    async def _conclude_later(
+        self, evaluated: Awaitable[Step | AuthenticationFailed], channel: Channel, session: SaslSession
+    ) -> Buffers | Outcome | None:
+        response = self._conclude(await evaluated, channel, session)
+        return await response if isinstance(response, asyncio.Future) else response
+
+    def _conclude(
+        self, outcome: Step | AuthenticationFailed, channel: Channel, session: SaslSession
+    ) -> Buffers | asyncio.Future[Buffers | Outcome | None] | None:
         clock = self._clock
-        verdict = session.authenticate(token, clock.monotonic_ms(), clock.now_ms(), is_raw=True)
+        verdict = session.conclude(outcome, clock.monotonic_ms(), clock.now_ms())
         if verdict.step is None:
             return asyncio.ensure_future(self._refuse(None, channel, session))
         if verdict.step.login is not None:
             channel.authenticated(f"User:{verdict.step.login.user}")
         response = verdict.step.token
         return None if response is None else [LENGTH.pack(len(response)) + response]
+
+    async def _refused_if_failed(
+        self, response: AwaitedResponse, channel: Channel, session: SaslSession
+    ) -> Buffers | Outcome | None:
+        """Return a response; if it states a failure, after the delay."""
+        outcome = await response
+        return await self._refuse(outcome, channel, session) if session.stage is Stage.FAILED else outcome
 
     async def _refuse(self, response: Response, channel: Channel, session: SaslSession) -> Outcome:
         """Return a failure after its delay, which slows down a search for passwords."""

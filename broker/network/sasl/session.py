@@ -12,13 +12,19 @@ sockets, message classes or credentials. Pure: times are arguments, in milliseco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from broker.network.sasl.exchange import AuthenticationFailed, Exchange, InvalidCredentials, Login, Step
 
 REAUTHENTICATION_INTERVAL_MS_MIN = 1000
+
+
+Evaluation = Callable[[], Step | AuthenticationFailed]
+"""Evaluates one token and returns the outcome."""
+RunBlocking = Callable[[Evaluation], Awaitable[Step | AuthenticationFailed]]
+"""Runs an evaluation in a thread."""
 
 
 class Stage(Enum):
@@ -50,6 +56,8 @@ class SaslMechanism:
     new_exchange: Callable[[], Exchange]
     session_ms_max: int = 0
     """`connections.max.reauth.ms`; 0: logins have no lifetime of their own."""
+    run_blocking: RunBlocking | None = None
+    """Runs evaluations in a thread, because they read files; None: they only compute."""
 
 
 @dataclass(slots=True)
@@ -94,6 +102,7 @@ class SaslSession:
         "_since_ms",
         "expires_ms",
         "failure",
+        "run_blocking",
         "stage",
     )
 
@@ -108,6 +117,8 @@ class SaslSession:
         self.stage = Stage.HANDSHAKE
         self.expires_ms: int | None = None
         """When a completed login ends (monotonic); None: it does not."""
+        self.run_blocking: RunBlocking | None = None
+        """Runs `evaluation` of the chosen mechanism in a thread; None: that is not necessary."""
         self.failure = ""
         """Why the authentication has failed, for the log."""
 
@@ -145,25 +156,57 @@ class SaslSession:
             self._exchange = chosen.new_exchange()
             self._mechanism_name = mechanism
             self._session_ms_max = chosen.session_ms_max
+            self.run_blocking = chosen.run_blocking
         self.stage = Stage.RAW_TOKENS if is_raw else Stage.TOKENS
         return True
 
     def authenticate(self, token: bytes, now_ms: int, wall_ms: int, *, is_raw: bool) -> Verdict:
         """Evaluate a token of the client; `wall_ms` is the time since the epoch. Raises WrongState."""
+        return self.conclude(self.evaluation(token, is_raw=is_raw)(), now_ms, wall_ms)
+
+    def evaluation(self, token: bytes, *, is_raw: bool) -> Evaluation:
+        """Return the work of evaluating a token of the client, for `conclude`. Raises WrongState.
+
+        The work uses nothing but the exchange, so a thread may run it while the connection serves no other request.
+        """
         self._expect(Stage.RAW_TOKENS if is_raw else Stage.TOKENS, "SaslAuthenticate")
-        try:
-            step = self._evaluate(token)
-        except InvalidCredentials as error:
-            again = "re-authentication" if self._login is not None else "authentication"
-            self._fail(f"{self._mechanism_name}: {error}")
-            text = f"Authentication failed during {again} due to invalid credentials with SASL mechanism "
-            return Verdict(None, text + self._mechanism_name)
-        except AuthenticationFailed as error:
-            self._fail(str(error))
-            return Verdict(None, str(error))
-        if step.login is None:
-            return Verdict(step)
-        return Verdict(step, lifetime_ms=self._complete(step.login, now_ms, wall_ms))
+        exchange, wrong_mechanism = self._exchange, self._has_wrong_mechanism
+
+        def evaluate() -> Step | AuthenticationFailed:
+            if wrong_mechanism is not None:
+                return AuthenticationFailed(
+                    f"SASL mechanism '{wrong_mechanism}' requested by client is not supported for "
+                    f"re-authentication of mechanism '{self._mechanism_name}'"
+                )
+            assert exchange is not None, "tokens follow a handshake"
+            try:
+                return exchange.evaluate(token)
+            except AuthenticationFailed as error:
+                return error
+
+        return evaluate
+
+    def conclude(self, outcome: Step | AuthenticationFailed, now_ms: int, wall_ms: int) -> Verdict:
+        """Apply the outcome of an evaluation; `wall_ms` is the time since the epoch."""
+        before = self._login
+        if isinstance(outcome, Step) and outcome.login is not None and before is not None:
+            user = outcome.login.user
+            if user != before.user:
+                outcome = AuthenticationFailed(
+                    f"Cannot change principals during re-authentication from User.{before.user}: User.{user}"
+                )
+        match outcome:
+            case InvalidCredentials():
+                again = "re-authentication" if before is not None else "authentication"
+                self._fail(f"{self._mechanism_name}: {outcome}")
+                text = f"Authentication failed during {again} due to invalid credentials with SASL mechanism "
+                return Verdict(None, text + self._mechanism_name)
+            case AuthenticationFailed():
+                self._fail(str(outcome))
+                return Verdict(None, str(outcome))
+        if outcome.login is None:
+            return Verdict(outcome)
+        return Verdict(outcome, lifetime_ms=self._complete(outcome.login, now_ms, wall_ms))
 
     def begin_again(self, now_ms: int) -> bool:
         """Start a re-authentication (KIP-368). Returns False, and changes nothing, if it is not allowed now."""
@@ -179,21 +222,6 @@ class SaslSession:
             return False
         self._listener.counts.expired_connections += 1
         return True
-
-    def _evaluate(self, token: bytes) -> Step:
-        if self._has_wrong_mechanism is not None:
-            raise AuthenticationFailed(
-                f"SASL mechanism '{self._has_wrong_mechanism}' requested by client is not supported for "
-                f"re-authentication of mechanism '{self._mechanism_name}'"
-            )
-        assert self._exchange is not None, "tokens follow a handshake"
-        step = self._exchange.evaluate(token)
-        before = self._login
-        if step.login is not None and before is not None and step.login.user != before.user:
-            raise AuthenticationFailed(
-                f"Cannot change principals during re-authentication from User.{before.user}: User.{step.login.user}"
-            )
-        return step
 
     def _complete(self, login: Login, now_ms: int, wall_ms: int) -> int:
         counts = self._listener.counts

@@ -79,6 +79,6 @@ def test_redirects_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFix
         finally:
             server.shutdown()
             thread.join()
-    assert found == dict.fromkeys(targets, set())
+    assert found == {key: set() for key in targets}
     for target in targets.values():
         assert f"redirects to {target!r}; redirects are not followed: configure the final address" in caplog.text

@@ -1,16 +1,21 @@
 """The dispatcher of listeners with SASL: what reaches the requests' dispatcher, and when a connection closes."""
 
 import asyncio
+import threading
+from collections.abc import Awaitable
+from types import SimpleNamespace
 
 import pytest
 
+from broker.handlers import sasl_authenticate
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Outcome, Response
 from broker.network.sasl.dispatcher import SaslDispatcher
-from broker.network.sasl.exchange import Login
+from broker.network.sasl.exchange import Login, Step
 from broker.network.sasl.plain import PlainExchange
 from broker.network.sasl.session import SaslListener, SaslMechanism, SaslSession
 from protocol.errors import Malformed
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.support.manual_clock import ManualClock
 
 HANDSHAKE, METADATA = b"\0\x11handshake", b"\0\x03metadata"
@@ -73,6 +78,53 @@ async def test_response_to_a_failure_comes_later_and_is_the_last() -> None:
     assert isinstance(refused, asyncio.Future)
     assert not refused.done()
     assert await refused == Outcome([b"\0\x11fail"], 0, is_last=True)
+
+
+@pytest.mark.parametrize(("password", "is_accepted"), [(b"secret", True), (b"wrong", False)])
+@pytest.mark.parametrize("is_raw", [True, False])
+async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
+    password: bytes, is_accepted: bool, is_raw: bool
+) -> None:
+    threads: list[int] = []
+
+    class Blocking(PlainExchange):
+        def evaluate(self, token: bytes) -> Step:
+            threads.append(threading.get_ident())
+            return super().evaluate(token)
+
+    clock, api_key = ManualClock(), 36
+    mechanism = SaslMechanism(
+        lambda: Blocking({"alice": "secret"}.get),
+        run_blocking=lambda work: asyncio.get_running_loop().run_in_executor(None, work),
+    )
+    session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
+    channel = Channel("127.0.0.1", 5, "A")
+    channel.authenticate_by(session)
+
+    class Handler:
+        def dispatch(self, frame: memoryview, channel: Channel) -> Response:
+            context = SimpleNamespace(channel=channel)
+            request = SaslAuthenticateRequest(auth_bytes=bytes(frame[2:]))
+            handled = sasl_authenticate.handle(SimpleNamespace(clock=clock), request, context)  # type: ignore[arg-type]
+            assert isinstance(handled, Awaitable)
+
+            async def encoded() -> list[bytes]:
+                return [bytes([(await handled).error_code])]
+
+            return asyncio.ensure_future(encoded())  # type: ignore[return-value]
+
+    dispatcher = SaslDispatcher(Handler(), clock)
+    session.choose("PLAIN", is_raw=is_raw)
+    token = b"\0alice\0" + password
+    served = dispatcher.dispatch(memoryview(token if is_raw else b"\0" + bytes([api_key]) + token), channel)
+    assert isinstance(served, asyncio.Future)
+    assert channel.authentication is Authentication.PENDING
+    outcome = await served
+    assert threads
+    assert threading.get_ident() not in threads
+    assert isinstance(outcome, Outcome) is not is_accepted
+    assert channel.authentication is (Authentication.COMPLETE if is_accepted else Authentication.PENDING)
+    assert channel.principal == ("User:alice" if is_accepted else "User:ANONYMOUS")
 
 
 def test_expired_login_closes_the_connection_at_its_next_request() -> None:
