@@ -996,7 +996,7 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
         )
 
 
-def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidPlugInError | InvalidSecurityError]:
+def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidSecurityError]:
     """Yield what would stop a start with these settings, apart from addresses, directories and other servers.
 
     Reads key stores and JAAS files, imports plug-ins, and starts nothing.

@@ -65,7 +65,9 @@ class BrokerConfig:
         try:
             config = cls(settings, {}, {})
         except ConfigErrors as failure:
-            raise ConfigErrors([*errors, *failure.errors]) from None
+            # Of the two names of the broker id, only the one that was set is wrong.
+            copied = {rows.BROKER_ID.name, rows.NODE_ID.name} - resolved.keys()
+            raise ConfigErrors([*errors, *(one for one in failure.errors if one.key not in copied)]) from None
         if errors:
             raise ConfigErrors(errors)
         config.warnings += warnings

@@ -12,7 +12,7 @@ from typing import Any
 
 from config import broker_properties as rows
 from config.broker import BrokerConfig
-from config.definition import Property
+from config.definition import ConfigError, Property
 
 SINGLE: tuple[Property[str | None], ...] = (
     rows.ALTER_CONFIG_POLICY_CLASS_NAME,
@@ -22,8 +22,8 @@ SINGLE: tuple[Property[str | None], ...] = (
 LISTS: tuple[Property[tuple[str, ...]], ...] = (rows.METRIC_REPORTERS, rows.KAFKA_METRICS_REPORTERS)
 
 
-class InvalidPlugInError(Exception):
-    """A plug-in cannot be used. The message names the setting and what was expected."""
+class InvalidPlugInError(ConfigError):
+    """A plug-in cannot be used."""
 
 
 def plug_in_class(row: Property[Any], name: str) -> Any:
@@ -33,11 +33,12 @@ def plug_in_class(row: Property[Any], name: str) -> Any:
         found = getattr(importlib.import_module(module), class_name)
     except Exception as error:
         raise InvalidPlugInError(
-            f"Invalid value {name} for configuration {row.name}: {error!r}; expected package.module:Class of a Python "
-            "class on the broker's PYTHONPATH"
+            row.name,
+            name,
+            f"{error!r}; expected package.module:Class of a Python class on the broker's PYTHONPATH",
         ) from error
     if not isinstance(found, type):
-        raise InvalidPlugInError(f"Invalid value {name} for configuration {row.name}: {class_name} is not a class")
+        raise InvalidPlugInError(row.name, name, f"{class_name} is not a class")
     return found
 
 
@@ -63,7 +64,7 @@ def new_plug_in(row: Property[Any], name: str, *arguments: object) -> Any:
     try:
         return plug_in(*arguments)
     except Exception as error:
-        raise InvalidPlugInError(f"{row.name}: {name} cannot be created: {error!r}") from error
+        raise InvalidPlugInError(row.name, name, f"the class cannot be created: {error!r}") from error
 
 
 def configured_plug_in(config: BrokerConfig, row: Property[Any], name: str, method: str) -> Any:
@@ -74,10 +75,10 @@ def configured_plug_in(config: BrokerConfig, row: Property[Any], name: str, meth
     """
     plug_in = new_plug_in(row, name)
     if not callable(getattr(plug_in, method, None)):
-        raise InvalidPlugInError(f"Invalid value {name} for configuration {row.name}: the class has no method {method}")
+        raise InvalidPlugInError(row.name, name, f"the class has no method {method}")
     try:
         if hasattr(plug_in, "configure"):
             plug_in.configure(dict(config.static))
     except Exception as error:
-        raise InvalidPlugInError(f"{row.name}: {name} cannot be configured: {error!r}") from error
+        raise InvalidPlugInError(row.name, name, f"the class cannot be configured: {error!r}") from error
     return plug_in

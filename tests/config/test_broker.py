@@ -275,7 +275,18 @@ class TestSamples:
         config = BrokerConfig.from_properties(properties.load(SAMPLES / "server.properties"), overrides)
         assert [listener.port for listener in config.listeners] == [9093]
 
-    def test_production_settings_of_0_8_load_with_warnings_only(self) -> None:
+    @pytest.mark.parametrize(
+        ("changed", "retired"),
+        [
+            ({}, 4),
+            # Kafka 0.9 renamed the interval of the cleaner's checks and dropped the limit of messages.
+            ({"log.cleanup.interval.mins": None, "replica.lag.max.messages": None, "log.cleaner.enable": "false"}, 2),
+        ],
+        ids=["0.8", "0.9"],
+    )
+    def test_production_settings_of_old_releases_load_with_warnings_only(
+        self, changed: dict[str, str | None], retired: int
+    ) -> None:
         settings = {
             "num.replica.fetchers": "4",
             "replica.fetch.max.bytes": "1048576",
@@ -310,9 +321,39 @@ class TestSamples:
             "fetch.purgatory.purge.interval.requests": "100",
             "producer.purgatory.purge.interval.requests": "100",
         }
+        settings = {key: value for key, value in {**settings, **changed}.items() if value is not None}
         config = BrokerConfig.from_properties(settings)
         assert config[rows.NUM_PARTITIONS] == 8
         without_effect = [warning for warning in config.warnings if "has no effect" in warning]
         known = [rows.BROKER_PROPERTIES[key] for key in settings if key in rows.BROKER_PROPERTIES]
         assert len(without_effect) == sum(row.no_effect is not None for row in known)
-        assert len(config.warnings) - len(without_effect) == 4
+        assert len(config.warnings) - len(without_effect) == retired
+
+    def test_sample_of_3_9_loads(self) -> None:
+        settings = {
+            "broker.id": "0",
+            "num.network.threads": "3",
+            "num.io.threads": "8",
+            "socket.send.buffer.bytes": "102400",
+            "socket.receive.buffer.bytes": "102400",
+            "socket.request.max.bytes": "104857600",
+            "log.dirs": "/tmp/kafka-logs",
+            "num.partitions": "1",
+            "num.recovery.threads.per.data.dir": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "log.retention.hours": "168",
+            "log.retention.check.interval.ms": "300000",
+            "zookeeper.connect": "localhost:2181",
+            "zookeeper.connection.timeout.ms": "18000",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        (warning,) = BrokerConfig.from_properties(settings).warnings
+        assert warning.startswith("num.network.threads has no effect")
+
+    def test_a_wrong_broker_id_is_reported_under_the_name_that_was_set(self) -> None:
+        for key in ("broker.id", "node.id"):
+            with pytest.raises(ConfigErrors) as failure:
+                BrokerConfig.from_properties({key: "many"})
+            assert [error.key for error in failure.value.errors] == [key]

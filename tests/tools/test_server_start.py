@@ -227,6 +227,104 @@ def test_check_reports_what_is_valid_and_not_supported(run: RunTool, tmp_path: P
     assert "GSSAPI" in outcome.stderr
 
 
+def test_check_reports_plug_ins_that_cannot_be_imported_with_their_lines(run: RunTool, tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "create.topic.policy.class.name=no.such:Policy\n"
+        "alter.config.policy.class.name=pathlib:Path\n"
+        "metric.reporters=pathlib:Path,pathlib:Nothing\n"
+    )
+    outcome = run(server_start.main, "--check", str(path))
+    assert outcome.status == 1
+    places = [line.partition(": ")[0] for line in outcome.stderr.splitlines()]
+    assert places == [f"{path}:1", f"{path}:3"]
+    assert "No module named 'no'" in outcome.stderr
+    assert "has no attribute 'Nothing'" in outcome.stderr
+
+
+PRODUCTION = """\
+# The file of a broker that ran Kafka 0.8, 2.x and 3.9 in turn
+broker.id=0
+host.name=127.0.0.1
+port=0
+log.dirs={folder}/a,{folder}/b
+num.network.threads=8
+num.io.threads=8
+socket.send.buffer.bytes=1048576
+queued.max.requests=16
+num.partitions=3
+default.replication.factor=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+controller.message.queue.size=10
+replica.lag.max.messages=4000
+log.retention.hours=168
+log.retention.hours.per.topic=audit:24
+log.flush.interval.ms=10000
+log.message.format.version=2.8
+metric.reporters=org.apache.kafka.common.metrics.JmxReporter
+create.topic.policy.class.name=com.example.NamingPolicy
+ssl.provider=BCFIPS
+"""
+
+
+def test_an_operator_brings_a_production_file(run: RunTool, tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(PRODUCTION.format(folder=tmp_path))
+    outcome = run(server_start.main, "--check", str(path))
+    (error,) = outcome.stderr.splitlines()
+    assert error.startswith(f"{path}:22: Invalid value com.example.NamingPolicy for configuration create.topic.policy")
+    assert "package.module:Class" in error
+
+    (tmp_path / "naming.py").write_text(
+        "from broker.settings.policies import PolicyViolation\n\n\n"
+        "class NamingPolicy:\n"
+        "    def validate(self, request):\n"
+        "        if '.' not in request.topic:\n"
+        "            raise PolicyViolation(f'{request.topic}: expected team.topic')\n"
+    )
+    path.write_text(path.read_text().replace("com.example.NamingPolicy", "naming:NamingPolicy"))
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-P", "-m", "tools.server_start"]
+    checked = subprocess.run(
+        [*command, "--check", str(path)], check=False, env=environment, capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    warned = [line.split()[1] for line in checked.stdout.splitlines() if line.startswith("WARN")]
+    assert sorted(warned) == [
+        "controller.message.queue.size",
+        "host.name",
+        "log.message.format.version",
+        "log.retention.hours.per.topic",
+        "num.network.threads",
+        "port",
+        "replica.lag.max.messages",
+        "ssl.provider",
+    ]
+
+    process = subprocess.Popen(
+        [*command, str(path)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert process.stdout is not None
+        log = []
+        for line in process.stdout:
+            log.append(line)
+            if "[KafkaServer id=0] started" in line:
+                break
+        (listening,) = (line for line in log if "listening on PLAINTEXT" in line)
+        address = listening.partition("clients connect to ")[2].split()[0]
+        for name, status, text in (("plain", 1, "plain: expected team.topic"), ("team.orders", 0, "Created topic")):
+            created = run_module("topics", "--bootstrap-server", address, "--create", "--topic", name)
+            assert created.status == status, created
+            assert text in created.stdout + created.stderr
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
 def test_check_of_a_good_file_starts_nothing(run: RunTool, tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(f"log.dirs={tmp_path / 'data'}\nlisteners=PLAINTEXT://localhost:0\n")
