@@ -14,6 +14,7 @@ from tools.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.admin_options import add_admin_options, admin_client
 from tools.command_line import CommandLine, UsageError, run_tool
 from tools.java_names import exception_text
+from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 
 Acls = list[tuple[str, str, Operation, Permission]]
 """Principal, host, operation and permission."""
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command_line() -> CommandLine:
     line = CommandLine("kafka-acls", "This tool helps to manage acls on kafka.")
     add_admin_options(line)
+    add_zookeeper_option(line)
     line.add_flag("--add", "Add ACLs.")
     line.add_flag("--remove", "Remove ACLs.")
     line.add_flag("--list", "List ACLs of the given resources, or all of them.")
@@ -85,6 +87,7 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    use_brokers_of_zookeeper(line, options)
     changes = _checked(line, options)
     try:
         with admin_client(options) as admin:

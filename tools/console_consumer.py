@@ -23,6 +23,7 @@ from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.deserializers import DeserializationError
+from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 from tools.message_formatters import (
     FORMATTERS_HELP,
     PROPERTIES_HELP,
@@ -66,6 +67,7 @@ def _command_line() -> CommandLine:
         ],
     )
     line.add_option(*BOOTSTRAP_SERVER, value="servers", help_text="REQUIRED: brokers, as host:port,host:port.")
+    add_zookeeper_option(line)
     line.add_option("--topic", value="topic", help_text="REQUIRED, or --include: the topic to read.")
     line.add_option("--include", "--whitelist", value="regex", help_text="The topics to read.")
     line.add_option("--blacklist", value="regex", help_text="The topics not to read.")
@@ -152,6 +154,7 @@ def formatter_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    use_brokers_of_zookeeper(line, options)
     _check(line, options)
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))

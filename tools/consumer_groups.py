@@ -21,6 +21,7 @@ from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.java_names import exception_class, exception_text
+from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 from tools.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
 
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
@@ -51,6 +52,7 @@ def _command_line() -> CommandLine:
         ],
     )
     add_admin_options(line)
+    add_zookeeper_option(line)
     line.add_flag("--list", "List all consumer groups.")
     line.add_flag("--describe", "Describe consumer groups: offsets and lag, members, or state.")
     line.add_flag("--delete", "Delete consumer groups with their offsets.")
@@ -91,6 +93,7 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    use_brokers_of_zookeeper(line, options)
     action = _check(line, options)
     try:
         with admin_client(options, timeout_ms=options.timeout) as admin:

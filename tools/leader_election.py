@@ -14,6 +14,7 @@ from tools.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_
 from tools.admin_options import add_client_options, admin_client
 from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.java_names import exception_text
+from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 
 _ELECTION_TYPES: Final[Mapping[str, int]] = {"preferred": 0, "unclean": 1}
 _PARTITION_OPTIONS: Final = ("--topic", "--all-topic-partitions", "--path-to-json-file")
@@ -35,6 +36,7 @@ def _command_line() -> CommandLine:
         "preferred replicas and unclean replicas.",
     )
     add_client_options(line, "--admin.config")
+    add_zookeeper_option(line)
     line.add_option(
         "--election-type",
         value="election",
@@ -53,6 +55,7 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    use_brokers_of_zookeeper(line, options)
     line.require(options, "--bootstrap-server", "--election-type")
     if options.election_type.lower() not in _ELECTION_TYPES:
         raise UsageError(

@@ -32,6 +32,7 @@ from tools.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, i
 from tools.config_entities import BROKERS, TOPICS
 from tools.config_resources import RESOURCE_TYPES
 from tools.java_names import exception_text
+from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 from tools.log_dir_moves import begin_moves, move_states
 from tools.reassignment_plans import (
     InvalidPlanError,
@@ -88,6 +89,7 @@ def _command_line() -> CommandLine:
         "kafka-reassign-partitions", "This tool helps to move topic partitions between replicas and log directories."
     )
     add_admin_options(line, BOOTSTRAP_SERVER_ONLY)
+    add_zookeeper_option(line)
     line.add_flag("--generate", "Print a placement of topics on brokers, and the current one. Changes nothing.")
     line.add_flag("--execute", "Begin the reassignment that --reassignment-json-file describes.")
     line.add_flag("--verify", "Print the progress of a reassignment; remove its throttles when it is complete.")
@@ -140,6 +142,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     given = [name for name in _ACTIONS if is_given(options, name)]
     if len(given) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}")
+    use_brokers_of_zookeeper(line, options)
     if not options.bootstrap_server:
         raise UsageError("Please specify --bootstrap-server")
     name = given[0]

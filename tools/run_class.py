@@ -33,6 +33,10 @@ TOOLS: Mapping[str, str] = {
     "ClientMetricsCommand": "tools.client_metrics",
     "StorageTool": "tools.storage_tool",
     "StreamsResetter": "tools.streams_application_reset",
+    "PreferredReplicaLeaderElectionCommand": "tools.preferred_replica_election",
+    "AclCommand": "tools.acls",
+    "DelegationTokenCommand": "tools.delegation_tokens",
+    "ZkSecurityMigrator": "tools.zookeeper_security_migration",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }

@@ -73,11 +73,13 @@ def describe_topics(
     *,
     only_partitions: str | None = None,
     only_overrides: bool = False,
+    is_older_form: bool = False,
 ) -> Iterator[str]:
     """Return the lines of some topics, in the order of Kafka's tool.
 
     `only_partitions` names a filter: partitions that pass it, and no topic lines. `only_overrides`: topics that have
-    configurations of their own, and no partition lines. Raises KafkaError.
+    configurations of their own, and no partition lines. `is_older_form`: as the tool printed them with `--zookeeper`.
+    Raises KafkaError.
     """
     by_name = {topic.name or "": topic for topic in topics}
     configs = _configs(admin, list(by_name))
@@ -96,10 +98,14 @@ def describe_topics(
             for metadata in sorted(by_name[name].partitions, key=lambda partition: partition.partition_index)
         ]
         if only_partitions is None and (overrides or not only_overrides):
-            yield _topic_line(by_name[name], partitions, overrides)
+            yield _topic_line(by_name[name], partitions, overrides, is_older_form=is_older_form)
         is_wanted = PARTITION_FILTERS[only_partitions] if only_partitions is not None else lambda partition: True
         if not only_overrides:
-            yield from (_partition_line(name, partition) for partition in partitions if is_wanted(partition))
+            yield from (
+                _partition_line(name, partition, is_older_form=is_older_form)
+                for partition in partitions
+                if is_wanted(partition)
+            )
 
 
 def _configs(admin: AdminClient, names: Sequence[str]) -> dict[str, list[DescribeConfigsResourceResult]]:
@@ -143,18 +149,24 @@ def _topic_line(
     topic: MetadataResponseTopic,
     partitions: Sequence[Partition],
     overrides: Sequence[DescribeConfigsResourceResult],
+    *,
+    is_older_form: bool,
 ) -> str:
+    factor = partitions[0].replication_factor if partitions else 0
+    configs = ",".join(f"{config.name}={config.value}" for config in overrides)
+    if is_older_form:
+        return f"Topic:{topic.name}\tPartitionCount:{len(partitions)}\tReplicationFactor:{factor}\tConfigs:{configs}"
     columns = (
         f"Topic: {topic.name}",
         f"TopicId: {topic_id_text(topic.topic_id)}",
         f"PartitionCount: {len(partitions)}",
-        f"ReplicationFactor: {partitions[0].replication_factor if partitions else 0}",
-        f"Configs: {','.join(f'{config.name}={config.value}' for config in overrides)}",
+        f"ReplicationFactor: {factor}",
+        f"Configs: {configs}",
     )
     return "\t".join(columns)
 
 
-def _partition_line(name: str, partition: Partition) -> str:
+def _partition_line(name: str, partition: Partition, *, is_older_form: bool) -> str:
     metadata = partition.metadata
     columns = [
         f"\tTopic: {name}",
@@ -163,6 +175,8 @@ def _partition_line(name: str, partition: Partition) -> str:
         f"Replicas: {_ids(metadata.replica_nodes)}",
         f"Isr: {_ids(metadata.isr_nodes)}",
     ]
+    if is_older_form:
+        return "\t".join(columns)
     if partition.is_moving:
         columns.append(f"Adding Replicas: {_ids(partition.adding_replicas)}")
         columns.append(f"Removing Replicas: {_ids(partition.removing_replicas)}")

@@ -3,6 +3,8 @@
 import argparse
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from protocol.errors import ErrorCode, KafkaError
@@ -24,15 +26,30 @@ from protocol.messages.metadata import MetadataResponseTopic
 from tools.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.admin_options import add_admin_options, admin_client
 from tools.command_line import CommandLine, UsageError, is_given, run_tool
+from tools.config_entities import TOPICS, Entity
+from tools.config_resources import InvalidConfigs, alter_resource
 from tools.java_names import exception_text
+from tools.legacy_zookeeper import add_zookeeper_option, use_zookeeper
 from tools.topic_descriptions import PARTITION_FILTERS, describe_topics
 from tools.topic_ids import parse_topic_id
 from tools.topic_patterns import topic_pattern
+
+if TYPE_CHECKING:
+    from tools.znode_trees import Tree
 
 logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 
 _FROM_BROKER = -1
 _REPLICATION_FACTOR_MAX = 32767
+_DELETED_TOPICS = "/admin/delete_topics"
+_KEYS_WARNING = (
+    "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the messages "
+    "will be affected"
+)
+_ALTER_CONFIG_WARNING = (
+    "WARNING: Altering topic configuration from this script has been deprecated and may be removed in future releases."
+    "\n         Going forward, please use kafka-configs.sh for this functionality"
+)
 _COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
     " To avoid issues it is best to use either, but not both."
@@ -74,6 +91,7 @@ def _command_line() -> CommandLine:
         ],
     )
     add_admin_options(line)
+    add_zookeeper_option(line)
     line.add_flag("--list", "List all available topics.")
     line.add_flag("--create", "Create a new topic.")
     line.add_flag("--delete", "Delete a topic.")
@@ -82,7 +100,13 @@ def _command_line() -> CommandLine:
     line.add_option("--topic", value="topic", help_text="The topic; also a regular expression, except to create.")
     line.add_option("--topic-id", value="topic-id", help_text="The id of the topic to describe.")
     line.add_option("--config", value="name=value", repeatable=True, help_text="A configuration to create with.")
-    line.add_option("--delete-config", "--deleteConfig", value="name", repeatable=True, help_text="Not supported.")
+    line.add_option(
+        "--delete-config",
+        "--deleteConfig",
+        value="name",
+        repeatable=True,
+        help_text="A configuration to remove; with --zookeeper only.",
+    )
     line.add_option("--partitions", value="# of partitions", parse=int, help_text="The number of partitions.")
     line.add_option(
         "--replication-factor", value="replication factor", parse=int, help_text="Replicas of each partition."
@@ -116,12 +140,16 @@ def _command_line() -> CommandLine:
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
     action = _check(line, options)
+    tree = use_zookeeper(line, options)
     try:
-        with admin_client(options) as admin:
-            _ACTIONS[action](admin, options)
+        with admin_client(options) as admin, closing(tree) if tree is not None else nullcontext():
+            if tree is None:
+                _ACTIONS[action](admin, options)
+            else:
+                _in_older_form(admin, action, options, tree)
     except KafkaError as error:
         return _failed(error.message, exception_text(error))
-    except (CommandError, CallTimedOut) as error:
+    except (CommandError, InvalidConfigs, CallTimedOut) as error:
         return _failed(str(error), f"java.lang.IllegalArgumentException: {error}")
     return 0
 
@@ -138,22 +166,26 @@ def _check(line: CommandLine, options: argparse.Namespace) -> str:
     if len(given) != 1:
         raise UsageError("Command must include exactly one action: --list, --describe, --create, --alter or --delete")
     (action,) = given
-    line.require(options, "--bootstrap-server")
+    if options.zookeeper is None:
+        line.require(options, "--bootstrap-server")
     if action == "--describe" and options.topic is not None and options.topic_id is not None:
         options.topic = None  # the id is unique, and wins
     if action in ("--create", "--delete", "--alter"):
         line.require(options, "--topic")
-    if action == "--alter":
+    is_older = options.zookeeper is not None
+    if action == "--alter" and not (is_older and (options.config or options.delete_config)):
         line.require(options, "--partitions")
+    if action == "--create" and is_older and options.replica_assignment is None:
+        line.require(options, "--partitions", "--replication-factor")
     for used, allowed in _ALLOWED_ACTIONS.items():
-        if action not in allowed:
+        if action not in allowed and not (is_older and used == "--config" and action == "--alter"):
             line.forbid(options, used, action)
     line.forbid(options, "--replica-assignment", "--replication-factor")
     if options.create:
         line.forbid(options, "--replica-assignment", "--partitions")
     for used in PARTITION_FILTERS:
         line.forbid(options, used, "--topics-with-overrides", *(other for other in PARTITION_FILTERS if other != used))
-    if options.delete_config:
+    if options.delete_config and not is_older:
         raise UsageError("--delete-config was removed from this tool; use kafka-configs --delete-config")
     return action
 
@@ -185,7 +217,7 @@ def _create(admin: AdminClient, options: argparse.Namespace) -> None:
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
         return
     raise_for(result.error_code, result.error_message)
-    print(f"Created topic {options.topic}.")
+    print(f'Created topic "{options.topic}".' if options.zookeeper else f"Created topic {options.topic}.")
 
 
 def _configs(assignments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -295,6 +327,58 @@ def _with_id(admin: AdminClient, options: argparse.Namespace) -> list[MetadataRe
     if not topics and not options.if_exists:
         raise CommandError(f"TopicId 'Optional[{options.topic_id}]' does not exist as expected")
     return topics
+
+
+def _in_older_form(admin: AdminClient, action: str, options: argparse.Namespace, tree: "Tree") -> None:
+    """Perform the action, and print what the tool printed when it used ZooKeeper. Raises what the actions raise."""
+    match action:
+        case "--list":
+            marked = _names_below(tree, _DELETED_TOPICS)
+            for topic in _matching(admin, options.topic, exclude_internal=options.exclude_internal):
+                print(f"{topic.name} - marked for deletion" if topic.name in marked else topic.name)
+        case "--describe":
+            wanted = next((name for name in PARTITION_FILTERS if is_given(options, name)), None)
+            for line in describe_topics(
+                admin,
+                _existing(admin, options),
+                only_partitions=wanted,
+                only_overrides=options.topics_with_overrides,
+                is_older_form=True,
+            ):
+                print(line)
+        case "--delete":
+            names = [topic.name or "" for topic in _existing(admin, options)]
+            if names:
+                delete_topics(admin, names)
+            for name in names:
+                print(f"Topic {name} is marked for deletion.")
+                print("Note: This will have no impact if delete.topic.enable is not set to true.")
+        case "--alter":
+            _alter_in_older_form(admin, options)
+        case _:
+            _ACTIONS[action](admin, options)
+
+
+def _alter_in_older_form(admin: AdminClient, options: argparse.Namespace) -> None:
+    if options.config or options.delete_config:
+        print(_ALTER_CONFIG_WARNING)
+        for topic in _existing(admin, options):
+            added = dict(_configs(options.config))
+            alter_resource(admin, Entity(TOPICS, topic.name), added, options.delete_config)
+            print(f'Updated config for topic "{topic.name}".')
+    if options.partitions is not None:
+        print(_KEYS_WARNING)
+        _alter(admin, options)
+        print("Adding partitions succeeded!")
+
+
+def _names_below(tree: "Tree", path: str) -> Sequence[str]:
+    from tools.znode_trees import TreeError
+
+    try:
+        return tree.children(path)
+    except TreeError:
+        return ()
 
 
 _ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], None]] = {

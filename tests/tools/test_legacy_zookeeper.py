@@ -1,0 +1,112 @@
+"""`--zookeeper`: the commands of Kafka's older quick starts, with the output of those days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import BrokerProcess
+from tests.support.parts import skip_when_unavailable
+from tests.support.processes import closed_port
+from tests.support.zookeeper import ZooKeeperProcess
+from tests.tools.conftest import Outcome, RunTool, run_module
+from tools import consumer_groups, leader_election, preferred_replica_election, topics
+
+DEPRECATED = "WARNING: --zookeeper is deprecated. Use --bootstrap-server instead to specify a broker to connect to.\n"
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address, with chroot, at which one broker is registered."""
+    folder = tmp_path_factory.mktemp("legacy")
+    with skip_when_unavailable(), ZooKeeperProcess(folder / "zookeeper") as server:
+        address = f"{server.connect}/kafka"
+        with BrokerProcess(folder / "broker", {"zookeeper.connect": address}):
+            yield address
+
+
+def test_topics_are_printed_in_the_older_form(run: RunTool, zookeeper: str) -> None:
+    at = ["--zookeeper", zookeeper]
+    arguments = ["--create", "--replication-factor", "1", "--partitions", "1", "--topic", "test"]
+    assert run(topics.main, *at, *arguments) == Outcome(0, 'Created topic "test".\n', DEPRECATED)
+    assert run(topics.main, "--list", *at) == Outcome(0, "test\n", DEPRECATED)
+    described = run(topics.main, "--describe", *at, "--topic", "test")
+    assert described.stdout == (
+        "Topic:test\tPartitionCount:1\tReplicationFactor:1\tConfigs:\n"
+        "\tTopic: test\tPartition: 0\tLeader: 0\tReplicas: 0\tIsr: 0\n"
+    )
+    altered = run(topics.main, "--alter", *at, "--topic", "test", "--partitions", "3")
+    assert altered.stdout == (
+        "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the "
+        "messages will be affected\nAdding partitions succeeded!\n"
+    )
+    configured = run(topics.main, "--alter", *at, "--topic", "test", "--config", "retention.ms=1000")
+    assert configured.stdout.endswith('Updated config for topic "test".\n')
+    assert "Configs:retention.ms=1000\n" in run(topics.main, "--describe", *at, "--topic", "test").stdout
+    removed = run(topics.main, "--alter", *at, "--topic", "test", "--delete-config", "retention.ms")
+    assert removed.status == 0
+    assert "Configs:\n" in run(topics.main, "--describe", *at, "--topic", "test").stdout
+    deleted = run(topics.main, "--delete", *at, "--topic", "test")
+    assert deleted.stdout == (
+        "Topic test is marked for deletion.\n"
+        "Note: This will have no impact if delete.topic.enable is not set to true.\n"
+    )
+
+
+def test_partitions_and_replicas_must_be_named_as_before(run: RunTool, zookeeper: str) -> None:
+    outcome = run(topics.main, "--zookeeper", zookeeper, "--create", "--topic", "x", "--partitions", "1")
+    assert outcome.status == 1
+    assert outcome.stderr.startswith('Missing required argument "[replication-factor]"\n')
+
+
+def test_records_and_groups_are_reached_through_zookeeper(run: RunTool, zookeeper: str) -> None:
+    at = ["--zookeeper", zookeeper]
+    run(topics.main, *at, "--create", "--replication-factor", "1", "--partitions", "1", "--topic", "lines")
+    consumed = run_module(
+        "console_consumer", *at, "--topic", "lines", "--from-beginning", "--timeout-ms", "500", "--group", "readers"
+    )
+    assert "Processed a total of 0 messages" in consumed.stderr
+    assert consumed.stderr.startswith(DEPRECATED)
+    assert run(consumer_groups.main, *at, "--list") == Outcome(0, "readers\n", DEPRECATED)
+    elected = run(leader_election.main, *at, "--election-type", "preferred", "--topic", "lines", "--partition", "0")
+    assert elected == Outcome(0, "Valid replica already elected for partitions lines-0\n", DEPRECATED)
+    older = run(preferred_replica_election.main, *at)
+    assert older.status == 0
+    assert "kafka-leader-election --election-type preferred" in older.stderr
+
+
+def test_a_port_at_the_end_holds_for_all_hosts(run: RunTool, zookeeper: str) -> None:
+    host_and_port, _, chroot = zookeeper.partition("/")
+    host, _, port = host_and_port.partition(":")
+    outcome = run(topics.main, "--zookeeper", f"{host},{host}:{port}/{chroot}", "--list")
+    assert outcome.status == 0
+
+
+def test_an_ensemble_that_is_not_there_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.znode_trees.CONNECT_TIMEOUT_S", 0.3)
+    with closed_port() as port:
+        outcome = run(topics.main, "--zookeeper", f"127.0.0.1:{port}", "--list")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert f"Unable to connect to ZooKeeper 127.0.0.1:{port}" in outcome.stderr
+    assert outcome.stderr.endswith("If there is none, use --bootstrap-server\n")
+
+
+def test_an_ensemble_without_brokers_is_named(run: RunTool, zookeeper: str) -> None:
+    outcome = run(topics.main, "--zookeeper", zookeeper.partition("/")[0], "--list")
+    assert outcome.status == 1
+    assert "No brokers can be read from ZooKeeper" in outcome.stderr
+
+
+@pytest.mark.parametrize("address", ["", "h:x", ",", "/chroot"])
+def test_malformed_addresses_are_named(run: RunTool, address: str) -> None:
+    outcome = run(topics.main, "--zookeeper", address, "--list")
+    assert outcome.status == 1
+    assert f"Invalid zookeeper '{address}': expected host:port,host:port/chroot" in outcome.stderr
+
+
+def test_both_addresses_are_refused(run: RunTool, tmp_path: Path) -> None:
+    outcome = run(topics.main, "--zookeeper", "z:1", "--bootstrap-server", "b:1", "--list")
+    assert outcome.status == 1
+    assert outcome.stderr.startswith('Option "[zookeeper]" can\'t be used with option "[bootstrap-server]"')
