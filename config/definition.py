@@ -23,17 +23,26 @@ class ConfigError(ValueError):
     """One invalid setting. The message is one line with the key, the value and what was expected."""
 
     def __init__(self, key: str, value: str | None, expected: str) -> None:
-        super().__init__(
-            _one_line(f"Invalid value {'null' if value is None else value} for configuration {key}: {expected}")
-        )
+        shown = "null" if value is None else _shortened(value)
+        super().__init__(_one_line(f"Invalid value {shown} for configuration {key}: {_shortened(expected)}"))
         self.key = key
         self.value = value
         self.expected = expected
 
 
+SHOWN_MAX = 2_000
+"""How many characters of a value, and of what was expected, an error message has."""
+
+
 def _one_line(text: str) -> str:
     """Return the text with line ends and other invisible characters escaped."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 class UnknownTopicConfigError(ConfigError):

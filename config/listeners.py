@@ -16,6 +16,8 @@ from config.definition import ConfigError, Property, Settings
 _LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)", re.ASCII)
 _IPV4_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}", re.ASCII)
 _PORT_MAX = 65535
+LISTENERS_MAX = 100
+"""Each listener has a socket and a buffer, and clients may add listeners while the broker runs."""
 
 
 class SecurityProtocol(Enum):
@@ -73,7 +75,7 @@ def _refuse(row: Property[object], settings: Settings, problem: str | None) -> N
 
 def _parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
     protocols: dict[str, SecurityProtocol] = {}
-    for entry in _elements(text):
+    for entry in _limited_elements(rows.LISTENER_SECURITY_PROTOCOL_MAP, text):
         name, _, protocol = (part.strip().upper() for part in entry.rpartition(":"))
         if not name or protocol not in SecurityProtocol.__members__:
             expected = f"Expected NAME:PROTOCOL with one of {', '.join(SecurityProtocol.__members__)}, found '{entry}'"
@@ -86,7 +88,7 @@ def _parse_listeners(
     row: Property[object], text: str, protocols: Mapping[str, SecurityProtocol]
 ) -> tuple[Listener, ...]:
     listeners: list[Listener] = []
-    for entry in _elements(text):
+    for entry in _limited_elements(row, text):
         match = _LISTENER.fullmatch(entry)
         if match is None:
             raise ConfigError(row.name, text, f"Expected NAME://host:port, found '{entry}'")
@@ -187,6 +189,13 @@ def _inter_broker_listener(settings: Settings, advertised: Sequence[Listener]) -
         f"Brokers need an advertised listener of that name to reach each other, found {names}; "
         f"set {rows.INTER_BROKER_LISTENER_NAME.name} to one of them",
     )
+
+
+def _limited_elements(row: Property[object], text: str) -> list[str]:
+    """Return the elements. Raises ConfigError for too many; the message does not repeat them."""
+    if text.count(",") >= LISTENERS_MAX:
+        raise ConfigError(row.name, f"{text[:100]}...", f"Expected at most {LISTENERS_MAX} elements")
+    return _elements(text)
 
 
 def _elements(text: str) -> list[str]:

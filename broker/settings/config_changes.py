@@ -21,6 +21,7 @@ from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.dynamic_config import check_change, usable
 from broker.settings.logger_levels import change_levels
+from config import broker_properties as rows
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, ConfigType, Property, UnknownTopicConfigError, text_of
@@ -56,6 +57,11 @@ class Operation(IntEnum):
 
 # No resource has nearly as many settings.
 CHANGES_MAX = 1000
+PARSED_LENGTH_MAX = 16_384
+"""In characters. Parsing longer values of the settings in `PARSED` would hold the event loop."""
+PARSED = frozenset(
+    (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP, rows.SASL_JAAS_CONFIG)
+)
 STATED_CHANGES_MAX = CHANGES_MAX + 1
 """How many changes of a resource are read: with more it is rejected anyway."""
 OPERATIONS = frozenset(Operation)
@@ -208,6 +214,7 @@ class ConfigChanges:
         per_broker = bool(one.resource_name)
         if per_broker:
             self._require_this_broker(one.resource_name)
+        _check_lengths(one.changes)
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             readable, _ = self._decoded({} if one.replaces else before)
@@ -286,6 +293,16 @@ def _check_shape(changes: Sequence[KeyChange]) -> None:
     for change in changes:
         if change.operation not in OPERATIONS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+
+
+def _check_lengths(changes: Iterable[KeyChange]) -> None:
+    """Raise KafkaError(INVALID_REQUEST) for a value that takes too long to parse."""
+    for change in changes:
+        if len(change.value or "") > PARSED_LENGTH_MAX and base_row(change.key) in PARSED:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The value of {change.key[:100]} has more than {PARSED_LENGTH_MAX} characters",
+            )
 
 
 def _edited(

@@ -142,3 +142,10 @@ class _RefuseAll:
 
     def describe(self) -> str:
         return ""
+
+
+def test_an_error_message_shortens_a_long_value() -> None:
+    message = str(ConfigError("num.partitions", "\n" + "7" * 1_000_000, "Not a number"))
+    assert message.startswith("Invalid value \\n777")
+    assert message.endswith("... for configuration num.partitions: Not a number")
+    assert len(message) < 2_100

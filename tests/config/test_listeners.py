@@ -146,3 +146,16 @@ def test_names_must_fit_together(settings: dict[str, str], key: str, expected: s
     (error,) = failure.value.errors
     assert error.key == key
     assert expected in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listeners", ",".join(f"A{number}://:{number}" for number in range(1, 102))),
+        ("listener.security.protocol.map", "A:SSL," * 101),
+    ],
+)
+def test_too_many_elements_are_rejected_without_repeating_them(key: str, value: str) -> None:
+    with pytest.raises(ConfigErrors, match="Expected at most 100 elements") as failure:
+        BrokerConfig.from_properties({key: value})
+    assert len(str(failure.value)) < 500

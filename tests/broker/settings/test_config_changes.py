@@ -128,6 +128,19 @@ async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: 
     ]
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["listeners", "advertised.listeners", "listener.security.protocol.map", "listener.name.a.plain.sasl.jaas.config"],
+)
+async def test_a_value_that_takes_long_to_parse_is_refused(here: Here, key: str) -> None:
+    error = await here.set(ResourceType.BROKER, str(BROKER_ID), key, "A" * 16_385)
+    assert error is not None
+    assert (error.code, error.message) == (
+        ErrorCode.INVALID_REQUEST,
+        f"The value of {key} has more than 16384 characters",
+    )
+
+
 async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
     keys = {"flush.ms": "9", "retention.ms": "8", "segment.ms": "7", "retention.bytes": "6"}
     results = await asyncio.gather(*(here.set(ResourceType.TOPIC, TOPIC, key, keys[key]) for key in keys))
