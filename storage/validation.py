@@ -34,14 +34,14 @@ records whose values have different sizes, and 60 us if the sizes of their keys 
 be decompressed for it. Two cheaper checks were rejected because invalid records would pass them and stop consumers for
 good: stepping over the records by their lengths alone (0.06 us a record), and checking only a sample of the batches.
 
-A regular batch is not parsed if its codec is the topic's and the topic is neither compacted nor has a timestamp window.
-Then the timestamps of its records are not compared with max_timestamp, which determines the time index and retention. A
-producer may write any time into its records anyway. A lookup by time reads the batch that the index names, and the
-batches after it if no record in it qualifies.
+A regular batch is not parsed if its codec is the topic's and the topic has no timestamp window. Then the timestamps of
+its records are not compared with max_timestamp, which determines the time index and retention. A producer may write any
+time into its records anyway. A lookup by time reads the batch that the index names, and the batches after it if no
+record in it qualifies. If the topic is compacted, the proof includes that each record has a key.
 
-Each record is parsed for a compacted topic (keys), a timestamp window, a codec other than the topic's, and a client's
-claim of LogAppendTime, which must be reverted. Batches of the broker's own coordinators are trusted: their regularity,
-keys and timestamps are not checked.
+Each record is parsed for a timestamp window, a codec other than the topic's, and a client's claim of LogAppendTime,
+which must be reverted. Batches of the broker's own coordinators are trusted: their regularity, keys and timestamps are
+not checked.
 
 Memory
 ------
@@ -230,7 +230,7 @@ class AppendRules:
     def __post_init__(self) -> None:
         size_max = min(self.max_message_bytes, self.segment_bytes)
         is_unchanged = not self.is_log_append_time and self.compression in (None, Compression.NONE)
-        is_unparsed = is_unchanged and not self.is_compacted and self.timestamp_window is None
+        is_unparsed = is_unchanged and self.timestamp_window is None
         object.__setattr__(self, "plain_size_max", size_max if is_unparsed else 0)
         object.__setattr__(self, "coordinator_plain_size_max", size_max if is_unchanged else 0)
 
@@ -376,11 +376,15 @@ def _plain_header(
         if count <= 0:
             return None
     elif (sequence < 0 and producer_id > NO_PRODUCER_ID) or not (
-        (count == 1 and not base_time >> _BASE_TIMESTAMP_BITS and is_one_plain(records, HEADER_SIZE))
+        (
+            count == 1
+            and not base_time >> _BASE_TIMESTAMP_BITS
+            and is_one_plain(records, HEADER_SIZE, needs_keys=rules.is_compacted)
+        )
         or (
             count > 0
             and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-            and are_regular(records[HEADER_SIZE:], count, _header_budget(may_take_long))
+            and are_regular(records[HEADER_SIZE:], count, _header_budget(may_take_long), needs_keys=rules.is_compacted)
         )
     ):
         return None
@@ -428,7 +432,10 @@ def _validate_fully(
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
     _check_batch(records, header, rules, origin)
     try:
-        if must_parse or (origin is not _COORDINATOR and not _is_regular(records, header, plain_size_max, budget)):
+        if must_parse or (
+            origin is not _COORDINATOR
+            and not _is_regular(records, header, plain_size_max, budget, needs_keys=rules.is_compacted)
+        ):
             return _validate_records(records, header, rules, next_offset, leader_epoch, now_ms, plain_size_max, budget)
     except CannotOpen as error:
         if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
@@ -549,23 +556,25 @@ def _check_size(size: int, rules: AppendRules) -> None:
         )
 
 
-def _is_regular(batch: memoryview, header: BatchHeader, plain_size_max: int, budget: HeaderBudget | None) -> bool:
+def _is_regular(
+    batch: memoryview, header: BatchHeader, plain_size_max: int, budget: HeaderBudget | None, *, needs_keys: bool
+) -> bool:
     """Return whether regularity is proven, see the module. Raises CannotOpen and TooManyHeadersError."""
     if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return False
     if not header.attributes & CODEC_MASK:
-        return are_regular(batch[HEADER_SIZE:], header.records_count, budget)
+        return are_regular(batch[HEADER_SIZE:], header.records_count, budget, needs_keys=needs_keys)
     pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
-    return are_regular_pieces(pieces, header.records_count, budget)
+    return are_regular_pieces(pieces, header.records_count, budget, needs_keys=needs_keys)
 
 
 # --- the records of the batch -----------------------------------------------------------------------------------------
 
 
 def _must_parse(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> bool:
-    """Return whether each record must be parsed. A coordinator's records have keys and the current time."""
+    """Return whether each record must be parsed. A coordinator's records have the current time."""
     return (
-        ((rules.is_compacted or rules.timestamp_window is not None) and origin is not AppendOrigin.COORDINATOR)
+        (rules.timestamp_window is not None and origin is not AppendOrigin.COORDINATOR)
         or (rules.compression is not None and rules.compression != header.attributes & CODEC_MASK)
         or header.attributes & LOG_APPEND_TIME_BIT != 0
     )

@@ -44,6 +44,8 @@ _NULL = 0x01
 _STEPS = tuple(
     1 if code == _NULL else _TOO_FAR if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100)
 )
+# The same if a key must not be null.
+_STEPS_WITH_KEY = tuple(_TOO_FAR if code == _NULL else step for code, step in enumerate(_STEPS))
 # The same for the first byte of two; the second byte counts 64 each.
 _LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in range(0x100))
 
@@ -226,34 +228,39 @@ _COPIED_SIZE_MAX = 1 << 16
 _COPIED_RECORD_SIZE_MAX = 512
 
 
-def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None) -> bool:
+def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None, *, needs_keys: bool = False) -> bool:
     """Return whether `data` is exactly `count` whole records with the offset deltas 0 to count - 1.
 
-    Keys, values, headers and attributes may be anything; times must lie within 2^62 of their base. True proves that no
-    reader can fail on the records. False proves nothing: more than 2^20 records and times further away are valid too.
+    Keys, values, headers and attributes may be anything, but with `needs_keys` no key may be null; times must lie
+    within 2^62 of their base. True proves that no reader can fail on the records. False proves nothing: more than 2^20
+    records and times further away are valid too.
 
     Raises:
         TooManyHeadersError: there are more headers than `budget` allows.
     """
     size = len(data)
-    if count == 1 and is_one_plain(data, 0):
+    if count == 1 and is_one_plain(data, 0, needs_keys=needs_keys):
         return True
     if count * RECORD_SIZE_MIN > size or count > _DELTAS[-1].end:
         return False
     if size > PIECE_SIZE and size <= count * _COPIED_RECORD_SIZE_MAX:
         copies = (bytes(data[start : start + PIECE_SIZE]) for start in range(0, size, PIECE_SIZE))
-        return _are_regular(copies, count, budget)
+        return _are_regular(copies, count, budget, needs_keys=needs_keys)
     if size <= count * _COPIED_RECORD_SIZE_MAX or (count >= _RUN_WORTH_IT and size <= _COPIED_SIZE_MAX):
         data = bytes(data)
     position = number = 0
     for deltas in _DELTAS:
-        position, number = _step_over(data, position, deltas, number, min(count, deltas.end), budget)
+        position, number = _step_over(
+            data, position, deltas, number, min(count, deltas.end), budget, needs_keys=needs_keys
+        )
         if number != deltas.end:
             break
     return number == count and position == size
 
 
-def are_regular_pieces(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None = None) -> bool:
+def are_regular_pieces(
+    pieces: Iterable[bytes], count: int, budget: HeaderBudget | None = None, *, needs_keys: bool = False
+) -> bool:
     """Return `are_regular` of the concatenated `pieces`. If the result is False, not all of them may have been read.
 
     Raises:
@@ -264,19 +271,24 @@ def are_regular_pieces(pieces: Iterable[bytes], count: int, budget: HeaderBudget
     first = next(pieces, b"")
     second = next(pieces, None)
     if second is None:
-        return are_regular(first, count, budget)
-    return count <= _DELTAS[-1].end and _are_regular(chain((first, second), pieces), count, budget)
+        return are_regular(first, count, budget, needs_keys=needs_keys)
+    chained = chain((first, second), pieces)
+    return count <= _DELTAS[-1].end and _are_regular(chained, count, budget, needs_keys=needs_keys)
 
 
-def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None) -> bool:
+def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None, *, needs_keys: bool) -> bool:
     reader = PieceReader(pieces)
     number = 0
     for deltas in _DELTAS:
         end = min(count, deltas.end)
         while number < end:
-            position, number = _step_over(reader.data, reader.position, deltas, number, end, budget)
+            position, number = _step_over(
+                reader.data, reader.position, deltas, number, end, budget, needs_keys=needs_keys
+            )
             reader.position = position
             if number < end:
+                if needs_keys:
+                    return False  # the outline of a record across pieces does not say whether it has a key
                 try:
                     offset_delta, timestamp_delta = outline_across_pieces(reader, budget)
                 except CannotOpen:
@@ -291,7 +303,7 @@ def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | Non
     return reader.is_at_end()
 
 
-def is_one_plain(data: Buffer, position: int) -> bool:
+def is_one_plain(data: Buffer, position: int, *, needs_keys: bool = False) -> bool:
     """Return whether the data from `position` on are one record without headers, at its batch's base time.
 
     That is the record that most clients send alone. It must have less than 8 KB and a key of less than 64 bytes. False
@@ -308,13 +320,21 @@ def is_one_plain(data: Buffer, position: int) -> bool:
             and not deltas
             and value_length == lengths[size - value_at - _HEADERS_COUNT_SIZE]
             and not data[-1]
+            and not (needs_keys and key_length == _NULL)
         )
     except (IndexError, struct.error):
         return False
 
 
 def _step_over(
-    data: Buffer, position: int, deltas: _Deltas, number: int, end: int, budget: HeaderBudget | None
+    data: Buffer,
+    position: int,
+    deltas: _Deltas,
+    number: int,
+    end: int,
+    budget: HeaderBudget | None,
+    *,
+    needs_keys: bool,
 ) -> tuple[int, int]:
     """Pass the records from `number` at `position` to before `end`, as long as they are whole and regular.
 
@@ -330,6 +350,7 @@ def _step_over(
     first, _, delta_size, lows, highs, top = deltas
     number, count = number - first, end - first
     steps, low_steps = _STEPS, _LOW_STEPS
+    key_steps = _STEPS_WITH_KEY if needs_keys else _STEPS
     next_run = 0
     next_alike = 0 if count - number > _ALIKE_WORTH_IT else count
     while number < count:
@@ -352,7 +373,7 @@ def _step_over(
                 and at - time_at < _TIME_SIZE_MAX
             ):
                 key_at = at + 1 + delta_size
-                value_at = key_at + steps[data[key_at]]
+                value_at = key_at + key_steps[data[key_at]]
                 value_low = data[value_at]
                 if value_low < 0x80:
                     headers_at = value_at + steps[value_low]
@@ -372,7 +393,7 @@ def _step_over(
             pass
         if not is_plain:
             try:
-                position = _record_end(data, start, first + number, budget)
+                position = _record_end(data, start, first + number, budget, needs_keys=needs_keys)
             except (IndexError, Malformed):
                 return start, first + number
             number += 1
@@ -389,15 +410,18 @@ def _step_over(
             next_run = number + _RECORDS_WITHOUT_RUNS
         if next_alike <= number < count:
             passed = number
+            end = min(count, number + _ALIKE_MAX)
             position, number = _pass_alike(
-                data, position, delta_at - time_at, delta_size, number, min(count, number + _ALIKE_MAX)
+                data, position, delta_at - time_at, delta_size, number, end, needs_keys=needs_keys
             )
             if number - passed < _ALIKE_WORTH_IT:
                 next_alike = number + _RECORDS_WITHOUT_ALIKE
     return position, first + number
 
 
-def _pass_alike(data: Buffer, position: int, time_size: int, delta_size: int, number: int, end: int) -> tuple[int, int]:
+def _pass_alike(
+    data: Buffer, position: int, time_size: int, delta_size: int, number: int, end: int, *, needs_keys: bool
+) -> tuple[int, int]:
     """Do the same as `_step_over` for records without headers whose deltas have these sizes.
 
     Both numbers count from the first record whose offset delta has this size.
@@ -417,6 +441,8 @@ def _pass_alike(data: Buffer, position: int, time_size: int, delta_size: int, nu
             if data[position + key_at] != key_length:
                 is_long = data[position] >= 0x80
                 key_length = data[position + short_key_at + is_long]
+                if needs_keys and key_length == _NULL:
+                    return position, number
                 layout = layouts[is_long][key_length]
                 if layout is None:
                     layout = layouts[is_long][key_length] = _layout(is_long, pair_size, key_length)
@@ -506,7 +532,9 @@ def _agreeing(column: Buffer, expected: bytes) -> int:
     return agreeing
 
 
-def _record_end(data: Buffer, position: int, offset_delta: int, budget: HeaderBudget | None) -> int:
+def _record_end(
+    data: Buffer, position: int, offset_delta: int, budget: HeaderBudget | None, *, needs_keys: bool
+) -> int:
     """Return the position after a record of any form that has this offset delta.
 
     Raises:
@@ -521,7 +549,10 @@ def _record_end(data: Buffer, position: int, offset_delta: int, budget: HeaderBu
     found, position = read_varint(data, position)
     if found != offset_delta or not -_TIMESTAMP_MAX <= timestamp_delta <= _TIMESTAMP_MAX:
         raise Malformed(f"offset delta {found} in record {offset_delta}")
-    position = _nullable_end(data, _nullable_end(data, position))
+    key_size, position = read_varint(data, position)
+    if needs_keys and key_size < 0:
+        raise Malformed("record without a key")
+    position = _nullable_end(data, position + max(key_size, 0))
     headers, position = read_varint(data, position)
     if not 0 <= headers <= end - position:
         raise Malformed(f"record with {headers} headers")

@@ -59,6 +59,8 @@ PLAIN_RULES = AppendRules()
 COMPACTED = AppendRules(is_compacted=True)
 APPEND_TIME = AppendRules(is_log_append_time=True)
 WINDOW = AppendRules(timestamp_window=TimestampWindow(1_000_000, 2_000))
+PARSED = AppendRules(timestamp_window=TimestampWindow(1 << 40, 1 << 40))
+"""Accepts any time, and parses each record for it."""
 
 DATA = [
     RecordData(1_700_000_000_000, b"key 0", b"value 0", [("h", b"1"), ("h", None)]),
@@ -325,6 +327,24 @@ class TestConverted:
         assert {record.timestamp for record in opened} == {NOW_MS}
         assert result.log_append_time_ms == NOW_MS
 
+    @pytest.mark.parametrize("count", [1, 2, 7, 8, 40, 300])
+    def test_one_record_without_a_key_is_found_wherever_it_is(self, count: int) -> None:
+        rng = random.Random(count)
+        for shape in ("one size", "any value", "headers"):
+            headers = [("h", b"1")] if shape == "headers" else []
+            rows = [
+                RecordData(NOW_MS, b"key", bytes(60 if shape == "one size" else rng.randrange(100)), headers)
+                for _ in range(count)
+            ]
+            assert validate(memoryview(bytearray(build_batch(rows))), COMPACTED) is not None
+            for missing in {0, count // 2, count - 1}:
+                keyless = [*rows]
+                # A record of the same size: the key's bytes are in its value.
+                keyless[missing] = rows[missing]._replace(key=None, value=(rows[missing].value or b"") + b"key")
+                for codec in (Compression.NONE, Compression.LZ4):
+                    error = refused(build_batch(keyless, compression=codec), COMPACTED)
+                    assert [index for index, _ in error.record_errors] == [missing]
+
     @pytest.mark.parametrize("deltas", [(0, 0, 0), (5, 6, 7), (2, 1, 0), (0, 1, 7)])
     @each_codec
     def test_compacted_topic_rebuilds_a_batch_with_wrong_offset_deltas(
@@ -347,7 +367,7 @@ class TestConverted:
 
     def test_wrong_max_timestamp_is_corrected_when_records_are_parsed(self) -> None:
         sent = patched(build_batch(DATA), ">q", 35, 2**60)
-        assert accepted(sent, COMPACTED)[0].header.max_timestamp == max(TIMES)
+        assert accepted(sent, PARSED)[0].header.max_timestamp == max(TIMES)
 
 
 REFUSED: dict[str, tuple[bytes | bytearray, AppendRules, Sequence[AppendOrigin], ErrorCode, RejectionMeter | None]] = {
@@ -875,22 +895,23 @@ class TestRules:
 
 
 @pytest.mark.parametrize(
-    ("kilobytes", "compression", "is_compacted", "expected"),
+    ("kilobytes", "compression", "rules", "expected"),
     [
-        (8, Compression.NONE, True, False),
-        (64, Compression.NONE, True, True),
-        (64, Compression.NONE, False, False),
-        (900, Compression.NONE, False, False),
-        (32, Compression.LZ4, False, False),
-        (256, Compression.LZ4, False, True),
+        (8, Compression.NONE, PARSED, False),
+        (64, Compression.NONE, PARSED, True),
+        (64, Compression.NONE, PLAIN_RULES, False),
+        (64, Compression.NONE, COMPACTED, False),
+        (900, Compression.NONE, PLAIN_RULES, False),
+        (32, Compression.LZ4, PLAIN_RULES, False),
+        (256, Compression.LZ4, PLAIN_RULES, True),
     ],
 )
 def test_large_batches_that_must_be_parsed_are_too_costly(
-    kilobytes: int, compression: Compression, is_compacted: bool, expected: bool
+    kilobytes: int, compression: Compression, rules: AppendRules, expected: bool
 ) -> None:
     noise = random.Random(kilobytes).randbytes(kilobytes << 10)
     batch = build_batch([RecordData(NOW_MS, b"k", noise)], compression=compression)
-    assert is_too_costly(batch, AppendRules(is_compacted=is_compacted)) is expected
+    assert is_too_costly(batch, rules) is expected
 
 
 def batch_of_size(size: int, compression: Compression) -> bytes:
@@ -906,18 +927,15 @@ def batch_of_size(size: int, compression: Compression) -> bytes:
 @pytest.mark.parametrize(
     ("rules", "compression", "limit"),
     [
-        (COMPACTED, Compression.NONE, COSTLY_SIZE),
-        (WINDOW, Compression.NONE, COSTLY_SIZE),
+        (PARSED, Compression.NONE, COSTLY_SIZE),
         (AppendRules(compression=Compression.GZIP), Compression.NONE, COSTLY_SIZE),
         (PLAIN_RULES, Compression.LZ4, COSTLY_COMPRESSED_SIZE),
     ],
-    ids=["compacted", "window", "another codec", "compressed"],
+    ids=["window", "another codec", "compressed"],
 )
 def test_batches_are_too_costly_from_their_size_limit_on(
     rules: AppendRules, compression: Compression, limit: int
 ) -> None:
-    if rules is WINDOW:
-        rules = AppendRules(timestamp_window=TimestampWindow(1 << 40, 1 << 40))
     assert not is_too_costly(batch_of_size(limit - 1, compression), rules)
     assert is_too_costly(batch_of_size(limit, compression), rules)
 
@@ -1032,12 +1050,15 @@ def test_plain_path_accepts_only_batches_that_the_full_path_leaves_unchanged(rul
     """Every byte of the header and of the first record changed in turn, with and without a checksum that fits."""
     changes = (0x00, 0x01, 0x02, 0x10, 0x20, 0x30, 0x7F, 0x80, 0xFF)
     batches = [
-        build_batch([RecordData(NOW_MS, None, bytes(40))]),
-        build_batch([RecordData(NOW_MS, b"k", b"v", [("h", b"1")]), RecordData(NOW_MS + 5, None, None)]),
-        build_batch([RecordData(NOW_MS, b"k", bytes(90))], producer_id=9, producer_epoch=1, base_sequence=4),
+        [RecordData(NOW_MS, None, bytes(40))],
+        [RecordData(NOW_MS, b"k", b"v", [("h", b"1")]), RecordData(NOW_MS + 5, None, None)],
+        [RecordData(NOW_MS, b"k", bytes(90))],
+        [RecordData(NOW_MS, b"k", bytes(40)), RecordData(NOW_MS, b"", bytes(50))],
     ]
-    for batch in batches:
-        assert is_plain(batch, rules, AppendOrigin.CLIENT) == (len(batch) <= rules.plain_size_max)
+    for rows in batches:
+        batch = build_batch(rows, producer_id=9, producer_epoch=1, base_sequence=4)
+        has_keys = all(row.key is not None for row in rows) or not rules.is_compacted
+        assert is_plain(batch, rules, AppendOrigin.CLIENT) == (len(batch) <= rules.plain_size_max and has_keys)
         for at in range(min(len(batch), HEADER_SIZE + 12)):
             for change in changes:
                 mutated = bytearray(batch)
@@ -1067,7 +1088,7 @@ def test_plain_path_does_not_accept_a_wrong_records_count(count: int, origin: Ap
         assert is_too_costly(batch, PLAIN_RULES, origin)
 
 
-@pytest.mark.parametrize("rules", [COMPACTED, WINDOW, APPEND_TIME, AppendRules(compression=Compression.GZIP)])
+@pytest.mark.parametrize("rules", [WINDOW, APPEND_TIME, AppendRules(compression=Compression.GZIP)])
 def test_plain_path_accepts_nothing_if_every_batch_is_changed_or_parsed(rules: AppendRules) -> None:
     batch = build_batch([RecordData(NOW_MS, b"k", bytes(40))])
     assert is_plain(batch, PLAIN_RULES, AppendOrigin.CLIENT)
@@ -1087,10 +1108,11 @@ def compressed(value: bytes, codec: Compression, *, count: int = 1) -> memoryvie
     [
         (PLAIN_RULES, OPENED_SIZE_MAX),
         (APPEND_TIME, OPENED_SIZE_MAX),
-        (COMPACTED, CONVERTED_SIZE_MAX),
+        (COMPACTED, OPENED_SIZE_MAX),
+        (PARSED, CONVERTED_SIZE_MAX),
         (AppendRules(compression=Compression.NONE), CONVERTED_SIZE_MAX),
     ],
-    ids=["any", "append time", "compacted", "another codec"],
+    ids=["any", "append time", "compacted", "window", "another codec"],
 )
 def test_compressed_records_are_too_costly_above_a_decompressed_size(
     codec: Compression, rules: AppendRules, size_max: int
