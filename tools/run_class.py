@@ -37,14 +37,20 @@ TOOLS: Mapping[str, str] = {
     "AclCommand": "tools.acls",
     "DelegationTokenCommand": "tools.delegation_tokens",
     "ZkSecurityMigrator": "tools.zookeeper_security_migration",
+    "ConsumerOffsetChecker": "tools.consumer_offset_checker",
+    "ExportZkOffsets": "tools.zookeeper_offset_files:export_main",
+    "ImportZkOffsets": "tools.zookeeper_offset_files:import_main",
+    "UpdateOffsetsInZK": "tools.zookeeper_offset_files:update_main",
+    "StateChangeLogMerger": "tools.state_change_log_merger",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }
-"""By the last part of a class name: the module whose `main` runs."""
+"""By the last part of a class name: the module whose `main` runs, or another function of it after a colon."""
 
 PACKAGES = (
     "kafka",
     "kafka.admin",
+    "kafka.security",
     "kafka.tools",
     "org.apache.kafka.tools",
     "org.apache.kafka.tools.reassign",
@@ -66,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if module is None:
         print(f"Error: Could not find or load main class {class_name}: no tool stands for it", file=sys.stderr)
         return 1
-    status: int = import_module(module).main(rest)
+    name, _, function = module.partition(":")
+    status: int = getattr(import_module(name), function or "main")(rest)
     return status
 
 

@@ -1,0 +1,132 @@
+"""Tools of 0.8 that kafka-run-class still knows: offsets in ZooKeeper, and merged state-change logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.broker import BrokerProcess
+from tests.support.parts import skip_when_unavailable
+from tests.support.zookeeper import ZooKeeperProcess
+from tests.tools.conftest import RunTool
+from tools import run_class
+
+TIMEOUT_S = 20
+HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"
+
+
+class OldCluster:
+    """A broker with ZooKeeper, and a topic with five records in each of two partitions."""
+
+    def __init__(self, zookeeper: str, bootstrap: str) -> None:
+        self.zookeeper, self.bootstrap = zookeeper, bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic("clicks", 2, 1)])["clicks"].result(TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for number in range(10):
+            producer.produce("clicks", b"x", partition=number % 2)
+        assert producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldCluster]:
+    folder = tmp_path_factory.mktemp("older")
+    with skip_when_unavailable(), ZooKeeperProcess(folder / "zookeeper") as server:
+        address = f"{server.connect}/kafka"
+        with BrokerProcess(folder / "broker", {"zookeeper.connect": address}) as broker:
+            yield OldCluster(address, broker.bootstrap)
+
+
+def test_offsets_go_into_zookeeper_and_back(run: RunTool, old: OldCluster, tmp_path: Path) -> None:
+    lines = "/consumers/readers/offsets/clicks/0:2\n/consumers/readers/offsets/clicks/1:5\n"
+    given, exported = tmp_path / "given", tmp_path / "exported"
+    given.write_text(lines)
+    arguments = ["--zkconnect", old.zookeeper]
+    imported = run(run_class.main, "kafka.tools.ImportZkOffsets", *arguments, "--input-file", str(given))
+    assert (imported.status, imported.stdout, imported.stderr) == (0, "", "")
+    done = run(run_class.main, "kafka.tools.ExportZkOffsets", *arguments, "--output-file", str(exported))
+    assert done.status == 0
+    assert exported.read_text() == lines
+    checked = run(run_class.main, "kafka.tools.ConsumerOffsetChecker", *arguments, "--group", "readers")
+    assert checked.status == 0
+    start, size = "readers         clicks                         ", "5               "
+    assert checked.stdout == HEADER + "".join(
+        f"{start}{number}   {offset:<15} {size}{5 - offset:<15} none\n" for number, offset in ((0, 2), (1, 5))
+    )
+    settings = tmp_path / "consumer.properties"
+    settings.write_text(f"group.id=readers\nzookeeper.connect={old.zookeeper}\n")
+    updated = run(run_class.main, "kafka.tools.UpdateOffsetsInZK", "latest", str(settings), "clicks")
+    assert updated.stdout == (
+        "updating partition 0 with new offset: 5\nupdating partition 1 with new offset: 5\n"
+        "updated the offset for 2 partitions\n"
+    )
+
+
+def test_offsets_of_a_broker_are_checked_and_exported_too(run: RunTool, old: OldCluster, tmp_path: Path) -> None:
+    consumer = Consumer({"bootstrap.servers": old.bootstrap, "group.id": "modern"})
+    consumer.commit(offsets=[TopicPartition("clicks", 0, 3)], asynchronous=False)
+    consumer.close()
+    arguments = ["--zkconnect", old.zookeeper, "--group", "modern", "--topic", "clicks"]
+    checked = run(run_class.main, "kafka.tools.ConsumerOffsetChecker", *arguments)
+    assert checked.stdout.splitlines()[1].split() == ["modern", "clicks", "0", "3", "5", "2", "none"]
+    exported = tmp_path / "exported"
+    arguments = ["--bootstrap-server", old.bootstrap, "--group", "modern", "--output-file", str(exported)]
+    assert run(run_class.main, "kafka.tools.ExportZkOffsets", *arguments).status == 0
+    assert exported.read_text() == "/consumers/modern/offsets/clicks/0:3\n"
+
+
+def test_an_invalid_line_stops_an_import_before_it_begins(run: RunTool, old: OldCluster, tmp_path: Path) -> None:
+    given, exported = tmp_path / "given", tmp_path / "exported"
+    given.write_text("/consumers/other/offsets/clicks/0:2\n/brokers/topics/clicks:1\n")
+    at = ["--zkconnect", old.zookeeper]
+    outcome = run(run_class.main, "kafka.tools.ImportZkOffsets", *at, "--input-file", str(given))
+    assert outcome.status == 1
+    assert outcome.stderr.startswith(f"{given}, line 2: '/brokers/topics/clicks:1', expected /consumers/GROUP/")
+    done = run(run_class.main, "kafka.tools.ExportZkOffsets", *at, "--group", "other", "--output-file", str(exported))
+    assert done.status == 0
+    assert exported.read_text() == ""
+
+
+def test_state_change_logs_are_merged_by_time(run: RunTool, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    first.write_text(
+        "[2026-01-01 00:00:01,000] INFO became leader for t-0 (state.change.logger)\n"
+        "[2026-01-01 00:00:03,000] ERROR about t-1 (state.change.logger)\n  with a second line\n"
+    )
+    second.write_text(
+        "[2026-01-01 00:00:02,000] INFO became follower for t-0 (state.change.logger)\n"
+        "[2026-01-01 00:00:04,000] INFO became leader for u-0 (state.change.logger)\n"
+    )
+    name, logs = "kafka.tools.StateChangeLogMerger", f"{first},{second}"
+    merged = run(run_class.main, name, "--logs", logs)
+    assert [line[18:20] for line in merged.stdout.splitlines() if line.startswith("[")] == ["01", "02", "03", "04"]
+    assert "  with a second line\n" in merged.stdout
+    only = run(run_class.main, name, "--logs-regex", f"{tmp_path}/*.log", "--topic", "t", "--partitions", "0")
+    assert [line[18:20] for line in only.stdout.splitlines()] == ["01", "02"]
+    times = ["--start-time", "2026-01-01 00:00:02,000", "--end-time", "2026-01-01 00:00:02,500"]
+    between = run(run_class.main, name, "--logs", logs, *times)
+    assert [line[18:20] for line in between.stdout.splitlines()] == ["02"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("StateChangeLogMerger", ["--topic", "t"], "Provide arguments to exactly one of the two options"),
+        ("StateChangeLogMerger", ["--logs", "/nowhere"], "Cannot read /nowhere: No such file or directory"),
+        ("StateChangeLogMerger", ["--logs", "x", "--start-time", "now"], "Invalid time now, expected yyyy-MM-dd"),
+        ("StateChangeLogMerger", ["--logs", "x", "--topic", "t", "--partitions", "a"], "Invalid partitions a"),
+        ("ConsumerOffsetChecker", ["--zkconnect", "h:1"], 'Missing required argument "[group]"'),
+        ("ExportZkOffsets", ["--zkconnect", "h:1"], 'Missing required argument "[output-file]"'),
+        ("ExportZkOffsets", ["--output-file", "x"], 'Missing required argument "[zkconnect]"'),
+        ("ImportZkOffsets", ["--zkconnect", "h:1", "--input-file", "/nowhere"], "Cannot read /nowhere: No such file"),
+        ("UpdateOffsetsInZK", ["now", "file", "t"], "USAGE: kafka.tools.UpdateOffsetsInZK [earliest | latest]"),
+    ],
+)
+def test_bad_command_lines_name_what_is_wrong(run: RunTool, name: str, arguments: list[str], error: str) -> None:
+    outcome = run(run_class.main, f"kafka.tools.{name}", *arguments)
+    assert outcome.status == 1
+    assert outcome.stderr.startswith(error)
