@@ -86,7 +86,7 @@ class BoundedRunner(web.AppRunner):
         with bound:
             while True:
                 try:
-                    accepted, _ = await loop.sock_accept(bound)
+                    accepted, (host, port, *_) = await loop.sock_accept(bound)
                 except OSError as error:  # out of descriptors, for example
                     logger.warning("cannot accept a connection of the HTTP port: %s", error)
                     await asyncio.sleep(PAUSE_S)
@@ -94,11 +94,13 @@ class BoundedRunner(web.AppRunner):
                 if len(self._opening) + len(server.connections) >= CONNECTIONS_MAX:
                     accepted.close()
                     continue
-                opening = loop.create_task(self._open(accepted, context, server))
+                opening = loop.create_task(self._open(accepted, f"{host}:{port}", context, server))
                 self._opening.add(opening)
                 opening.add_done_callback(self._opening.discard)
 
-    async def _open(self, accepted: socket.socket, context: ServerContext | None, server: web.Server) -> None:
+    async def _open(
+        self, accepted: socket.socket, peer: str, context: ServerContext | None, server: web.Server
+    ) -> None:
         loop = asyncio.get_running_loop()
         protocol = server()
         self._silent.add(protocol)
@@ -107,7 +109,7 @@ class BoundedRunner(web.AppRunner):
         try:
             await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=timeout_s)
         except (OSError, TimeoutError) as error:
-            logger.info("an HTTP client has failed the TLS handshake: %s", error)
+            logger.info("Failed authentication with %s on metrics_http (TLS handshake failed: %s)", peer, error)
             accepted.close()
 
     def _close_if_silent(self, protocol: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import ssl
 from pathlib import Path
 
@@ -64,7 +65,8 @@ async def test_every_path_needs_a_user(tmp_path: Path, path: str, caplog: pytest
     assert "first secret" not in caplog.text
 
 
-async def test_tls_with_the_stores_of_the_broker(tmp_path: Path) -> None:
+async def test_tls_with_the_stores_of_the_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     stores = Stores(tmp_path / "stores")
     pem = stores.issue("server", "server")
     settings = {
@@ -87,6 +89,7 @@ async def test_tls_with_the_stores_of_the_broker(tmp_path: Path) -> None:
             await session.get(url, ssl=anonymous)
         with pytest.raises(aiohttp.ClientError):
             await session.get(url.replace("https", "http"))
+    assert re.search(r"Failed authentication with 127\.0\.0\.1:\d+ on metrics_http \(TLS handshake failed", caplog.text)
 
 
 async def test_tls_uses_a_changed_store_for_new_connections(tmp_path: Path) -> None:
