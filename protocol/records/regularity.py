@@ -17,8 +17,9 @@ The check runs for every batch that a leader appends, so it determines the cost 
 to pass a record, from the slowest to the fastest:
 
 1. `_step_over` reads it field by field.
-2. The records after it nearly always have timestamp deltas of as many bytes, and no headers. Then the positions of all
-   fields follow from the lengths of record and key, and `_pass_alike` unpacks them in one call.
+2. The records after it nearly always have timestamp deltas of as many bytes, and headers of the same sizes or none.
+   Then the positions of all fields follow from the lengths of record and key. `_pass_alike` unpacks them in one call,
+   and the lengths of headers in another.
 3. Many producers send records of the same size in key and value. `_run` checks such a run by columns: the bytes at the
    same position of each record are one slice with the record size as its step, compared in one call:
 
@@ -28,7 +29,7 @@ to pass a record, from the slowest to the fastest:
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ _RECORDS_WITHOUT_ALIKE = 64
 
 
 class _Layout(NamedTuple):
-    """The layout of records without headers whose keys have one size, and whose length has a fixed number of bytes.
+    """The layout of records whose keys have one size, and whose length has a fixed number of bytes.
 
     Numbers of two bytes are unpacked with the first byte as the higher one.
     """
@@ -199,6 +200,28 @@ def _delta_pair(time_size: int, delta_size: int) -> _DeltaPair | None:
     expected = [continues << bits | offset for offset in offsets]
     layouts: tuple[list[_Layout | None], list[_Layout | None]] = [None] * 0x100, [None] * 0x100
     return _DeltaPair(time_size + delta_size, continued << bits | (1 << bits) - 1, expected, layouts)
+
+
+class _Section(NamedTuple):
+    """The headers of a record, and the count before them."""
+
+    size: int
+    header_count: int
+    unpack_lengths: Callable[[Buffer, int], tuple[int, ...]]
+    """Unpacks the count, and the lengths of all keys and values, which have one byte each."""
+    lengths: tuple[int, ...]
+    """As encoded."""
+
+
+@lru_cache(256)
+def _section_of(codes: bytes) -> _Section:
+    """Return the layout of headers by their encoded count and lengths."""
+    count, *lengths = codes
+    layout = struct.Struct("B" + "".join(f"B{_STEPS[length] - 1}x" for length in lengths))
+    return _Section(layout.size, count >> 1, layout.unpack_from, tuple(codes))
+
+
+_NO_HEADERS = _section_of(b"\0")
 
 
 def _layout(is_long: bool, pair_size: int, key_length: int) -> _Layout | None:
@@ -355,7 +378,7 @@ def _step_over(
     next_alike = 0 if count - number > _ALIKE_WORTH_IT else count
     while number < count:
         start = position
-        is_plain = False
+        is_plain = is_regular = False
         try:
             low = data[start]
             if low < 0x80:
@@ -382,16 +405,14 @@ def _step_over(
                 delta_at = at + 1
                 headers = data[headers_at]
                 is_plain = headers == 0 and headers_at + 1 == position
-                if (
-                    headers
+                is_regular = is_plain or (
+                    headers != 0
                     and headers_at < position <= len(data)
                     and _headers_end(data, headers_at, budget) == position
-                ):
-                    number += 1
-                    continue
+                )
         except IndexError:
             pass
-        if not is_plain:
+        if not is_regular:
             try:
                 position = _record_end(data, start, first + number, budget, needs_keys=needs_keys)
             except (IndexError, Malformed):
@@ -399,7 +420,7 @@ def _step_over(
             number += 1
             continue
         number += 1
-        if number >= next_run and number < count and position < len(data) and data[position] == low:
+        if is_plain and next_run <= number < count and position < len(data) and data[position] == low:
             size = position - start
             left = min(count - number, (len(data) - position) // size)
             run = _run(data, (start, key_at, value_at, headers_at), time_at, delta_at, size, deltas, number, left)
@@ -410,54 +431,84 @@ def _step_over(
             next_run = number + _RECORDS_WITHOUT_RUNS
         if next_alike <= number < count:
             passed = number
-            end = min(count, number + _ALIKE_MAX)
-            position, number = _pass_alike(
-                data, position, delta_at - time_at, delta_size, number, end, needs_keys=needs_keys
-            )
+            section = _NO_HEADERS if is_plain else _section(data, headers_at)
+            pair, end = _delta_pair(delta_at - time_at, delta_size), min(count, number + _ALIKE_MAX)
+            position, number = _pass_alike(data, position, pair, section, number, end, budget, needs_keys=needs_keys)
             if number - passed < _ALIKE_WORTH_IT:
                 next_alike = number + _RECORDS_WITHOUT_ALIKE
     return position, first + number
 
 
+def _section(data: Buffer, position: int) -> _Section:
+    """Return the layout of the headers at `position`, which `_headers_end` has accepted."""
+    codes = [data[position]]
+    at = position + 1
+    for _ in range(data[position]):  # twice the count: keys and values
+        codes.append(data[at])
+        at += _STEPS[data[at]]
+    return _section_of(bytes(codes))
+
+
 def _pass_alike(
-    data: Buffer, position: int, time_size: int, delta_size: int, number: int, end: int, *, needs_keys: bool
+    data: Buffer,
+    position: int,
+    pair: _DeltaPair | None,
+    section: _Section,
+    first: int,
+    end: int,
+    budget: HeaderBudget | None,
+    *,
+    needs_keys: bool,
 ) -> tuple[int, int]:
-    """Do the same as `_step_over` for records without headers whose deltas have these sizes.
+    """Do the same as `_step_over` for records with these sizes of deltas, and with headers of these sizes.
 
     Both numbers count from the first record whose offset delta has this size.
 
-    The value must have exactly the size that is left in its record, whose last byte is the count of headers and must be
-    0. So a record that passes has no byte that belongs to no field.
+    The value must have exactly the size that is left in its record before the headers, and these must have the lengths
+    of `section`. So a record that passes has no byte that belongs to no field.
     """
-    pair = _delta_pair(time_size, delta_size)
-    if pair is None or type(data) is not bytes or end - number < _ALIKE_WORTH_IT:
-        return position, number
+    if pair is None or type(data) is not bytes or end - first < _ALIKE_WORTH_IT:
+        return position, first
     pair_size, mask, expected, layouts = pair
     codes, shifts = _value_lengths()
+    section_size, header_count, unpack_lengths, lengths = section
+    without_count = section_size - _HEADERS_COUNT_SIZE
     short_key_at = key_at = 1 + 1 + pair_size
-    key_length = -1
+    key_length, number = -1, first
     try:
-        for number, deltas in enumerate(expected[number:end], number):  # noqa: B020 - so it has the right value
+        for number, deltas in enumerate(expected[first:end], first):  # noqa: B007 - its last value is returned
             if data[position + key_at] != key_length:
                 is_long = data[position] >= 0x80
                 key_length = data[position + short_key_at + is_long]
                 if needs_keys and key_length == _NULL:
-                    return position, number
+                    break
                 layout = layouts[is_long][key_length]
                 if layout is None:
                     layout = layouts[is_long][key_length] = _layout(is_long, pair_size, key_length)
                     if layout is None:
-                        return position, number
+                        break
                 unpack, record_sizes, key_at, key_length, value_at = layout
             length, found, value_length = unpack(data, position)
             size = record_sizes[length]
-            left = size - value_at
-            if found & mask != deltas or value_length >> shifts[left] != codes[left] or data[position + size - 1]:
-                return position, number
+            left = size - value_at - without_count
+            if (
+                found & mask != deltas
+                or value_length >> shifts[left] != codes[left]
+                or (
+                    left < 0 or unpack_lengths(data, position + size - section_size) != lengths
+                    if header_count
+                    else data[position + size - 1]
+                )
+            ):
+                break
             position += size
+        else:
+            number = end
     except (IndexError, struct.error):
-        return position, number
-    return position, end
+        pass
+    if budget is not None:
+        budget.spend(header_count * (number - first))
+    return position, number
 
 
 def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:

@@ -54,9 +54,17 @@ def any_size(count: int, seed: int) -> list[Record]:
     return rows[:count]
 
 
-def varied_values(count: int, key: bytes | None, sizes: range, time_step_ms: int) -> list[Record]:
+Headers = list[tuple[str, bytes | None]]
+
+
+def varied_values(
+    count: int, key: bytes | None, sizes: range, time_step_ms: int, headers: Headers | None = None
+) -> list[Record]:
     rng = Random(count)
-    return [Record(n, TIME + n * time_step_ms, key, rng.randbytes(rng.choice(sizes)), []) for n in range(count)]
+    return [
+        Record(n, TIME + n * time_step_ms, key, rng.randbytes(rng.choice(sizes)), list(headers or []))
+        for n in range(count)
+    ]
 
 
 VALUE_SIZES = [range(5, 40), range(70, 130), range(50, 75), range(3), range(1000, 8180), range(8170, 8200)]
@@ -75,6 +83,45 @@ def test_values_of_any_size_are_regular(sizes: range, time_step_ms: int) -> None
             assert not are_regular(data, count + 1)
             assert not are_regular(data + b"\0", count)
             assert not are_regular(data[:-1], count)
+
+
+HEADERS: list[Headers] = [[("", None)], [("h", b"1")], [("trace", bytes(16)), ("x" * 60, b""), ("n", None)]]
+
+
+@pytest.mark.parametrize("sizes", VALUE_SIZES, ids=str)
+@pytest.mark.parametrize("headers", HEADERS, ids=len)
+def test_headers_of_one_shape_are_regular(sizes: range, headers: Headers) -> None:
+    for key in (None, b"key"):
+        for count in (7, 70):
+            rows = varied_values(count, key, sizes, 1, headers)
+            data = encoded(rows)
+            assert are_regular(data, count)
+            assert are_regular(data, count, HeaderBudget(count * len(headers)))
+            with pytest.raises(TooManyHeadersError):
+                are_regular(data, count, HeaderBudget(count * len(headers) - 1))
+            for other in ([], [*headers, ("more", b"1")], [("y", b"22")] * len(headers)):
+                mixed = [row._replace(headers=other) if row.offset % 9 == 8 else row for row in rows]
+                assert are_regular(encoded(mixed), count)
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=len)
+def test_no_changed_byte_of_headers_goes_unnoticed(headers: Headers) -> None:
+    data = encoded(varied_values(10, b"key", range(5, 40), 1, headers))
+    for at in range(len(data) * 3 // 5, len(data)):
+        for byte in (0, 1, 2, 3, 0x7E, 0x7F, 0x80, 0xFE, 0xFF, data[at] ^ 1, data[at] + 2 & 0xFF, data[at] - 2 & 0xFF):
+            changed = data[:at] + bytes((byte,)) + data[at + 1 :]
+            assert are_regular(changed, 10) == is_readable(changed, 10)
+
+
+def test_claimed_headers_longer_than_their_record_are_irregular() -> None:
+    """The headers of the record before have 4 KB: no position before the record is read in their place."""
+    long = [("h" * 60, bytes(60))] * 33
+    rows = varied_values(12, b"key", range(5, 40), 1, long)
+    rows[8:] = [row._replace(headers=[]) for row in rows[8:]]
+    assert are_regular(encoded(rows), 12)
+    data = bytearray(encoded(rows))
+    data[-1] = 2
+    assert not are_regular(bytes(data), 12)
 
 
 @pytest.mark.parametrize("sizes", VALUE_SIZES[:4], ids=str)
