@@ -345,15 +345,15 @@ def parse_records(
         raise Malformed(f"{reader.drain()} bytes after the last of {header.records_count} records")
 
 
-def outline_across_pieces(reader: PieceReader, budget: HeaderBudget | None = None) -> tuple[int, int]:
-    """Read the next record, wherever its pieces end; return its offset delta and timestamp delta.
+def outline_across_pieces(reader: PieceReader, budget: HeaderBudget | None = None) -> tuple[int, int, bool]:
+    """Read the next record, wherever its pieces end; return its offset delta, timestamp delta and if it has a key.
 
     Raises:
         Malformed: the record is damaged.
         TooManyHeadersError: there are more headers than `budget` allows.
     """
-    offset, timestamp, _, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE, budget)
-    return offset, timestamp
+    offset, timestamp, key, _, _ = _read_record(reader, 0, 0, None, Parts.OUTLINE, budget)
+    return offset, timestamp, key is not None
 
 
 def _read_record(

@@ -310,15 +310,15 @@ def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | Non
             )
             reader.position = position
             if number < end:
-                if needs_keys:
-                    return False  # the outline of a record across pieces does not say whether it has a key
                 try:
-                    offset_delta, timestamp_delta = outline_across_pieces(reader, budget)
+                    offset_delta, timestamp_delta, has_key = outline_across_pieces(reader, budget)
                 except CannotOpen:
                     raise
                 except Malformed:
                     return False
                 if offset_delta != number or not -_TIMESTAMP_MAX <= timestamp_delta <= _TIMESTAMP_MAX:
+                    return False
+                if needs_keys and not has_key:
                     return False
                 number += 1
         if number == count:
