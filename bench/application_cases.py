@@ -30,6 +30,7 @@ TRANSACTION_RECORDS = 1000
 PARTITIONS = 10
 DISTINCT = 5000
 FLUSH_TIMEOUT_S = 60.0
+CONSUMED_MAX = 10_000
 HEADERS = [("trace", b"0123456789abcdef"), ("source", b"web")]
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -99,7 +100,7 @@ def consume(subject: Subject, scale: Scale) -> Values:
         consumer.subscribe([topic])
         received = 0
         while received < count:
-            messages = consumer.consume(10_000, FLUSH_TIMEOUT_S)
+            messages = consumer.consume(min(CONSUMED_MAX, count - received), FLUSH_TIMEOUT_S)
             if not messages:
                 raise RuntimeError(f"{received} of {count} records were received")
             received += len(messages)

@@ -248,6 +248,8 @@ def test_members_of_a_group_share_partitions_and_groups_do_not(broker: BrokerPro
     """Each partition has one consumer in a group; surplus members idle; every group reads all records."""
     create_topic(broker, topic)
     groups: dict[str, list[Consumer]] = {group: [], f"{group}-other": []}
+    joined: set[Consumer] = set()
+    """Those that have been told their share, which may be nothing."""
 
     def shares(name: str) -> list[int]:
         for members in groups.values():
@@ -264,8 +266,12 @@ def test_members_of_a_group_share_partitions_and_groups_do_not(broker: BrokerPro
     ):
         while len(groups[name]) < size:
             groups[name].append(consumer_of(broker, name))
-            groups[name][-1].subscribe([topic])
-        until(lambda name=name, expected=expected: shares(name) == expected, f"{size} members share")  # type: ignore[misc]
+            groups[name][-1].subscribe([topic], on_assign=lambda consumer, _: joined.add(consumer))
+
+        def is_shared(name: str = name, expected: list[int] = expected) -> bool:
+            return shares(name) == expected and joined.issuperset(groups[name])
+
+        until(is_shared, f"{size} members share")
         assert set().union(*map(owned_by, groups[name])) == {0, 1, 2, 3}
     assert shares(f"{group}-other") == [2, 2]
     producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -174,13 +174,6 @@ def test_exactly_once_sends_each_batch_in_a_transaction(topics: Topics, target: 
         mirror(job_runner, topics, target, topic, "--exactly-once", "--checkpoint", str(job_runner.folder / "new"))
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--exactly-once", "--groups", ".*"], "--exactly-once: not allowed with"),
-        (["--target-alias", "a"], "are both 'a': expected two names"),
-    ],
-)
 class TerminateAtCanary(logging.Handler):
     """Sends SIGTERM to this process when the mirror has reported the delay of a canary."""
 
@@ -210,6 +203,13 @@ def test_a_canary_reaches_the_target_and_its_delay_is_logged(
     assert b"\x00\x01a\x00\x01b" in {message.key() for message in target.read("heartbeats")}
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--exactly-once", "--groups", ".*"], "--exactly-once: not allowed with"),
+        (["--target-alias", "a"], "are both 'a': expected two names"),
+    ],
+)
 def test_contradictions_are_refused(
     flags: list[str], message: str, topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:
