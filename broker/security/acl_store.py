@@ -82,17 +82,22 @@ class AclStore:
             listener.stop()
 
     async def create(self, creations: Sequence[tuple[Pattern, Acl]]) -> list[KafkaError | None]:
-        """Create ACLs; return one result per ACL, None for success."""
-        results: list[KafkaError | None] = []
-        for pattern, acl in creations:
+        """Create ACLs, those of one pattern in one change; return one result per ACL, None for success."""
+        results: list[KafkaError | None] = [None] * len(creations)
+        of_pattern: dict[Pattern, list[int]] = {}
+        for number, (pattern, acl) in enumerate(creations):
             try:
                 check_acl(pattern, acl)
-                await self._edit(pattern, lambda acls, acl=acl: acls | {acl})  # type: ignore[misc]
-                results.append(None)
+                of_pattern.setdefault(pattern, []).append(number)
             except InvalidAclError as error:
-                results.append(KafkaError(ErrorCode.INVALID_REQUEST, str(error)))
+                results[number] = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+        for pattern, numbers in of_pattern.items():
+            new = frozenset(creations[number][1] for number in numbers)
+            try:
+                await self._edit(pattern, new.union)
             except KafkaError as error:
-                results.append(without_frames(error))
+                for number in numbers:
+                    results[number] = without_frames(error)
         return results
 
     def find(self, wanted: Filter) -> list[tuple[Pattern, list[Acl]]]:

@@ -71,6 +71,19 @@ async def test_creation_is_in_force_at_once_here_and_soon_elsewhere(
     }
 
 
+async def test_acls_of_one_pattern_are_created_by_one_change(
+    brokers: tuple[Broker, Broker], store: MemoryStore
+) -> None:
+    here, _ = brokers
+    users = [ALLOW._replace(principal=f"User:u{number}") for number in range(50)]
+    bad = ALLOW._replace(host="a name")
+    results = await here.acls.create([*((TOPIC, user) for user in users), (TOPIC, bad), (PREFIX, ALLOW)])
+    assert [result.code if result else None for result in results[50:]] == [ErrorCode.INVALID_REQUEST] * 2
+    assert results[:50] == [None] * 50
+    assert here.known == {TOPIC: frozenset(users)}
+    assert await store.children("/kafka-acl-changes") == ["acl_changes_0000000000"]
+
+
 async def test_deletion_of_the_last_acl_deletes_the_node(brokers: tuple[Broker, Broker], store: MemoryStore) -> None:
     here, elsewhere = brokers
     second = ALLOW._replace(principal="User:bob")
