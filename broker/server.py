@@ -402,10 +402,11 @@ class Server:
         is_encrypted = tls is not None and listener.security_protocol in TLS_PROTOCOLS
         return LinkSecurity(
             partial(tls.broker_context, listener.name) if tls is not None and is_encrypted else None,
-            broker_login(
-                self._config, Surroundings(self._environment.random, self._clock.now_ms), self._log_in_thread()
-            ),
+            broker_login(self._config, self._surroundings(), self._log_in_thread()),
         )
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self._environment.random, self._clock.now_ms)
 
     def _log_in_thread(self) -> Run:
         """Return how logins to other brokers run what may wait for a server, one after another in a thread."""
@@ -418,7 +419,7 @@ class Server:
 
         Also returns the directories that the embedded store accepted, for `record_directories`.
         """
-        zookeeper = zookeeper_settings(self._config, self._environment.random)
+        zookeeper = zookeeper_settings(self._config, self._surroundings())
         new_cluster_store = self._environment.new_cluster_store
         if zookeeper is not None and new_cluster_store is not None:
             self._store_sessions = zookeeper.events
@@ -440,7 +441,7 @@ class Server:
 
     async def _open_acl_store(self, store: StateStore) -> StateStore:
         """Open the authorizer's own ensemble if it has one; else return `store`."""
-        zookeeper = authorizer_zookeeper_settings(self._config, self._environment.random)
+        zookeeper = authorizer_zookeeper_settings(self._config, self._surroundings())
         new_cluster_store = self._environment.new_cluster_store
         if zookeeper is None or new_cluster_store is None:
             return store

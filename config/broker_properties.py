@@ -128,6 +128,10 @@ ZOOKEEPER_SASL_CLIENT = boolean("zookeeper.sasl.client", True, READ_ONLY, LOW, v
 ZOOKEEPER_SASL_CLIENTCONFIG = string("zookeeper.sasl.clientconfig", "Client", READ_ONLY, LOW, visibility=FOREIGN,
     doc="Section of the file of java.security.auth.login.config with the login to ZooKeeper; in Kafka a system "
         "property.")
+ZOOKEEPER_SASL_CLIENT_USERNAME = string("zookeeper.sasl.client.username", "zookeeper", READ_ONLY, LOW,
+    visibility=FOREIGN,
+    doc="Service of ZooKeeper's Kerberos principal, which is followed by the name of its host; in Kafka a system "
+        "property.")
 ZOOKEEPER_SASL_JAAS_CONFIG = password("zookeeper.sasl.jaas.config", None, READ_ONLY, MEDIUM, visibility=FOREIGN,
     doc="Login to ZooKeeper in the form of sasl.jaas.config, instead of a section of a file. Milena's own setting.")
 ZOOKEEPER_METADATA_MIGRATION_ENABLE = boolean("zookeeper.metadata.migration.enable", False, READ_ONLY, HIGH,

@@ -9,11 +9,22 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
-from config.broker_properties import JAVA_SECURITY_AUTH_LOGIN_CONFIG, ZOOKEEPER_SASL_CLIENT, ZOOKEEPER_SASL_CLIENTCONFIG
+from config.broker_properties import (
+    JAVA_SECURITY_AUTH_LOGIN_CONFIG,
+    ZOOKEEPER_SASL_CLIENT,
+    ZOOKEEPER_SASL_CLIENT_USERNAME,
+    ZOOKEEPER_SASL_CLIENTCONFIG,
+)
 
 _PREFIX: Final = "-D"
 _NAMES: Final = {
-    row.name for row in (JAVA_SECURITY_AUTH_LOGIN_CONFIG, ZOOKEEPER_SASL_CLIENT, ZOOKEEPER_SASL_CLIENTCONFIG)
+    row.name
+    for row in (
+        JAVA_SECURITY_AUTH_LOGIN_CONFIG,
+        ZOOKEEPER_SASL_CLIENT,
+        ZOOKEEPER_SASL_CLIENT_USERNAME,
+        ZOOKEEPER_SASL_CLIENTCONFIG,
+    )
 }
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Mapping
 from typing import Final
 
+from broker.settings.client_login import Surroundings
 from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.zookeeper_settings import zookeeper_security
 from config import properties
@@ -42,6 +44,10 @@ def security_of(tls_file: str | None, variables: Mapping[str, str] = os.environ)
             raise UsageError(f"Cannot read {tls_file}: {error}") from None
         settings |= {key: value for key, value in given.items() if key.startswith(_PREFIXES)}
     try:
-        return zookeeper_security(BrokerConfig.from_properties(settings), random.SystemRandom())
+        return zookeeper_security(BrokerConfig.from_properties(settings), Surroundings(random.SystemRandom(), _now_ms))
     except (ConfigErrors, InvalidSecurityError) as error:
         raise UsageError(str(error)) from None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -119,15 +119,18 @@ def _gssapi(mechanism: str, options: Mapping[str, str], settings: LoginSettings,
     service = settings.kerberos_service_name or options.get("serviceName")
     if not service:
         raise InvalidLoginError("No serviceName defined in either JAAS or sasl.kerberos.service.name")
+    return kerberos_clients(service, options, settings.kerberos_renewal, around)
+
+
+def kerberos_clients(service: str, options: Mapping[str, str], renewal: Renewal, around: Surroundings) -> NewClient:
+    """Return how to log in to a service by GSSAPI. Raises InvalidLoginError."""
     keys = KeyTab(options.get("principal"), options.get("keyTab")) if is_true(options.get("useKeyTab")) else None
     if keys is None and not is_true(options.get("useTicketCache")):
         raise InvalidLoginError('expected useKeyTab="true" with keyTab and principal, or useTicketCache="true"')
     try:
-        tickets = TicketSource(
-            keys, options.get("ticketCache"), around.now_ms, around.random.random, settings.kerberos_renewal
-        )
+        tickets = TicketSource(keys, options.get("ticketCache"), around.now_ms, around.random.random, renewal)
     except KerberosError as error:
-        raise InvalidLoginError(f"cannot log in by {mechanism}: {error}") from error
+        raise InvalidLoginError(f"cannot log in by {gssapi.NAME}: {error}") from error
 
     def new_client(host: str) -> SaslClient:
         try:

@@ -6,17 +6,20 @@ is imported only for TLS.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from random import Random
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.settings.listener_security import InvalidSecurityError, read_jaas_file
+from broker.network.sasl.clients import SaslClient, ServerNotTrusted
+from broker.network.sasl.gssapi import NAME as GSSAPI
+from broker.security.kerberos import Renewal
+from broker.settings.client_login import InvalidLoginError, Surroundings, kerberos_clients
+from broker.settings.listener_security import LOGIN_MODULES, InvalidSecurityError, read_jaas_file
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property
 from config.jaas import JaasError, LoginModule, parse_entries
 from controller.zookeeper.digest_md5 import DigestMd5Login
-from controller.zookeeper.security import TlsContext, ZooKeeperSecurity
+from controller.zookeeper.security import LoginRefused, LoginUnavailable, SaslLogin, TlsContext, ZooKeeperSecurity
 from controller.zookeeper.settings import ZooKeeperSettings
 
 if TYPE_CHECKING:
@@ -27,15 +30,15 @@ DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _TYPE_OF_SUFFIX: Mapping[str, str] = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12", ".pem": "PEM"}
 
 
-def zookeeper_settings(config: BrokerConfig, random: Random) -> ZooKeeperSettings | None:
+def zookeeper_settings(config: BrokerConfig, around: Surroundings) -> ZooKeeperSettings | None:
     """Return None for a broker that runs alone, with the embedded store. Raises InvalidSecurityError."""
     connect = (config[rows.ZOOKEEPER_CONNECT] or "").strip()
     if not connect:
         return None
-    return _settings(config, connect, zookeeper_security(config, random), {})
+    return _settings(config, connect, zookeeper_security(config, around), {})
 
 
-def authorizer_zookeeper_settings(config: BrokerConfig, random: Random) -> ZooKeeperSettings | None:
+def authorizer_zookeeper_settings(config: BrokerConfig, around: Surroundings) -> ZooKeeperSettings | None:
     """Return how the authorizer reaches its own ensemble; None if it uses that of the cluster.
 
     TLS and login are those of the cluster's ensemble. Raises InvalidSecurityError.
@@ -48,7 +51,7 @@ def authorizer_zookeeper_settings(config: BrokerConfig, random: Random) -> ZooKe
         rows.ZOOKEEPER_CONNECTION_TIMEOUT_MS: config[rows.AUTHORIZER_ZOOKEEPER_CONNECTION_TIMEOUT_MS],
         rows.ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS: config[rows.AUTHORIZER_ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS],
     }
-    return _settings(config, connect, zookeeper_security(config, random), own)
+    return _settings(config, connect, zookeeper_security(config, around), own)
 
 
 def _settings(
@@ -82,25 +85,66 @@ def _sets_acl(config: BrokerConfig, security: ZooKeeperSecurity) -> bool:
     return config[rows.ZOOKEEPER_SET_ACL]
 
 
-def zookeeper_security(config: BrokerConfig, random: Random) -> ZooKeeperSecurity:
+def zookeeper_security(config: BrokerConfig, around: Surroundings) -> ZooKeeperSecurity:
     """Return TLS and login of a client of ZooKeeper. Raises InvalidSecurityError."""
     module = _login_module(config)
     new_login, user = None, ""
     if module is not None:
-        user, password = module.options.get("username", ""), module.options.get("password", "")
-        if module.name != DIGEST_MODULE or not user:
+        if module.name not in _LOGINS:
             raise InvalidSecurityError(
-                f"the login module {module.name} for ZooKeeper is not available, or has no username; expected "
-                f"{DIGEST_MODULE} required username= password=; see docs/not-yet.md"
+                f"the login module {module.name} for ZooKeeper is not available, expected one of {', '.join(_LOGINS)}"
             )
-
-        def new_login(host: str) -> DigestMd5Login:
-            return DigestMd5Login(user, password, f"{random.getrandbits(128):032x}")
-
+        new_login, user = _LOGINS[module.name](module.options, config, around)
     if not config[rows.ZOOKEEPER_SSL_CLIENT_ENABLE]:
         return ZooKeeperSecurity(new_login=new_login, user=user)
     context, has_certificate = _tls(config)
     return ZooKeeperSecurity(context, has_certificate, new_login, user)
+
+
+NewLogin = Callable[[str], SaslLogin]
+
+
+def _digest(options: Mapping[str, str], config: BrokerConfig, around: Surroundings) -> tuple[NewLogin, str]:
+    user, password = options.get("username", ""), options.get("password", "")
+    if not user:
+        raise InvalidSecurityError(f"the login to ZooKeeper has no user, expected {DIGEST_MODULE} with username=")
+    return lambda host: DigestMd5Login(user, password, f"{around.random.getrandbits(128):032x}"), user
+
+
+def _kerberos(options: Mapping[str, str], config: BrokerConfig, around: Surroundings) -> tuple[NewLogin, str]:
+    try:
+        new_client = kerberos_clients(config[rows.ZOOKEEPER_SASL_CLIENT_USERNAME], options, Renewal(), around)
+    except InvalidLoginError as error:
+        raise InvalidSecurityError(f"the login to ZooKeeper: {error}") from error
+    return lambda host: _ClientLogin(new_client, host), options.get("principal", "the ticket cache")
+
+
+class _ClientLogin:
+    """`SaslLogin` by a client of SASL that may ask a key distribution center."""
+
+    def __init__(self, new_client: Callable[[str], SaslClient], host: str) -> None:
+        self._new_client = new_client
+        self._host = host
+        self._client: SaslClient | None = None
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        if self._client is None:
+            try:
+                self._client = self._new_client(self._host)
+                return self._client.first()
+            except ServerNotTrusted as error:
+                raise LoginUnavailable(str(error)) from error
+        try:
+            return self._client.respond(challenge or b"")
+        except ServerNotTrusted as error:
+            raise LoginRefused(str(error)) from error
+
+
+_LOGINS: Mapping[str, Callable[[Mapping[str, str], BrokerConfig, Surroundings], tuple[NewLogin, str]]] = {
+    DIGEST_MODULE: _digest,
+    LOGIN_MODULES[GSSAPI]: _kerberos,
+}
+"""How to log in by each module, and as whom."""
 
 
 def _login_module(config: BrokerConfig) -> LoginModule | None:

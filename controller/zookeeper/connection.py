@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, AuthFailedError
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import SASL
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from controller.zookeeper.security import Access, LoginRefused, ZooKeeperSecurity
+from controller.zookeeper.security import Access, LoginRefused, LoginUnavailable, ZooKeeperSecurity
 
 CONNECTIONS_PER_TIMEOUT = 3
 
@@ -106,8 +106,9 @@ class SecureConnection(ConnectionHandler):  # type: ignore[misc]
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         """Log in. A connection that breaks in between is tried again, as any other."""
         assert self._security.new_login is not None
-        login, challenge, request_id = self._security.new_login(host), None, 0
+        challenge, request_id = None, 0
         try:
+            login = self._security.new_login(host)
             while (token := login.respond(challenge)) is not None:
                 request_id += 1
                 self._submit(SASL(token), timeout, request_id)
@@ -119,6 +120,8 @@ class SecureConnection(ConnectionHandler):  # type: ignore[misc]
         except LoginRefused as error:
             self.is_login_refused = True
             raise AuthFailedError(f"ZooKeeper at {host} refuses the login of {self._security.user}: {error}") from error
+        except LoginUnavailable as error:
+            raise ConnectionDropped(f"no login to ZooKeeper at {host}: {error}") from error
 
 
 def secure(client: KazooClient, security: ZooKeeperSecurity, on_ready: Callable[[], None]) -> SecureConnection:

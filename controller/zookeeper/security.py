@@ -20,14 +20,21 @@ class SaslLogin(Protocol):
     def respond(self, challenge: bytes | None) -> bytes | None:
         """Return the next token, None if the login is complete. `challenge` is None at the beginning.
 
+        Called in a thread.
+
         Raises:
             LoginRefused: the server did not prove that it knows the secret, or sent something else.
+            LoginUnavailable: this side has no first token. The next connection may have one.
         """
         ...
 
 
 class LoginRefused(Exception):  # noqa: N818 - the name states the condition
     """A login cannot go on. The message states why."""
+
+
+class LoginUnavailable(Exception):  # noqa: N818 - the name states the condition
+    """A login cannot begin now, as without a ticket of Kerberos. The message states why."""
 
 
 class TlsContext(Protocol):
@@ -44,7 +51,7 @@ class ZooKeeperSecurity:
     has_certificate: bool = False
     """Whether the client presents a certificate, by which ZooKeeper's scheme x509 knows it."""
     new_login: Callable[[str], SaslLogin] | None = None
-    """Returns a login to the server of this host name."""
+    """Returns a login to the server of this host name. Called in a thread. Raises LoginUnavailable."""
     user: str = ""
     """Who logs in, for messages."""
 

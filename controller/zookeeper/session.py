@@ -335,6 +335,10 @@ class _Handler(SecureHandler):
         callback.func(*callback.args)
 
 
+_TRANSITION = "Transition to CONNECTING"
+"""The line after each that states why a connection was lost."""
+
+
 class _ClientLog(logging.LoggerAdapter):  # type: ignore[type-arg]
     """kazoo's log lines: repeated for every attempt to connect, so all but errors of its own are for debugging."""
 
@@ -343,7 +347,7 @@ class _ClientLog(logging.LoggerAdapter):  # type: ignore[type-arg]
         self.last_problem = ""
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        if level == logging.WARNING:
+        if level == logging.WARNING and msg != _TRANSITION:
             self.last_problem = str(msg) % args
         super().log(level if level > logging.WARNING else logging.DEBUG, msg, *args, **options)
 

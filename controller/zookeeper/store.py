@@ -244,8 +244,9 @@ class ZooKeeperStore(SingleWrites):
     def connection_lost(self) -> None:
         self._settings.events.lost()
         logger.warning(
-            "lost the connection to ZooKeeper at %s: requests wait until it is back or the session has expired",
+            "lost the connection to ZooKeeper at %s: requests wait until it is back or the session has expired (%s)",
             self._settings.hosts,
+            "" if self._session is None else self._session.last_problem,
         )
 
     def ended(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.certificates import STORE_PASSWORD, Stores
 from tests.support.java import java_command, pyspark_jars
+from tests.support.kerberos import REALM, KeyDistributionCenter
 from tests.support.processes import ServerProcess
 
 ASK_TIMEOUT_S = 2.0
@@ -145,6 +146,37 @@ class SecuredZooKeeper(ServerProcess):
         ):
             connection.sendall(b"srvr")
             return connection.recv(4096).startswith(b"Zookeeper version")
+
+
+class KerberosZooKeeper(ServerProcess):
+    """A server that accepts logins by Kerberos, as the principal `zookeeper/127.0.0.1`."""
+
+    def __init__(self, folder: Path, center: KeyDistributionCenter) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        principal = f"zookeeper/127.0.0.1@{REALM}"
+        jaas = folder / "server.jaas"
+        jaas.write_text(
+            "Server { com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true\n"
+            f'  isInitiator=false keyTab="{center.keytab("zookeeper", [principal])}" principal="{principal}"; }};\n'
+        )
+        settings = folder / "zoo.cfg"
+        options = [f"-Djava.security.auth.login.config={jaas}", f"-Djava.security.krb5.conf={center.configuration}"]
+        super().__init__(
+            "ZooKeeper",
+            server_command(settings, options),
+            folder / "zookeeper.log",
+            _is_serving,
+            settings=settings,
+            properties=lambda port: {
+                **_properties(folder / "data", port),
+                "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            },
+        )
+
+    @property
+    def connect(self) -> str:
+        """The value of `zookeeper.connect`."""
+        return self.bootstrap
 
 
 def digest_login(user: str, password: str) -> str:

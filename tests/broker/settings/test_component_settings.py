@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from broker.network.connection_quotas import UNLIMITED, ListenerLimits
+from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
@@ -70,7 +71,10 @@ def test_the_bound_of_arriving_requests() -> None:
 
 
 def test_broker_without_zookeeper_connect_has_no_zookeeper() -> None:
-    assert zookeeper_settings(BrokerConfig.from_properties({"zookeeper.connect": " "}), Random(1)) is None
+    assert (
+        zookeeper_settings(BrokerConfig.from_properties({"zookeeper.connect": " "}), Surroundings(Random(1), lambda: 0))
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from kazoo.security import ACL, Id, Permissions
 
+from broker.settings.client_login import Surroundings
 from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.zookeeper_settings import zookeeper_settings
 from config.broker import BrokerConfig
@@ -42,7 +43,7 @@ def settings(server: SecuredZooKeeper, **others: str | None) -> ZooKeeperSetting
         **{key.replace("_", "."): value for key, value in others.items()},
     }
     config = BrokerConfig.from_properties({key: value for key, value in values.items() if value is not None})
-    found = zookeeper_settings(config, Random(1))
+    found = zookeeper_settings(config, Surroundings(Random(1), lambda: 0))
     assert found is not None
     return found
 
@@ -193,7 +194,7 @@ async def test_plaintext_client_on_the_tls_port_is_reported(server: SecuredZooKe
 def test_set_acl_needs_an_identity() -> None:
     config = BrokerConfig.from_properties({"zookeeper.connect": "localhost:2181", "zookeeper.set.acl": "true"})
     with pytest.raises(InvalidSecurityError, match=r"zookeeper\.set\.acl.*expected a login"):
-        zookeeper_settings(config, Random(1))
+        zookeeper_settings(config, Surroundings(Random(1), lambda: 0))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_set_acl_needs_an_identity() -> None:
 def test_settings_that_stop_the_start(others: dict[str, str], text: str) -> None:
     values = {"zookeeper.connect": "localhost:2181", "zookeeper.ssl.client.enable": "true", **others}
     with pytest.raises(InvalidSecurityError, match=text):
-        zookeeper_settings(BrokerConfig.from_properties(values), Random(1))
+        zookeeper_settings(BrokerConfig.from_properties(values), Surroundings(Random(1), lambda: 0))
 
 
 @pytest.mark.parametrize(
