@@ -36,6 +36,8 @@ S = TypeVar("S", SampledRate, TokenBucket)
 class Key(Enum):
     """The quotas of users and clients, by their names in the store."""
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python, called for each request
+
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
     REQUEST = "request_percentage"
@@ -60,12 +62,15 @@ class QuotaWindows:
     mutation_ms: int = 1000
 
 
-class Applied(NamedTuple):
+@dataclass(slots=True)
+class Applied:
     """A quota that applies to a client."""
 
     bound: float
     shared_by: tuple[Key, str, str]
     """The user and the client id that share it; empty: all of them."""
+    rate: SampledRate | None = None
+    """What those that share it use; None until it is first used. Not for `Key.MUTATION`."""
 
 
 class Usage(NamedTuple):
@@ -156,21 +161,36 @@ class EnforcedQuotas:
     def record(self, user: str, client_id: str, key: Key, amount: float) -> int:
         """Record what a client has used; return for how many ms to throttle it. Not for `Key.MUTATION`."""
         applied = self._applied(user, client_id).get(key)
-        if applied is None:
-            return 0
+        return 0 if applied is None else self._used(applied, amount, self._monotonic_ms())
+
+    def record_request(self, user: str, client_id: str, percent: float, produced_size: int) -> int:
+        """Record the time of a request, and its bytes if it produces records (else 0); return as `record` does."""
+        applied = self._applied(user, client_id)
         now_ms = self._monotonic_ms()
-        rate = self._shared(self._rates, applied, lambda: SampledRate(self._windows.count, self._windows.ms), now_ms)
-        rate.record(amount, now_ms)
-        throttle_ms = rate.throttle_ms(applied.bound, now_ms)
-        if key is Key.REQUEST:
+        quota = applied.get(Key.REQUEST)
+        throttle_ms = 0 if quota is None else self._used(quota, percent, now_ms)
+        if produced_size and (quota := applied.get(Key.PRODUCE)) is not None:
+            throttle_ms = max(throttle_ms, self._used(quota, produced_size, now_ms))
+        return throttle_ms
+
+    def _used(self, applied: Applied, amount: float, now_ms: int) -> int:
+        rate = applied.rate
+        if rate is None:
+            windows = self._windows
+            rate = self._shared(self._rates, applied, lambda: SampledRate(windows.count, windows.ms), now_ms)
+            applied.rate = rate
+        throttle_ms = rate.use(amount, applied.bound, now_ms)
+        if not throttle_ms:
+            return 0
+        if applied.shared_by[0] is Key.REQUEST:
             throttle_ms = min(throttle_ms, self._windows.ms)
         return self._throttled(applied, throttle_ms, now_ms)
 
     def take_back(self, user: str, client_id: str, key: Key, amount: float) -> None:
         """Take back what was recorded and not used after all."""
         applied = self._applied(user, client_id).get(key)
-        if applied is not None and applied.shared_by in self._rates:
-            self._rates[applied.shared_by].record(-amount, self._monotonic_ms())
+        if applied is not None and applied.rate is not None:
+            applied.rate.record(-amount, self._monotonic_ms())
 
     def window_max(self, user: str, client_id: str, key: Key) -> float | None:
         """Return how much the quota of a client allows in all windows; None without a quota."""
@@ -303,6 +323,7 @@ class EnforcedQuotas:
             for shared_by in [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX]:
                 del known[shared_by]
                 self._throttles.pop(shared_by, None)
+                self._clients.clear()  # they know rates
 
     def _changed(self) -> None:
         self._clients.clear()

@@ -6,6 +6,7 @@ Owns the arithmetic. Pure: times are arguments, in milliseconds of a monotonic c
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
 THROTTLE_MS_MAX = 600_000
 """The longest throttle. A quota of 0 would otherwise throttle for ever."""
@@ -18,54 +19,92 @@ class SampledRate:
     burst what its quota allows for that time.
     """
 
-    __slots__ = ("_samples", "_window_count", "_window_ms", "used_ms")
+    __slots__ = (
+        "_amount",
+        "_before",
+        "_end_ms",
+        "_span_ms_min",
+        "_start_ms",
+        "_total",
+        "_window_count",
+        "_window_ms",
+        "used_ms",
+    )
 
     def __init__(self, window_count: int, window_ms: int) -> None:
         self._window_count = window_count
         self._window_ms = window_ms
-        self._samples: deque[list[float]] = deque()  # [start in ms, amount]
+        self._span_ms_min = max(window_count - 1, 1) * window_ms
+        self._before: deque[tuple[int, float]] = deque()
+        """Where the windows before the newest one begin, and their amounts."""
+        self._start_ms = 0
+        self._end_ms: float = -inf
+        self._amount = 0.0
+        """Of the newest window."""
+        self._total = 0.0
         self.used_ms = 0
-        """When it was last recorded."""
+        """The begin of the window in which it was last recorded."""
 
     def record(self, amount: float, now_ms: int) -> None:
         """Add an amount; a negative one takes back what was recorded before."""
-        self.used_ms = now_ms
-        if not self._samples:
-            self._samples.append([now_ms, 0.0])
-        elif (age_ms := now_ms - int(self._samples[-1][0])) >= self._window_ms:
-            # Samples begin at multiples of a window after the first one. If they began with what they record, as in
-            # Kafka, eleven of them would often cover less than ten windows, and a tenth more would be allowed.
-            self._samples.append([now_ms - age_ms % self._window_ms, 0.0])
-        self._samples[-1][1] += amount
-        self._purge(now_ms)
+        if now_ms >= self._end_ms:
+            self._begin_window(now_ms)
+        self._amount += amount
+        self._total += amount
+
+    def use(self, amount: float, bound: float, now_ms: int) -> int:
+        """Add an amount, and return `throttle_ms`."""
+        if now_ms >= self._end_ms:
+            self._begin_window(now_ms)
+        self._amount += amount
+        self._total = total = self._total + amount
+        return 0 if total * 1000 <= bound * self._span_ms_min else self.throttle_ms(bound, now_ms)
 
     def total(self, now_ms: int) -> float:
         """Return the amount in the last windows."""
-        self._purge(now_ms)
-        return sum(amount for _, amount in self._samples)
+        if now_ms >= self._end_ms:
+            self._forget_old(now_ms)
+        return self._total
 
     def rate(self, now_ms: int) -> float:
-        self._purge(now_ms)
-        return sum(amount for _, amount in self._samples) * 1000 / self._span_ms(now_ms)
+        return self.total(now_ms) * 1000 / self._span_ms(now_ms)
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """Return for how long to throttle, so that the rate falls to `bound`; 0 if it is not above."""
-        rate = self.rate(now_ms)
+        total = self.total(now_ms)
+        span_ms = self._span_ms(now_ms)
+        rate = total * 1000 / span_ms
         if rate <= bound:
             return 0
         if bound <= 0:
             return THROTTLE_MS_MAX
-        return min(round((rate - bound) / bound * self._span_ms(now_ms)), THROTTLE_MS_MAX)
+        return min(round((rate - bound) / bound * span_ms), THROTTLE_MS_MAX)
 
-    def _purge(self, now_ms: int) -> None:
+    def _begin_window(self, now_ms: int) -> None:
+        # Windows begin at multiples of their length after the first one. If they began with what they record, as in
+        # Kafka, eleven of them would often cover less than ten lengths, and a tenth more would be allowed.
+        is_first = self._end_ms == -inf
+        if not is_first:
+            self._before.append((self._start_ms, self._amount))
+        self._start_ms = now_ms if is_first else now_ms - (now_ms - self._start_ms) % self._window_ms
+        self._end_ms = self._start_ms + self._window_ms
+        self._amount = 0.0
+        self._forget_old(now_ms)
+        self.used_ms = self._start_ms
+
+    def _forget_old(self, now_ms: int) -> None:
         oldest_ms = now_ms - self._window_count * self._window_ms
-        while self._samples and self._samples[0][0] <= oldest_ms:
-            self._samples.popleft()
+        before = self._before
+        while before and before[0][0] <= oldest_ms:
+            before.popleft()
+        if self._start_ms <= oldest_ms:
+            self._amount = 0.0
+        self._total = sum(amount for _, amount in before) + self._amount
 
     def _span_ms(self, now_ms: int) -> int:
-        elapsed_ms = now_ms - int(self._samples[0][0]) if self._samples else 0
+        elapsed_ms = now_ms - (self._before[0][0] if self._before else self._start_ms)
         missing = max(self._window_count - 1 - elapsed_ms // self._window_ms, 0)
-        return max(elapsed_ms + missing * self._window_ms, self._window_ms)
+        return max(elapsed_ms + missing * self._window_ms, self._span_ms_min)
 
 
 class TokenBucket:

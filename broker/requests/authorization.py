@@ -12,7 +12,8 @@ Without an authorizer, dispatch calls the handlers directly, and these checks co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -44,6 +45,10 @@ FIRST_VERSION_WITH_STATES = 6  # of DeleteTopics
 FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # of OffsetFetch
 
 
+def _itself(item: Any) -> str:
+    return cast(str, item)
+
+
 class Each(NamedTuple):
     """Where a request lists resources that each have a result."""
 
@@ -52,8 +57,8 @@ class Each(NamedTuple):
     """The field of the request."""
     results: str
     """The field of the response."""
-    name: str = "name"
-    """The field of an item with the resource's name; empty if the item is the name."""
+    name_of: Callable[[Any], str] = attrgetter("name")
+    """Returns the resource's name of an item."""
 
 
 class Names(NamedTuple):
@@ -75,18 +80,18 @@ NAMES: Mapping[int, Names] = {
     12: _OF_GROUP,
     13: _OF_GROUP,
     14: _OF_GROUP,
-    15: Names(each=Each(ResourceType.GROUP, "groups", "groups", name="")),
+    15: Names(each=Each(ResourceType.GROUP, "groups", "groups", _itself)),
     19: Names(each=_TOPICS),
     21: Names(each=_TOPICS),
-    23: Names(each=Each(ResourceType.TOPIC, "topics", "topics", name="topic")),
+    23: Names(each=Each(ResourceType.TOPIC, "topics", "topics", attrgetter("topic"))),
     25: Names(group="group_id", transactional_id="transactional_id"),
     26: Names(transactional_id="transactional_id"),
     28: Names(group="group_id", transactional_id="transactional_id", each=_TOPICS),
     37: Names(each=Each(ResourceType.TOPIC, "topics", "results")),
-    42: Names(each=Each(ResourceType.GROUP, "groups_names", "results", name="")),
+    42: Names(each=Each(ResourceType.GROUP, "groups_names", "results", _itself)),
     47: _OF_GROUP,
     61: Names(each=_TOPICS),
-    65: Names(each=Each(ResourceType.TRANSACTIONAL_ID, "transactional_ids", "transaction_states", name="")),
+    65: Names(each=Each(ResourceType.TRANSACTIONAL_ID, "transactional_ids", "transaction_states", _itself)),
 }
 
 
@@ -118,13 +123,32 @@ class _Guard(PartialService):
         super().__init__(module, api)
         self._authorizer = authorizer
         self._permissions = PERMISSIONS[api.key]
-        self._names = NAMES.get(api.key, Names())
+        self._operations = {
+            resource_type: operation
+            for resource_type, operation in (
+                (ResourceType.TOPIC, self._permissions.topic),
+                (ResourceType.GROUP, self._permissions.group),
+                (ResourceType.TRANSACTIONAL_ID, self._permissions.transactional_id),
+            )
+            if operation is not None
+        }
+        names = NAMES.get(api.key, Names())
+        self._whole = [
+            (field, resource_type)
+            for field, resource_type in (
+                (names.transactional_id, ResourceType.TRANSACTIONAL_ID),
+                (names.group, ResourceType.GROUP),
+            )
+            if field
+        ]
+        """The fields with the resources that the whole request needs."""
+        self._each = names.each
 
     def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
         """Check what the table says, then serve what is allowed. Raises KafkaError."""
         self._require_whole(request, context)
-        each = self._names.each
-        if each is None or self._has_instead(context):
+        each = self._each
+        if each is None or (self._permissions.cluster_instead is not None and self._has_instead(context)):
             return self._module.handle(services, request, context)
         return self._serve_each(services, request, context, each)
 
@@ -204,7 +228,7 @@ class _Guard(PartialService):
         if context.api_version < FIRST_VERSION_WITH_SEVERAL_KEYS:
             self._require(context, resource_type, request.key)
             return self._module.handle(services, request, context)
-        each = Each(resource_type, "coordinator_keys", "coordinators", name="")
+        each = Each(resource_type, "coordinator_keys", "coordinators", _itself)
         return self._serve_each(services, request, context, each)
 
     def list_groups(self, services: Services, request: Any, context: RequestContext) -> Any:
@@ -361,17 +385,15 @@ class _Guard(PartialService):
     # Checks
 
     def _require_whole(self, request: Any, context: RequestContext) -> None:
-        permissions, names = self._permissions, self._names
-        if permissions.cluster is not None:
-            self._require_cluster(context, permissions.cluster)
-        if names.transactional_id:
-            transactional_id = getattr(request, names.transactional_id)
-            if transactional_id is not None:
-                self._require(context, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        if names.group:
-            self._require(context, ResourceType.GROUP, getattr(request, names.group))
+        if self._permissions.cluster is not None:
+            self._require_cluster(context, self._permissions.cluster)
+        for field, resource_type in self._whole:
+            name = getattr(request, field)
+            if name is not None:
+                self._require(context, resource_type, name)
 
     def _has_instead(self, context: RequestContext) -> bool:
+        """Return whether the requester has the permission on the cluster that stands for those on each resource."""
         instead = self._permissions.cluster_instead
         return instead is not None and self._authorizer.allows_cluster(context, instead, is_logged_if_denied=False)
 
@@ -386,14 +408,9 @@ class _Guard(PartialService):
     def _allows(
         self, context: RequestContext, resource_type: ResourceType, name: str, *, is_logged_if_denied: bool = True
     ) -> bool:
-        permissions = self._permissions
-        operation = {
-            ResourceType.TOPIC: permissions.topic,
-            ResourceType.GROUP: permissions.group,
-            ResourceType.TRANSACTIONAL_ID: permissions.transactional_id,
-        }[resource_type]
-        assert operation is not None, f"the table has no permission for {resource_type.name} in {self._api.name}"
-        return self._authorizer.allows(context, operation, resource_type, name, is_logged_if_denied=is_logged_if_denied)
+        return self._authorizer.allows(
+            context, self._operations[resource_type], resource_type, name, is_logged_if_denied=is_logged_if_denied
+        )
 
     def _may_see(self, context: RequestContext, topic: str) -> bool:
         return self._authorizer.allows(
@@ -402,30 +419,25 @@ class _Guard(PartialService):
 
     def _split(
         self,
-        items: Iterable[Any],
+        items: Sequence[Any],
         context: RequestContext,
         resource_type: ResourceType,
         name_of: Callable[[Any], str],
-    ) -> tuple[list[Any], list[Any]]:
+    ) -> tuple[Sequence[Any], list[Any]]:
         """Return the allowed and the denied items."""
-        verdicts: dict[str, bool] = {}
-        allowed: list[Any] = []
-        denied: list[Any] = []
-        for item in items:
-            name = name_of(item)
-            is_allowed = verdicts.get(name)
-            if is_allowed is None:
-                is_allowed = verdicts[name] = self._allows(context, resource_type, name)
-            (allowed if is_allowed else denied).append(item)
-        return allowed, denied
+        names = [*map(name_of, items)]
+        refused = self._authorizer.denied(context, self._operations[resource_type], resource_type, names)
+        return _parted(items, name_of, refused) if refused else (items, [])
 
     # Responses
 
     def _serve_each(self, services: Services, request: Any, context: RequestContext, each: Each) -> Any:
-        name_of: Callable[[Any], str] = (lambda item: getattr(item, each.name)) if each.name else _itself
-        allowed, denied = self._split(getattr(request, each.items), context, each.resource_type, name_of)
-        if not denied:
+        resource_type, name_of, items = each.resource_type, each.name_of, getattr(request, each.items)
+        names = [*map(name_of, items)]
+        refused_names = self._authorizer.denied(context, self._operations[resource_type], resource_type, names)
+        if not refused_names:
             return self._module.handle(services, request, context)
+        allowed, denied = _parted(items, name_of, refused_names)
         refused = with_field(request, each.items, denied)
         code = DENIED[each.resource_type]
         if not allowed:
@@ -440,5 +452,12 @@ class _Guard(PartialService):
         )
 
 
-def _itself(item: Any) -> str:
-    return cast(str, item)
+def _parted(
+    items: Sequence[Any], name_of: Callable[[Any], str], refused: Collection[str]
+) -> tuple[list[Any], list[Any]]:
+    """Return the items with other names than those refused, and the refused ones."""
+    allowed: list[Any] = []
+    denied: list[Any] = []
+    for item in items:
+        (denied if name_of(item) in refused else allowed).append(item)
+    return allowed, denied

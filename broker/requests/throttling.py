@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from broker.handlers.request_context import RequestContext
-from broker.quotas.enforcement import EnforcedQuotas, Key
+from broker.quotas.enforcement import EnforcedQuotas
 from broker.requests.authorization import Handle
 from broker.requests.partial_service import PartialService, with_field
 from broker.requests.request_metrics import ServedRequest
@@ -45,11 +45,11 @@ def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, no
         return response
     user, client_id = quota_entity(context)
     elapsed_s = max(now_s - context.received_s - context.waited_s - context.queue_s, 0.0)
-    throttle_ms = max(context.mute_ms, quotas.record(user, client_id, Key.REQUEST, elapsed_s * PERCENT_PER_SECOND))
-    if context.api_key == PRODUCE:
-        throttle_ms = max(throttle_ms, quotas.record(user, client_id, Key.PRODUCE, context.size))
-    if not throttle_ms:
+    produced_size = context.size if context.api_key == PRODUCE else 0
+    throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
+    if not throttle_ms and not context.mute_ms:
         return response
+    throttle_ms = max(throttle_ms, context.mute_ms)
     context.mute_ms = throttle_ms
     if response is None:
         return None

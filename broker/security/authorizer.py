@@ -7,7 +7,7 @@ allowed at DEBUG). Must not know where ACLs are stored, or what a request means.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from broker.security.acls import (
@@ -43,6 +43,16 @@ class Requester(Protocol):
     def api_key(self) -> int: ...
 
 
+class _Known:
+    """The names of resources about which was decided, for one requester, operation and type."""
+
+    __slots__ = ("allowed", "denied")
+
+    def __init__(self) -> None:
+        self.allowed: set[str] = set()
+        self.denied: set[str] = set()
+
+
 class Authorizer:
     """The decisions of one broker. Without `authorizer.class.name` everything is allowed."""
 
@@ -55,13 +65,14 @@ class Authorizer:
         """Rises when a decision may have changed."""
         self._super_users = frozenset(super_users)
         self._allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
-        self._decisions: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._known: dict[tuple[str, str, Operation, ResourceType], _Known] = {}
+        self._known_count = 0
 
     def put(self, pattern: Pattern, acls: Iterable[Acl]) -> None:
         """Replace the ACLs of a pattern."""
         self.index.put(pattern, acls)
         self.version += 1
-        self._decisions.clear()
+        self._forget()
 
     def allows(
         self,
@@ -76,21 +87,33 @@ class Authorizer:
 
         `is_logged_if_denied` is False for questions about what a response may contain, which are no attempts.
         """
+        return not self.denied(requester, operation, resource_type, (name,), is_logged_if_denied=is_logged_if_denied)
+
+    def denied(
+        self,
+        requester: Requester,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Collection[str],
+        *,
+        is_logged_if_denied: bool = True,
+    ) -> Collection[str]:
+        """Return the names of resources on which the requester may not do this, each once; see `allows`."""
         if not self.is_active:
-            return True
-        key = (requester.principal, requester.client_host, operation, resource_type, name)
-        is_allowed = self._decisions.get(key)
-        if is_allowed is None:
-            is_allowed = self._decide(*key)
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
-            self._decisions[key] = is_allowed
-        if is_allowed:
-            if logger.isEnabledFor(logging.DEBUG):
-                _log(logging.DEBUG, "Allowed", requester, operation, resource_type, name)
-        elif is_logged_if_denied:
-            _log(logging.INFO, "Denied", requester, operation, resource_type, name)
-        return is_allowed
+            return ()
+        known = self._known.get((requester.principal, requester.client_host, operation, resource_type))
+        if known is not None and known.allowed.issuperset(names) and not logger.isEnabledFor(logging.DEBUG):
+            return ()
+        refused = set()
+        for name in dict.fromkeys(names):
+            if self._is_allowed(requester, operation, resource_type, name):
+                if logger.isEnabledFor(logging.DEBUG):
+                    _log(logging.DEBUG, "Allowed", requester, operation, resource_type, name)
+            else:
+                refused.add(name)
+                if is_logged_if_denied:
+                    _log(logging.INFO, "Denied", requester, operation, resource_type, name)
+        return refused
 
     def allows_cluster(self, requester: Requester, operation: Operation, *, is_logged_if_denied: bool = True) -> bool:
         return self.allows(
@@ -110,6 +133,27 @@ class Authorizer:
             for operation in OPERATIONS[resource_type]
             if self.allows(requester, operation, resource_type, name, is_logged_if_denied=False)
         )
+
+    def _is_allowed(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        key = (requester.principal, requester.client_host, operation, resource_type)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known()
+        if name in known.allowed:
+            return True
+        if name in known.denied:
+            return False
+        is_allowed = self._decide(*key, name)
+        if self._known_count >= DECISIONS_MAX:
+            self._forget()
+            known = self._known[key] = _Known()
+        self._known_count += 1
+        (known.allowed if is_allowed else known.denied).add(name)
+        return is_allowed
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._known_count = 0
 
     def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         if principal in self._super_users:
