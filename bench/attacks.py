@@ -34,11 +34,13 @@ from crc32c import crc32c
 from bench.processes import PeakMemory, resident_mib
 from broker.requests.budget import elements_max
 from broker.requests.routes import TABLE
+from broker.security.acls import Operation, PatternType, Permission, ResourceType
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.frame import LENGTH
 from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -561,9 +563,27 @@ def attack_once(
     return Outcome(name, client.sent_size, client.received_size, ending, longest_ms, growth_mib, settled_mib)
 
 
+def acl_of_another_user(kind: ResourceType) -> AclCreation:
+    return AclCreation(
+        resource_type=kind,
+        resource_name="*",
+        resource_pattern_type=PatternType.LITERAL,
+        principal="User:another",
+        host="*",
+        operation=Operation.ALL,
+        permission_type=Permission.ALLOW,
+    )
+
+
 @contextmanager
-def broker_under_attack() -> Iterator[tuple[BrokerProcess, Neighbour]]:
+def broker_under_attack(*, with_acls: bool) -> Iterator[tuple[BrokerProcess, Neighbour]]:
+    """`with_acls` denies the attacker every topic, group and transaction."""
     overrides = {"auto.create.topics.enable": "false", "log.cleaner.enable": "false"}
+    if with_acls:
+        overrides |= {
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        }
     with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder) / "broker", overrides) as broker:
         client = Client(broker.port)
         for name, partitions in ((TOPIC, 1), ("held", 300)):
@@ -573,6 +593,10 @@ def broker_under_attack() -> Iterator[tuple[BrokerProcess, Neighbour]]:
             time.sleep(0.1)
         while client.ask(commit("held", 300), 8).topics[0].partitions[0].error_code:
             time.sleep(0.1)
+        if with_acls:
+            kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+            results = client.ask(CreateAclsRequest(creations=[acl_of_another_user(kind) for kind in kinds]), 3).results
+            assert not any(result.error_code for result in results), results
         client.close()
         neighbour = Neighbour(broker.port)
         try:
@@ -586,6 +610,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", action="append", help="only attacks whose name contains this text")
     parser.add_argument("--list", action="store_true", help="print the names of the attacks")
     parser.add_argument("--no-settle", action="store_true", help="do not wait ten seconds for memory to be given back")
+    parser.add_argument("--acls", action="store_true", help="by a client whose requests the ACLs deny")
     options = parser.parse_args(arguments)
     attacks = [*NAMED.items(), *generated()]
     if options.case:
@@ -593,7 +618,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(name for name, _ in attacks))
         return 0
-    with broker_under_attack() as (broker, neighbour):
+    with broker_under_attack(with_acls=options.acls) as (broker, neighbour):
         neighbour.longest_ms()
         time.sleep(2)
         print(f"without an attack: {neighbour.longest_ms():.1f} ms, {resident_mib(broker.pid):.0f} MiB")

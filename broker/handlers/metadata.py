@@ -61,7 +61,8 @@ def handle(
                 missing[topic.name] = None
             yield
         if missing:
-            return _create_and_respond(services, request, context, wanted, denied, missing)
+            allowed, codes = yield from _creatable(services, context, missing)
+            return _create_and_respond(services, request, context, wanted, denied, allowed, codes)
     return (yield from _respond(services, request, context, wanted, denied, {}))
 
 
@@ -83,9 +84,9 @@ async def _create_and_respond(
     context: RequestContext,
     wanted: list[MetadataRequestTopic],
     denied: list[MetadataRequestTopic],
-    missing: Collection[str],
+    allowed: Collection[str],
+    codes: dict[str, ErrorCode],
 ) -> Slices[MetadataResponse]:
-    allowed, codes = _creatable(services, context, missing)
     if allowed:
         codes |= await services.topics.create_automatically(allowed)
     return _respond(services, request, context, wanted, denied, codes)
@@ -112,20 +113,29 @@ def _may_see(services: Needs, context: RequestContext, name: str, *, is_logged_i
 
 def _creatable(
     services: Needs, context: RequestContext, missing: Collection[str]
-) -> tuple[Collection[str], dict[str, ErrorCode]]:
+) -> Slices[tuple[Collection[str], dict[str, ErrorCode]]]:
     """Return the topics that the client may create, and the codes of the others."""
     authorizer = services.authorizer
     if authorizer.allows_cluster(context, Operation.CREATE, is_logged_if_denied=False):
         return missing, {}
-    allowed = [name for name in missing if authorizer.allows(context, Operation.CREATE, ResourceType.TOPIC, name)]
-    return allowed, dict.fromkeys(set(missing).difference(allowed), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    allowed = []
+    codes = {}
+    for name in missing:
+        if authorizer.allows(context, Operation.CREATE, ResourceType.TOPIC, name):
+            allowed.append(name)
+        else:
+            codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        yield
+    return allowed, codes
 
 
 def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
-    states = list(services.metadata_cache.topics.values())
-    if services.authorizer.is_active:
-        states = [state for state in states if _may_see(services, context, state.name, is_logged_if_denied=False)]
-    topics = yield from each(states, lambda state: _known(services, request, context, state))
+    is_checked = services.authorizer.is_active
+    topics = []
+    for state in [*services.metadata_cache.topics.values()]:
+        if not is_checked or _may_see(services, context, state.name, is_logged_if_denied=False):
+            topics.append(_known(services, request, context, state))
+        yield
     return _response(services, request, context, topics)
 
 

@@ -12,12 +12,13 @@ Without an authorizer, dispatch calls the handlers directly, and these checks co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 from broker.handlers.request_context import RequestContext
+from broker.loop.slices import Slices
 from broker.requests.partial_service import PartialService, with_field
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
@@ -39,6 +40,11 @@ Handle = Callable[[Services, Any, RequestContext], Any]
 
 GROUP_KEY = 0
 TOPIC_RESOURCE = 2
+PRODUCE_KEY = 0
+DECIDED_AT_ONCE_MAX = 100
+"""The most names that are decided about in one step: 3 ms if each of them is denied and logged."""
+DECIDED_IN_A_SLICE_STEP = 16
+
 FIRST_VERSION_OF_BROKERS = 4  # of AddPartitionsToTxn
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4  # of FindCoordinator
 FIRST_VERSION_WITH_STATES = 6  # of DeleteTopics
@@ -158,70 +164,64 @@ class _Guard(PartialService):
         if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
             return self._offset_fetch_of_groups(services, request, context)
         self._require(context, ResourceType.GROUP, request.group_id)
-        denied: list[Any] = []
-        if request.topics is not None:
-            allowed, denied = self._split(request.topics, context, ResourceType.TOPIC, lambda topic: topic.name)
-            request = with_field(request, "topics", allowed)
-        outcome = self._begun(services, request, context)
+        return self._offset_fetch_of_one_group(services, request, context)
 
-        async def respond() -> object:
-            response = await self._settled(services, outcome, context)
-            response.topics = [topic for topic in response.topics if self._may_see(context, topic.name)]
-            response.topics += [
+    async def _offset_fetch_of_one_group(self, services: Services, request: Any, context: RequestContext) -> Any:
+        denied: Sequence[Any] = ()
+        if request.topics is not None:
+            allowed, denied = await self._split(services, context, ResourceType.TOPIC, request.topics)
+            request = with_field(request, "topics", allowed)
+        response = await self._settled(services, self._begun(services, request, context), context)
+        response.topics = await self._visible(services, context, ResourceType.TOPIC, response.topics)
+
+        def refused() -> list[Any]:
+            return [
                 OffsetFetchResponseTopic(
                     name=topic.name,
                     partitions=[
-                        OffsetFetchResponsePartition(
-                            partition_index=index,
-                            committed_offset=-1,
-                            metadata="",
-                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                        )
+                        OffsetFetchResponsePartition(partition_index=index, **_DENIED_OFFSET)
                         for index in topic.partition_indexes
                     ],
                 )
                 for topic in denied
             ]
-            return response
 
-        return respond()
+        response.topics += await self._computed(services, context, refused)
+        return response
 
-    def _offset_fetch_of_groups(self, services: Services, request: Any, context: RequestContext) -> Any:
-        groups, denied_groups = self._split(request.groups, context, ResourceType.GROUP, lambda group: group.group_id)
-        denied_topics: dict[str, list[Any]] = {}
-        served = []
-        for group in groups:
-            allowed = group.topics
-            if allowed is not None:
-                allowed, denied = self._split(allowed, context, ResourceType.TOPIC, lambda topic: topic.name)
-                denied_topics.setdefault(group.group_id, denied)
-            served.append(with_field(group, "topics", allowed))
-        outcome = self._begun(services, with_field(request, "groups", served), context)
-        refused = with_field(request, "groups", denied_groups)
+    async def _offset_fetch_of_groups(self, services: Services, request: Any, context: RequestContext) -> Any:
+        groups, denied_groups = await self._split(
+            services, context, ResourceType.GROUP, request.groups, attrgetter("group_id")
+        )
+        asked = await self._computed(services, context, lambda: _topic_names(groups))
+        refused_names = await services.sliced_work.finished(self._refused(context, ResourceType.TOPIC, asked))
+        served, denied_topics = await self._computed(services, context, lambda: _parted_groups(groups, refused_names))
+        response = await self._settled(
+            services, self._begun(services, with_field(request, "groups", served), context), context
+        )
+        found = await self._computed(services, context, lambda: _topic_names(response.groups))
+        hidden = await services.sliced_work.finished(
+            self._refused(context, ResourceType.TOPIC, found, is_logged_if_denied=False)
+        )
 
-        async def respond() -> object:
-            response = await self._settled(services, outcome, context)
+        def completed() -> Any:
             for group in response.groups:
-                group.topics = [topic for topic in group.topics if self._may_see(context, topic.name)]
+                group.topics = [topic for topic in group.topics if topic.name not in hidden]
                 group.topics += [
                     OffsetFetchResponseTopics(
                         name=topic.name,
                         partitions=[
-                            OffsetFetchResponsePartitions(
-                                partition_index=index,
-                                committed_offset=-1,
-                                metadata="",
-                                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                            )
+                            OffsetFetchResponsePartitions(partition_index=index, **_DENIED_OFFSET)
                             for index in topic.partition_indexes
                         ],
                     )
                     for topic in denied_topics.get(group.group_id, ())
                 ]
+            refused = with_field(request, "groups", denied_groups)
             response.groups += self._module.failed(refused, context, ErrorCode.GROUP_AUTHORIZATION_FAILED).groups
             return response
 
-        return respond()
+        return await self._computed(services, context, completed)
 
     def find_coordinator(self, services: Services, request: Any, context: RequestContext) -> Any:
         resource_type = ResourceType.GROUP if request.key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
@@ -238,23 +238,23 @@ class _Guard(PartialService):
 
         async def respond() -> object:
             response = await self._settled(services, outcome, context)
-            response.groups = [
-                group
-                for group in response.groups
-                if self._allows(context, ResourceType.GROUP, group.group_id, is_logged_if_denied=False)
-            ]
+            response.groups = await self._visible(
+                services, context, ResourceType.GROUP, response.groups, attrgetter("group_id")
+            )
             return response
 
         return respond()
 
-    def delete_topics(self, services: Services, request: Any, context: RequestContext) -> Any:
+    async def delete_topics(self, services: Services, request: Any, context: RequestContext) -> Any:
         if context.api_version < FIRST_VERSION_WITH_STATES:
             states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
         else:
             states = request.topics
         allowed = []
         denied = []
+        pace = services.sliced_work.pace()
         for state in states:
+            await pace.keep()
             result = self._refused_deletion(services, state, context)
             if result is None:
                 allowed.append(state)
@@ -266,7 +266,9 @@ class _Guard(PartialService):
             request = with_field(request, "topics", allowed)
         if not allowed and denied:
             return DeleteTopicsResponse(responses=denied)
-        return self._extended(services, self._begun(services, request, context), context, "responses", lambda: denied)
+        return await self._extended(
+            services, self._begun(services, request, context), context, "responses", lambda: denied
+        )
 
     def _refused_deletion(self, services: Services, state: Any, context: RequestContext) -> DeletableTopicResult | None:
         """Return the result of a topic that must not be deleted; its name only if the requester knows it."""
@@ -297,23 +299,31 @@ class _Guard(PartialService):
             self._require_cluster(context, Operation.CLUSTER_ACTION)
             return self._module.handle(services, request, context)
         self._require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-        topics = request.v3_and_below_topics
-        _, denied = self._split(topics, context, ResourceType.TOPIC, lambda topic: topic.name)
+        return self._add_partitions(services, request, context)
+
+    async def _add_partitions(self, services: Services, request: Any, context: RequestContext) -> Any:
+        _, denied = await self._split(services, context, ResourceType.TOPIC, request.v3_and_below_topics)
         if not denied:
             return self._module.handle(services, request, context)
-        return self._module.rejected(services, request, {topic.name for topic in denied})
+        return await self._computed(
+            services,
+            context,
+            lambda: self._module.rejected(services, request, {topic.name for topic in denied}),
+        )
 
     def write_txn_markers(self, services: Services, request: Any, context: RequestContext) -> Any:
         if not self._authorizer.allows_cluster(context, Operation.ALTER, is_logged_if_denied=False):
             self._require_cluster(context, Operation.CLUSTER_ACTION)
         return self._module.handle(services, request, context)
 
-    def configs(self, services: Services, request: Any, context: RequestContext, *, results: str) -> Any:
+    async def configs(self, services: Services, request: Any, context: RequestContext, *, results: str) -> Any:
         """Topics need a permission on the topic, all other resources the same permission on the cluster."""
         operation = cast(Operation, self._permissions.topic)
         allowed: list[Any] = []
         denied: dict[ErrorCode, list[Any]] = {}
+        pace = services.sliced_work.pace()
         for resource in request.resources:
+            await pace.keep()
             if resource.resource_type == TOPIC_RESOURCE:
                 is_allowed = self._allows(context, ResourceType.TOPIC, resource.resource_name)
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -332,11 +342,14 @@ class _Guard(PartialService):
             return [result for part in parts for result in part]
 
         outcome = self._begun(services, with_field(request, "resources", allowed), context)
-        return self._extended(services, outcome, context, results, refused)
+        return await self._extended(services, outcome, context, results, refused)
 
     def offset_delete(self, services: Services, request: Any, context: RequestContext) -> Any:
         self._require(context, ResourceType.GROUP, request.group_id)
-        allowed, denied = self._split(request.topics, context, ResourceType.TOPIC, lambda topic: topic.name)
+        return self._offset_delete(services, request, context)
+
+    async def _offset_delete(self, services: Services, request: Any, context: RequestContext) -> Any:
+        allowed, denied = await self._split(services, context, ResourceType.TOPIC, request.topics)
 
         def refused() -> list[Any]:
             return [
@@ -353,7 +366,7 @@ class _Guard(PartialService):
             ]
 
         outcome = self._begun(services, with_field(request, "topics", allowed), context)
-        return self._extended(services, outcome, context, "topics", refused)
+        return await self._extended(services, outcome, context, "topics", refused)
 
     def describe_transactions(self, services: Services, request: Any, context: RequestContext) -> Any:
         outcome = self.serve(services, request, context)
@@ -361,7 +374,10 @@ class _Guard(PartialService):
         async def respond() -> object:
             response = await self._settled(services, outcome, context)
             for state in response.transaction_states:
-                state.topics = [topic for topic in state.topics if self._may_see(context, topic.topic)]
+                if state.topics:
+                    state.topics = await self._visible(
+                        services, context, ResourceType.TOPIC, state.topics, attrgetter("topic"), Operation.DESCRIBE
+                    )
             return response
 
         return respond()
@@ -371,13 +387,13 @@ class _Guard(PartialService):
 
         async def respond() -> object:
             response = await self._settled(services, outcome, context)
-            response.transaction_states = [
-                state
-                for state in response.transaction_states
-                if self._allows(
-                    context, ResourceType.TRANSACTIONAL_ID, state.transactional_id, is_logged_if_denied=False
-                )
-            ]
+            response.transaction_states = await self._visible(
+                services,
+                context,
+                ResourceType.TRANSACTIONAL_ID,
+                response.transaction_states,
+                attrgetter("transactional_id"),
+            )
             return response
 
         return respond()
@@ -405,51 +421,128 @@ class _Guard(PartialService):
         if not self._allows(context, resource_type, name):
             raise KafkaError(DENIED[resource_type])
 
-    def _allows(
-        self, context: RequestContext, resource_type: ResourceType, name: str, *, is_logged_if_denied: bool = True
-    ) -> bool:
-        return self._authorizer.allows(
-            context, self._operations[resource_type], resource_type, name, is_logged_if_denied=is_logged_if_denied
-        )
+    def _allows(self, context: RequestContext, resource_type: ResourceType, name: str) -> bool:
+        return self._authorizer.allows(context, self._operations[resource_type], resource_type, name)
 
-    def _may_see(self, context: RequestContext, topic: str) -> bool:
-        return self._authorizer.allows(
-            context, Operation.DESCRIBE, ResourceType.TOPIC, topic, is_logged_if_denied=False
-        )
-
-    def _split(
+    def _refused(
         self,
-        items: Sequence[Any],
         context: RequestContext,
         resource_type: ResourceType,
-        name_of: Callable[[Any], str],
-    ) -> tuple[Sequence[Any], list[Any]]:
+        names: Iterable[str],
+        operation: Operation | None = None,
+        *,
+        is_logged_if_denied: bool = True,
+    ) -> Slices[Collection[str]]:
+        """Return the names that are denied. `operation` is by default the one that the API needs."""
+        distinct = [*dict.fromkeys(names)]
+        refused: set[str] = set()
+        for begin in range(0, len(distinct), DECIDED_IN_A_SLICE_STEP):
+            refused.update(
+                self._authorizer.denied(
+                    context,
+                    operation or self._operations[resource_type],
+                    resource_type,
+                    distinct[begin : begin + DECIDED_IN_A_SLICE_STEP],
+                    is_logged_if_denied=is_logged_if_denied,
+                )
+            )
+            yield
+        return refused
+
+    async def _split(
+        self,
+        services: Services,
+        context: RequestContext,
+        resource_type: ResourceType,
+        items: Sequence[Any],
+        name_of: Callable[[Any], str] = attrgetter("name"),
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the allowed and the denied items."""
-        names = [*map(name_of, items)]
-        refused = self._authorizer.denied(context, self._operations[resource_type], resource_type, names)
-        return _parted(items, name_of, refused) if refused else (items, [])
+        refused = await services.sliced_work.finished(self._refused(context, resource_type, map(name_of, items)))
+        if not refused:
+            return items, ()
+        return await self._computed(services, context, lambda: _parted(items, name_of, refused))
+
+    async def _visible(
+        self,
+        services: Services,
+        context: RequestContext,
+        resource_type: ResourceType,
+        items: Sequence[Any],
+        name_of: Callable[[Any], str] = attrgetter("name"),
+        operation: Operation | None = None,
+    ) -> list[Any]:
+        """Return the items of a response that the requester may see."""
+        refused = await services.sliced_work.finished(
+            self._refused(context, resource_type, map(name_of, items), operation, is_logged_if_denied=False)
+        )
+        return await self._computed(services, context, lambda: _parted(items, name_of, refused)[0])
 
     # Responses
 
     def _serve_each(self, services: Services, request: Any, context: RequestContext, each: Each) -> Any:
-        resource_type, name_of, items = each.resource_type, each.name_of, getattr(request, each.items)
-        names = [*map(name_of, items)]
-        refused_names = self._authorizer.denied(context, self._operations[resource_type], resource_type, names)
+        items = getattr(request, each.items)
+        if len(items) > DECIDED_AT_ONCE_MAX and (context.is_frame_kept or self._api.key != PRODUCE_KEY):
+            return self._serve_many(services, request, context, each)
+        refused_names = self._authorizer.denied(
+            context, self._operations[each.resource_type], each.resource_type, [*map(each.name_of, items)]
+        )
         if not refused_names:
             return self._module.handle(services, request, context)
-        allowed, denied = _parted(items, name_of, refused_names)
+        allowed, denied = _parted(items, each.name_of, refused_names)
+        return self._serve_allowed(services, request, context, each, allowed, denied)
+
+    async def _serve_many(self, services: Services, request: Any, context: RequestContext, each: Each) -> Any:
+        items = getattr(request, each.items)
+        allowed, denied = await self._split(services, context, each.resource_type, items, each.name_of)
+        if not denied:
+            return self._module.handle(services, request, context)
+        return self._serve_allowed(services, request, context, each, allowed, denied)
+
+    def _serve_allowed(
+        self,
+        services: Services,
+        request: Any,
+        context: RequestContext,
+        each: Each,
+        allowed: Sequence[Any],
+        denied: Sequence[Any],
+    ) -> Any:
         refused = with_field(request, each.items, denied)
         code = DENIED[each.resource_type]
+
+        def results() -> Sequence[Any]:
+            response = self._as_message(self._module.failed(refused, context, code), context)
+            return cast(Sequence[Any], getattr(response, each.results))
+
         if not allowed:
-            return self._module.failed(refused, context, code)
+            return self._computed(services, context, lambda: self._module.failed(refused, context, code))
         outcome = self._begun(services, with_field(request, each.items, allowed), context)
-        return self._extended(
-            services,
-            outcome,
-            context,
-            each.results,
-            lambda: getattr(self._as_message(self._module.failed(refused, context, code), context), each.results),
-        )
+        return self._extended(services, outcome, context, each.results, results)
+
+
+_DENIED_OFFSET: Mapping[str, Any] = {
+    "committed_offset": -1,
+    "metadata": "",
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+def _topic_names(groups: Iterable[Any]) -> Collection[str]:
+    return dict.fromkeys(topic.name for group in groups for topic in group.topics or ())
+
+
+def _parted_groups(groups: Iterable[Any], refused: Collection[str]) -> tuple[list[Any], Mapping[str, Sequence[Any]]]:
+    """Return the groups with their allowed topics, and by group the refused ones."""
+    served = []
+    refused_topics: dict[str, Sequence[Any]] = {}
+    for group in groups:
+        allowed = group.topics
+        if allowed is not None:
+            allowed, denied = _parted(allowed, attrgetter("name"), refused)
+            refused_topics.setdefault(group.group_id, denied)
+        served.append(with_field(group, "topics", allowed))
+    return served, refused_topics
 
 
 def _parted(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import is_sliced
@@ -17,6 +17,8 @@ from broker.requests.services import Services
 from protocol.api import Api
 from protocol.codec import decode
 from protocol.row_writer import RowResponse
+
+T = TypeVar("T")
 
 
 class PartialService:
@@ -50,13 +52,18 @@ class PartialService:
     ) -> object:
         """Return the response of the handler with the results of what was denied."""
         response = await self._settled(services, outcome, context)
-        further = refused()
+        further = await self._computed(services, context, refused)
         if response is not None:
             setattr(response, results, [*getattr(response, results), *further])
         return response
 
     async def _settled(self, services: Services, outcome: object, context: RequestContext) -> Any:
-        return self._as_message(await services.sliced_work.settled(outcome), context)
+        response = await services.sliced_work.settled(outcome)
+        return await self._computed(services, context, lambda: self._as_message(response, context))
+
+    async def _computed(self, services: Services, context: RequestContext, work: Callable[[], T]) -> T:
+        """Return the result of `work`, whose time depends on the number of elements: in a thread if they are many."""
+        return await services.cpu_pool.run(work) if context.is_frame_kept else work()
 
     def _as_message(self, response: object, context: RequestContext) -> Any:
         """Return a response as an object of its class, also if its handler returned rows."""

@@ -6,10 +6,10 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,6 +19,9 @@ from broker.handlers import offset_fetch
 from broker.loop.slices import SLICE_MS
 from broker.requests import dispatch
 from broker.requests.budget import BULK_APIS
+from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
+from broker.security.authorizer import Authorizer
+from config.broker_properties import AUTHORIZERS
 from protocol.api import APIS
 from protocol.errors import Malformed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -29,6 +32,8 @@ from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
 ELEMENTS = 5_000
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+WITH_ACLS = MappingProxyType({"authorizer.class.name": AUTHORIZERS[0], "allow.everyone.if.no.acl.found": "true"})
 ROOT = Path(__file__).parents[2]
 COUNTED = tuple(f"{ROOT / package}{os.sep}" for package in ("broker", "controller", "storage"))
 """Where code counts: not in the client, which is in this thread as well."""
@@ -70,9 +75,11 @@ class Steps:
 
 
 @asynccontextmanager
-async def broker_in_single_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcessBroker]:
+async def broker_in_single_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str] = NO_SETTINGS
+) -> AsyncIterator[InProcessBroker]:
     """A broker with topic t, whose long work ends its slice after every step."""
-    async with running_broker(folder, {"auto.create.topics.enable": "false"}) as broker:
+    async with running_broker(folder, {"auto.create.topics.enable": "false", **settings}) as broker:
         await broker.create_topic("t", 2)
         await broker.services.groups.partitions.ensure_topic()
         monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
@@ -107,6 +114,30 @@ async def test_no_step_iterates_over_all_elements_of_a_bulk_request(
         with steps.counted(), suppress(Malformed):  # acks=0 asks for a closed connection
             await broker.ask(request, version)
     assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+@pytest.mark.parametrize("is_denied", [False, True], ids=["allowed", "denied"])
+@pytest.mark.parametrize(("key", "path", "is_distinct"), bulk_cases())
+async def test_no_step_decides_about_all_elements_of_a_bulk_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int, path: Any, is_distinct: bool, is_denied: bool
+) -> None:
+    api = APIS[key]
+    version = api.versions[-1]
+    request = stuffed(api.request, version, path, ELEMENTS, is_distinct=is_distinct)
+    steps = Steps()
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch, WITH_ACLS) as broker:
+        if is_denied:
+            deny_all(broker.services.authorizer)
+        with steps.counted(), suppress(Malformed):
+            await broker.ask(request, version)
+    assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+def deny_all(authorizer: Authorizer) -> None:
+    """Deny every topic, group and transaction."""
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        acl = Acl("User:*", "*", Operation.ALL, Permission.DENY)
+        authorizer.put(Pattern(kind, "*", PatternType.LITERAL), [acl])
 
 
 async def test_no_step_iterates_over_all_partitions_of_a_fetch_session(
