@@ -5,8 +5,8 @@ returns its result. State that it has read may have changed after a yield.
 
 Owns the length of a slice and which work gets the next one. Must not know the work.
 
-Invariant: in a turn of the event loop, the queued works share one slice and the new works share another. So a hundred
-works delay the other connections little more than one does.
+Invariant: in a turn of the event loop, the queued works share one slice and the new works share another with its grace.
+So a thousand works delay the other connections little more than one does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ SLICE_MS = 5
 
 
 STEPS_MIN = 16
-"""Work of fewer steps runs in one slice even on a busy machine; a step takes less than a millisecond."""
+"""Work of fewer steps runs in one slice even if the slice of the new works is over; a step takes less than a
+millisecond."""
+
+GRACE_MS = 2 * SLICE_MS
+"""Milliseconds after the end of their slice in which new works still begin with `STEPS_MIN` steps."""
 
 
 class SlicedWork:
@@ -38,18 +42,21 @@ class SlicedWork:
         """`monotonic_ms` measures slices; `steps_min` as `STEPS_MIN`."""
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
-        self._queue: deque[tuple[Slices[Any], asyncio.Future[Any]]] = deque()
+        self._queue: deque[tuple[Slices[Any] | None, asyncio.Future[Any]]] = deque()
+        """Works and their futures. Without a work, the waiter of the future computes for one slice."""
         self._newcomers_end_ms: int | None = None
         """New works may compute until this time in the present turn of the event loop. None: there is no new work in
         this turn, and the queue is empty."""
 
     def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
         """Return the result if the first slice ends the work, else a future of it, whose cancellation ends the work."""
+        end_ms = self._newcomers_end_ms
         try:
-            for _ in range(self._steps_min):
-                next(work)
-            if self.has_time():
-                self._compute(work, self.newcomers_end_ms())
+            if end_ms is None or self._monotonic_ms() < end_ms + GRACE_MS:
+                for _ in range(self._steps_min):
+                    next(work)
+                if self.has_time():
+                    self._compute(work, self.newcomers_end_ms())
         except StopIteration as finished:
             result: T = finished.value
             return result
@@ -69,10 +76,10 @@ class SlicedWork:
 
     async def turn(self) -> None:
         """Wait in the queue; afterwards the caller may compute for one slice."""
-        await self._wait_in_line(_nothing())
+        await self._wait_in_line(None)
 
-    def _wait_in_line(self, work: Slices[T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    def _wait_in_line(self, work: Slices[Any] | None) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.newcomers_end_ms()
         self._queue.append((work, future))
         return future
@@ -106,21 +113,30 @@ class SlicedWork:
                 return
 
     def _next_turn(self) -> None:
-        """Begin a turn of the event loop: run one slice of the first queued work, then begin the slice of new works."""
+        """Begin a turn of the event loop: run the queued works for one slice, then begin the slice of new works."""
         self._newcomers_end_ms = None
-        if self._queue:
-            work, future = self._queue.popleft()
-            try:
-                self._run_slice(work, future)
-            finally:
-                self.newcomers_end_ms()
+        if not self._queue:
+            return
+        end_ms = self._monotonic_ms() + SLICE_MS
+        try:
+            while self._queue:
+                work, future = self._queue.popleft()
+                if work is not None:
+                    self._run_until(end_ms, work, future)
+                elif not future.cancelled():
+                    future.set_result(None)
+                    return
+                if self._monotonic_ms() >= end_ms:
+                    return
+        finally:
+            self.newcomers_end_ms()
 
-    def _run_slice(self, work: Slices[Any], future: asyncio.Future[Any]) -> None:
+    def _run_until(self, end_ms: int, work: Slices[Any], future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             work.close()
             return
         try:
-            self._compute(work, self._monotonic_ms() + SLICE_MS)
+            self._compute(work, end_ms)
         except StopIteration as finished:
             if future.cancelled():
                 _cancel(finished.value)
@@ -161,11 +177,6 @@ async def _outcome_of(future: asyncio.Future[T]) -> T:
 def _cancel(outcome: object) -> None:
     if isinstance(outcome, asyncio.Future | Promise):
         outcome.cancel()
-
-
-def _nothing() -> Slices[None]:
-    return
-    yield
 
 
 def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:

@@ -44,7 +44,7 @@ from storage.log import AppendOrigin, Log
 from tests.broker.handlers.test_produce_and_fetch import topic_id_of, values_in
 from tests.storage.builders import NOW_MS, batch, delete_expired, marker
 from tests.support.in_process import InProcessBroker, reserved
-from tests.support.manual_clock import SteppingClock
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 CONSUMER, FOLLOWER, OTHER = -1, 1, 2
 EVERYTHING, COMMITTED = 0, 1
@@ -940,9 +940,10 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
 
 
 async def test_thousands_of_sessions_that_wait_for_one_partition_get_responses_in_parts(
-    served: InProcessBroker, name: str
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await served.create_topic(name, 2)
+    monkeypatch.setattr(served.services.sliced_work, "_monotonic_ms", ManualClock().monotonic_ms)
     clients = [await client_of(served, name, {0: 0, 1: 0}) for _ in range(1000)]
     answers = [served.dispatcher.dispatch(_frame(client), served.channel) for client in clients]
     assert not any(one.done() for one in answers)  # type: ignore[union-attr]

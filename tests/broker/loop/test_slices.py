@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from broker.loop.promise import Promise
-from broker.loop.slices import SLICE_MS, STEPS_MIN, SlicedWork, Slices, each
-from tests.support.manual_clock import SteppingClock
+from broker.loop.slices import GRACE_MS, SLICE_MS, STEPS_MIN, SlicedWork, Slices, each
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 
 def sliced_work(*, step_ms: int) -> SlicedWork:
@@ -87,6 +87,18 @@ async def test_paced_coroutines_share_one_slice_in_a_turn_of_the_loop() -> None:
         await asyncio.sleep(0)
         assert rounds - before <= SLICE_MS + 1
     assert rounds == 20 * 30
+
+
+async def test_queued_works_that_are_short_share_the_slice_of_a_turn() -> None:
+    clock = ManualClock()
+    work = SlicedWork(clock.monotonic_ms, steps_min=1)
+    work.newcomers_end_ms()
+    clock.advance(SLICE_MS + GRACE_MS)
+    seen: list[int] = []
+    futures = [work.run(counting(3, seen)) for _ in range(20)]
+    assert seen == [], "the time of the new works was over before they came"
+    await asyncio.sleep(0)
+    assert [future.done() for future in futures if isinstance(future, asyncio.Future)] == [True] * 20
 
 
 async def test_failure_in_a_later_slice_reaches_the_waiter() -> None:
