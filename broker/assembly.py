@@ -18,7 +18,7 @@ from broker.cluster.controller_link import ControllerLink
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
-from broker.cluster.peers import BrokerPeers
+from broker.cluster.peers import ADD_PARTITIONS, BrokerPeers, Link
 from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.led_partitions import LedPartitions
@@ -164,8 +164,9 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         on.broker_id,
         door,
         peers,
-        inter_broker if control_plane is None else control_plane.name,
-        config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
+        clock,
+        listener=inter_broker if control_plane is None else control_plane.name,
+        timeout_ms=config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
     )
     controller = Controller(
         on.broker_id, on.store, channels, controller_settings(config, policies), clock, random, sliced_work.pace
@@ -237,7 +238,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         TRANSACTION_STATE_TOPIC,
         metadata,
         lambda coordinator: peers.connect_as(
-            f"AddPartitionsManager-client-{on.broker_id}", coordinator, asks_versions=True
+            f"AddPartitionsManager-client-{on.broker_id}", Link(ADD_PARTITIONS, coordinator), asks_versions=True
         ),
         config[properties.REQUEST_TIMEOUT_MS],
     )
@@ -260,6 +261,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         metadata_cache=metadata,
         peers=peers,
         control_door=door,
+        control_channels=channels,
         controller=controller,
         controller_link=link,
         log_manager=on.log_manager,

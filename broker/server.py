@@ -702,6 +702,7 @@ class Server:
             cleaner=lambda: self._cleaner,
             measured=measured,
             requests=self.dispatcher.metrics,
+            waiting_requests=lambda: self.dispatcher.waiting_count,
         )
         window_s = (
             self._config[properties.METRICS_NUM_SAMPLES] * self._config[properties.METRICS_SAMPLE_WINDOW_MS] / 1000

@@ -91,6 +91,7 @@ class EventQueue:
         while (queued := await self._waiting.get()) is not None:
             started_ms = self._clock.now_ms()
             failure = ""
+            self._statistics.present = queued.event.statistic
             self._statistics.queue_time.add(started_ms - queued.enqueued_ms)
             try:
                 result = await self._process(queued.event)
@@ -103,6 +104,7 @@ class EventQueue:
             else:
                 if queued.result is not None and not queued.result.done():
                     queued.result.set_result(result)
+            self._statistics.present = ""
             duration_ms = self._clock.now_ms() - started_ms
             self._statistics.recent.append(RecentEvent(type(queued.event).__name__, started_ms, duration_ms, failure))
             if name := queued.event.statistic:

@@ -74,6 +74,8 @@ class RecentEvent(NamedTuple):
 class ControllerStatistics:
     """Plain counters that are read when metrics are scraped. They are kept across elections."""
 
+    present: str = ""
+    """The statistic of the event that is being processed; empty between events."""
     unclean_leader_elections: int = 0
     queue_time: EventTimes = field(default_factory=EventTimes)
     by_event: dict[str, EventTimes] = field(default_factory=dict)

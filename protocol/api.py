@@ -90,6 +90,8 @@ class Api(NamedTuple):
     versions: range
     flexible: int | None
     cluster_action: bool
+    deprecated: range
+    """The versions that Kafka 3.9 serves and 4.0 does not (KIP-896)."""
 
     def is_flexible_in(self, version: int) -> bool:
         return self.flexible is not None and version >= self.flexible
@@ -104,7 +106,38 @@ def _api(request: type[Any], response: type[Any], *, cluster_action: bool = Fals
         info.flexible,
     )
     name = request.__name__.removesuffix("Request")
-    return Api(info.api_key, name, request, response, info.versions, info.flexible, cluster_action)
+    deprecated = range(_FIRST_NOT_DEPRECATED.get(name, 0))
+    return Api(info.api_key, name, request, response, info.versions, info.flexible, cluster_action, deprecated)
+
+
+_FIRST_NOT_DEPRECATED: Mapping[str, int] = MappingProxyType(
+    {
+        "Produce": 7,
+        "Fetch": 4,
+        "ListOffsets": 1,
+        "Metadata": 4,
+        "OffsetCommit": 2,
+        "OffsetFetch": 1,
+        "FindCoordinator": 1,
+        "JoinGroup": 2,
+        "SaslHandshake": 1,
+        "CreateTopics": 2,
+        "DeleteTopics": 1,
+        "OffsetForLeaderEpoch": 2,
+        "DescribeAcls": 1,
+        "CreateAcls": 1,
+        "DeleteAcls": 1,
+        "DescribeConfigs": 1,
+        "AlterReplicaLogDirs": 1,
+        "DescribeLogDirs": 1,
+        "CreateDelegationToken": 1,
+        "RenewDelegationToken": 1,
+        "ExpireDelegationToken": 1,
+        "DescribeDelegationToken": 1,
+        "DeleteGroups": 1,
+    }
+)
+"""By API, the first version that KIP-896 does not deprecate. All versions of the others stay."""
 
 
 _ROWS = (

@@ -88,6 +88,8 @@ class CleaningResult:
     segments: list[CleanedSegment] = field(default_factory=list)
     bytes_read: int = 0
     bytes_kept: int = 0
+    io_size: int = 0
+    """Bytes read and written, which the limit of the rate counts."""
     records_read: int = 0
     records_kept: int = 0
     records_without_key: int = 0
@@ -119,17 +121,17 @@ def unstage(files: Files, directory: str) -> None:
 class Throttle:
     """Sleeps to keep the average rate of a whole job at or below a limit in bytes per second."""
 
-    __slots__ = ("_bytes", "_bytes_per_second_max", "_files", "_started_s")
+    __slots__ = ("_bytes_per_second_max", "_files", "_started_s", "size")
 
     def __init__(self, bytes_per_second_max: float, files: Files) -> None:
         self._bytes_per_second_max = bytes_per_second_max
         self._files = files
         self._started_s = files.monotonic_s()
-        self._bytes = 0
+        self.size = 0
 
     def passed(self, size: int) -> None:
-        self._bytes += size
-        ahead = self._bytes / self._bytes_per_second_max - (self._files.monotonic_s() - self._started_s)
+        self.size += size
+        ahead = self.size / self._bytes_per_second_max - (self._files.monotonic_s() - self._started_s)
         if ahead > 0.01:
             self._files.sleep(ahead)
 
@@ -169,6 +171,7 @@ class _Pass:
             raise
         result.map_probes = offsets.probes
         result.records_without_key = self._dirty.without_key
+        result.io_size = self._throttle.size
         result.copy_seconds = self._files.monotonic_s() - mapped_s
         return result
 

@@ -20,6 +20,8 @@ class CleanerMetrics(NamedTuple):
     max_compaction_delay_secs: int
     max_dirty_percent: int
     time_since_last_run_ms: int
+    io_size: int
+    """Bytes that all passes have read and written."""
 
 
 class Uncleanable(NamedTuple):
@@ -32,13 +34,14 @@ class Uncleanable(NamedTuple):
 class CleaningFigures:
     """The figures that `LogCleaning` reports. Times are wall-clock milliseconds."""
 
-    __slots__ = ("_delays_ms", "_dirtiest_ratio", "_last_passes", "_last_run_ms")
+    __slots__ = ("_delays_ms", "_dirtiest_ratio", "_io_size", "_last_passes", "_last_run_ms")
 
     def __init__(self) -> None:
         self._last_passes: dict[int, CleaningResult] = {}
         self._delays_ms: dict[int, int] = {}
         self._dirtiest_ratio = 0.0
         self._last_run_ms = 0
+        self._io_size = 0
 
     def picked(self, worker: int, *, dirtiest_ratio: float, delay_ms_max: int, now_ms: int) -> None:
         """Note one `LogCleaning.pick`.
@@ -51,6 +54,7 @@ class CleaningFigures:
 
     def cleaned(self, worker: int, result: CleaningResult) -> None:
         self._last_passes[worker] = result
+        self._io_size += result.io_size
 
     def at(self, now_ms: int) -> CleanerMetrics:
         passes = self._last_passes.values()
@@ -62,4 +66,5 @@ class CleaningFigures:
             max_compaction_delay_secs=max(self._delays_ms.values(), default=0) // 1000,
             max_dirty_percent=int(100 * self._dirtiest_ratio),
             time_since_last_run_ms=now_ms - self._last_run_ms,
+            io_size=self._io_size,
         )

@@ -14,16 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from broker.cluster.control_requests import ControlDoor
-from broker.cluster.peers import BrokerPeers
+from broker.cluster.peers import CONTROLLER_CHANNEL, BrokerPeers, Link
+from broker.loop.clock import Clock
 from broker.network.outgoing import Pauses, Peer, PeerUnavailable
 from config.addresses import HostAndPort
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.model import Broker
+from controller.settings import EventTimes
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -40,11 +42,21 @@ PAUSES: Final = Pauses(first_ms=100, longest_ms=100)
 class ControlChannels:
     """`BrokerChannels` of one broker."""
 
-    def __init__(self, broker_id: int, door: ControlDoor, peers: BrokerPeers, listener: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        door: ControlDoor,
+        peers: BrokerPeers,
+        clock: Clock,
+        *,
+        listener: str,
+        timeout_ms: int,
+    ) -> None:
         """`listener` is the one on which brokers serve control requests. `timeout_ms` limits one attempt."""
         self._broker_id = broker_id
         self._door = door
         self._peers = peers
+        self._clock = clock
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._channels: dict[int, _Channel] = {}
@@ -59,8 +71,18 @@ class ControlChannels:
             return
         self.close_to(broker.broker_id)
         self._channels[broker.broker_id] = _Channel(
-            broker, self._listener, self._peers, client_id=str(self._broker_id), timeout_ms=self._timeout_ms
+            broker,
+            self._listener,
+            self._peers,
+            self._clock,
+            client_id=str(self._broker_id),
+            timeout_ms=self._timeout_ms,
         )
+
+    def queues(self) -> Iterator[tuple[int, int, EventTimes]]:
+        """Return of each other broker: its id, how many requests wait for it or its response, and how long they did."""
+        for broker_id, channel in self._channels.items():
+            yield broker_id, channel.size, channel.queue_times
 
     def close_to(self, broker_id: int) -> None:
         """See `BrokerChannels`."""
@@ -83,18 +105,29 @@ class ControlChannels:
 class _Channel:
     """The requests to one registration of a broker, in order."""
 
-    def __init__(self, broker: Broker, listener: str, peers: BrokerPeers, *, client_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, broker: Broker, listener: str, peers: BrokerPeers, clock: Clock, *, client_id: str, timeout_ms: int
+    ) -> None:
         self.broker = broker
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._name = f"broker {broker.broker_id} (epoch {broker.epoch})"
-        self._connection: Peer = peers.connect_to(self._name, self._address, client_id, pauses=PAUSES)
-        self._queue: deque[tuple[ControlRequest, asyncio.Future[ControlResponse]]] = deque()
+        self._connection: Peer = peers.connect_to(
+            Link(CONTROLLER_CHANNEL, broker.broker_id), self._name, self._address, client_id, pauses=PAUSES
+        )
+        self._queue: deque[tuple[ControlRequest, asyncio.Future[ControlResponse], int]] = deque()
+        self._clock = clock
+        self.queue_times = EventTimes()
+        """How long requests have waited before they were sent first."""
         self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self._queue)
 
     def put(self, request: ControlRequest) -> asyncio.Future[ControlResponse]:
         future: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
-        self._queue.append((request, future))
+        self._queue.append((request, future, self._clock.monotonic_ms()))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name=f"requests to {self._name}")
         return future
@@ -104,14 +137,15 @@ class _Channel:
             self._sending.cancel()
         self._connection.close()
         while self._queue:
-            _, future = self._queue.popleft()
+            _, future, _ = self._queue.popleft()
             if not future.done():
                 future.set_exception(PeerUnavailable(f"{self._name} is not registered any more"))
 
     async def _send_all(self) -> None:
         while self._queue:
-            request, future = self._queue[0]
+            request, future, queued_ms = self._queue[0]
             if not future.done():
+                self.queue_times.add(self._clock.monotonic_ms() - queued_ms)
                 await self._send(request, future)
             self._queue.popleft()
         self._sending = None

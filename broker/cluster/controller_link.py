@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.cluster.peers import BrokerPeers
+from broker.cluster.peers import ALTER_PARTITION, FORWARDING, BrokerPeers, Link
 from broker.network.outgoing import OutgoingConnection
 from config.addresses import HostAndPort
 from controller.controller import Controller
@@ -54,9 +54,9 @@ class ControllerLink:
         self._metadata = metadata
         self._peers = peers
         self._timeout_ms = timeout_ms
-        self._isr_changes = self._connection(asks_versions=True)
-        self._producer_ids = self._connection(asks_versions=True)
-        self._shutdown = self._connection(asks_versions=False)
+        self._isr_changes = self._connection(ALTER_PARTITION, asks_versions=True)
+        self._producer_ids = self._connection(FORWARDING, asks_versions=True)
+        self._shutdown = self._connection(FORWARDING, asks_versions=False)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Ask for other in-sync replicas. `request` has the fields of version 3."""
@@ -83,9 +83,9 @@ class ControllerLink:
         response: ControlledShutdownResponse = await self._ask(self._shutdown, request, CONTROLLED_SHUTDOWN_VERSION)
         return [TopicPartition(each.topic_name, each.partition_index) for each in response.remaining_partitions]
 
-    def _connection(self, *, asks_versions: bool) -> OutgoingConnection:
+    def _connection(self, purpose: str, *, asks_versions: bool) -> OutgoingConnection:
         return self._peers.connect_to(
-            "the controller", self._address, str(self._broker_id), asks_versions=asks_versions
+            Link(purpose, None), "the controller", self._address, str(self._broker_id), asks_versions=asks_versions
         )
 
     def _address(self) -> HostAndPort | None:

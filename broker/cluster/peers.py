@@ -5,9 +5,10 @@ Owns: where a broker is reached, and under which name this broker presents itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
-from weakref import WeakSet
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
@@ -22,6 +23,20 @@ from broker.network.outgoing import (
     SetupTimeouts,
 )
 from config.addresses import HostAndPort
+
+
+class Link(NamedTuple):
+    """What a connection is for, and the peer's id; None: whichever broker is the controller."""
+
+    purpose: str
+    broker_id: int | None
+
+
+CONTROLLER_CHANNEL: Final = "controller-channel"
+ALTER_PARTITION: Final = "alter-partition"
+FORWARDING: Final = "forwarding"
+ADD_PARTITIONS: Final = "add-partitions"
+"""Purposes besides those of `connect`."""
 
 
 class BrokerPeers:
@@ -52,20 +67,23 @@ class BrokerPeers:
         self._clock = clock
         self._random = random
         self._compute = compute
-        self._connections: WeakSet[OutgoingConnection] = WeakSet()
+        self._connections: WeakKeyDictionary[OutgoingConnection, Link] = WeakKeyDictionary()
 
     def connect(self, broker_id: int, purpose: str) -> OutgoingConnection:
         """See `Peers`."""
-        return self.connect_as(f"broker-{self.broker_id}-{purpose}", broker_id)
+        return self.connect_as(f"broker-{self.broker_id}-{purpose}", Link(purpose, broker_id))
 
-    def connect_as(self, client_id: str, broker_id: int, *, asks_versions: bool = False) -> OutgoingConnection:
-        """Return a new connection to a broker. `client_id` is the name of this broker there."""
+    def connect_as(self, client_id: str, link: Link, *, asks_versions: bool = False) -> OutgoingConnection:
+        """Return a new connection to the broker of `link`. `client_id` is the name of this broker there."""
+        broker_id = link.broker_id
+        assert broker_id is not None
         return self.connect_to(
-            f"broker {broker_id}", lambda: self.address_of(broker_id), client_id, asks_versions=asks_versions
+            link, f"broker {broker_id}", lambda: self.address_of(broker_id), client_id, asks_versions=asks_versions
         )
 
     def connect_to(
         self,
+        link: Link,
         name: str,
         address: Callable[[], HostAndPort | None],
         client_id: str,
@@ -87,8 +105,12 @@ class BrokerPeers:
             compute=self._compute,
             log_in=self._log_in,
         )
-        self._connections.add(connection)
+        self._connections[connection] = link
         return connection
+
+    def connections(self) -> Sequence[tuple[OutgoingConnection, Link]]:
+        """Return all connections that are in use, with their purposes, whether they are open now or not."""
+        return list(self._connections.items())
 
     def close(self) -> None:
         """Close all connections that are still in use."""

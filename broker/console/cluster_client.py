@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker.cluster.metadata_cache import NO_LEADER
+from broker.cluster.peers import Link
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Dispatcher, Outcome
 from broker.network.outgoing import OutgoingConnection, PeerUnavailable
@@ -98,7 +99,7 @@ class ClusterClient:
             raise PeerUnavailable(f"broker {broker_id} is not alive")
         connection = self._connections.get(broker_id)
         if connection is None:
-            connection = self._services.peers.connect_as(CLIENT_ID, broker_id, asks_versions=True)
+            connection = self._services.peers.connect_as(CLIENT_ID, Link(CLIENT_ID, broker_id), asks_versions=True)
             self._connections[broker_id] = connection
         response = await connection.ask(request, version, timeout_ms=TIMEOUT_MS)
         if self._services.authorizer.is_active:

@@ -27,7 +27,7 @@ from broker.loop.slices import SlicedWork, Slices, each, whole
 from broker.network.unsent_responses import ALLOWANCE_MIN, UnsentResponses
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.replica.bound_partition import bind
-from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, end_of_wait_ms
+from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, FetcherType, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, FetchSessionCache, PartitionKey
 from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import FIRST_VERSION_WITH_ZSTD, convert, needs_conversion, refuse_zstd
@@ -297,7 +297,9 @@ class _Fetch:
         deadline_ms = end_of_wait_ms(self._services.clock.monotonic_ms(), self._request.max_wait_ms)
         if session is None:
             awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
-            operation = DelayedFetch(awaited, self._bytes_min, lambda: self._respond_with_available(promise))
+            operation = DelayedFetch(
+                awaited, self._bytes_min, lambda: self._respond_with_available(promise), kind=self._fetcher_type
+            )
             promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
             manager.await_bytes(operation, deadline_ms)
         else:
@@ -307,7 +309,11 @@ class _Fetch:
     def _await_news(self, session: FetchSession, promise: Promise[Response], deadline_ms: int) -> Slices[None]:
         manager, sessions = self._services.replica_manager, self._services.fetch_sessions
         operation = DelayedFetch(
-            [], self._bytes_min, lambda: self._respond_to_session(session, on_news, promise), may_grow=True
+            [],
+            self._bytes_min,
+            lambda: self._respond_to_session(session, on_news, promise),
+            may_grow=True,
+            kind=self._fetcher_type,
         )
 
         def on_news(wanted: FetchPartition) -> None:
@@ -449,6 +455,10 @@ class _Fetch:
             quotas.take_back(user, client_id, Key.FETCH, read.size)
             self._context.mute_ms = max(self._context.mute_ms, throttle_ms)
         return throttle_ms > 0
+
+    @property
+    def _fetcher_type(self) -> FetcherType:
+        return FetcherType.FOLLOWER if self._is_follower else FetcherType.CONSUMER
 
     @property
     def _quota_entity(self) -> tuple[str, str]:

@@ -11,7 +11,7 @@ other operations.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
@@ -32,6 +32,9 @@ class DelayedOperation:
     """
 
     __slots__ = ("_timer_handle", "is_completed")
+
+    kind = ""
+    """By what expirations are told apart in metrics."""
 
     def __init__(self) -> None:
         self.is_completed = False
@@ -93,7 +96,8 @@ class Purgatory:
         self.watched: dict[Hashable, list[DelayedOperation]] = {}  # callers test it before they call a method
         self._completed_since_purge = 0
         self.delayed_count = 0
-        self.expired_count = 0
+        self.expired_counts: Counter[str] = Counter()
+        """Operations whose deadline has passed, by kind."""
 
     @property
     def watched_count(self) -> int:
@@ -178,7 +182,7 @@ class Purgatory:
 
     def _expire(self, operation: DelayedOperation) -> None:
         if _forced(operation):
-            self.expired_count += 1
+            self.expired_counts[operation.kind] += 1
             self._finished(1)
 
     def _finished(self, count: int) -> None:

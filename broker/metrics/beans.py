@@ -38,6 +38,7 @@ HISTOGRAM_ATTRIBUTES: Final = (*(name for name, _ in PERCENTILES), "Count", "Min
 ATTRIBUTES: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.GAUGE: ("Value",),
     Kind.RATE: ("Value",),
+    Kind.LOWEST_RATE: ("Value",),
     Kind.METER: METER_ATTRIBUTES,
     Kind.HISTOGRAM: HISTOGRAM_ATTRIBUTES,
     Kind.TIMER: ("LatencyUnit", *METER_ATTRIBUTES, *HISTOGRAM_ATTRIBUTES),
@@ -113,7 +114,7 @@ def attribute_names(metric: Metric) -> tuple[str, ...]:
 
 def _attributes(registry: Registry, metric: Metric, sample: Sample) -> dict[str, object]:
     tags, value = sample
-    if metric.kind in (Kind.GAUGE, Kind.RATE):
+    if metric.kind in (Kind.GAUGE, Kind.RATE, Kind.LOWEST_RATE):
         return {metric.attribute or "Value": value}
     attributes: dict[str, object] = {}
     if metric.kind is Kind.TIMER:

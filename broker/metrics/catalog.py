@@ -5,24 +5,27 @@ Owns their order. Must not know any of them, or how they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
 from broker.metrics.host import GarbageCollections, Host
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
-from broker.metrics.metric import Metric
+from broker.metrics.metric import Kind, Metric, Sample
 from broker.metrics.of_cluster import broker_metrics, controller_metrics, session_metrics
 from broker.metrics.of_coordinators import group_metrics, transaction_metrics
 from broker.metrics.of_host import host_metrics, process_metrics
 from broker.metrics.of_logins import login_metrics
 from broker.metrics.of_network import network_metrics
+from broker.metrics.of_peers import outgoing_metrics, queue_metrics, verification_metrics
 from broker.metrics.of_quotas import quota_metrics
 from broker.metrics.of_replicas import fetcher_metrics, isr_metrics, move_metrics, partition_metrics, waiting_metrics
 from broker.metrics.of_requests import request_metrics, topic_metrics
 from broker.metrics.of_storage import cleaner_metrics, log_metrics
+from broker.metrics.registry import SAMPLES_PER_STEP
 from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
@@ -52,10 +55,55 @@ def all_metrics(
     cleaner: Callable[[], LogCleaner | None],
     measured: Measured,
     requests: Mapping[str, RequestMetrics],
+    waiting_requests: Callable[[], int],
 ) -> Iterator[Metric]:
-    """In the order in which they are shown. `cleaner()` is None while there is none."""
+    """In the order in which they are shown. `cleaner()` is None while there is none.
+
+    `requests` has the metrics of requests by name; `waiting_requests()` is how many wait to be decoded.
+    """
+    metrics = list(_of_all_parts(services, sockets, state, started_ms, cleaner, measured, requests, waiting_requests))
+    yield from metrics
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.server:type=KafkaServer,name=yammer-metrics-count",
+        "Metrics with a value.",
+        partial(_count, metrics),
+    )
+
+
+def _count(metrics: Sequence[Metric]) -> Iterator[Sample | None]:
+    """Count the samples. Those of partitions are counted once for all metrics that the same partitions have."""
+    total = 0
+    of_partitions: dict[str, int] = {}
+    for metric in metrics:
+        kind_of_object = metric.bean.partition(",")[0]
+        count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
+        if count is None:
+            count = 0
+            for sample in metric.read():
+                count += sample is not None
+                if sample is None or count % SAMPLES_PER_STEP == 0:
+                    yield None
+            if metric.is_per_partition:
+                of_partitions[kind_of_object] = count
+        total += count
+    yield (), total
+
+
+def _of_all_parts(
+    services: Services,
+    sockets: SocketServer,
+    state: Callable[[], BrokerState],
+    started_ms: int,
+    cleaner: Callable[[], LogCleaner | None],
+    measured: Measured,
+    requests: Mapping[str, RequestMetrics],
+    waiting_requests: Callable[[], int],
+) -> Iterator[Metric]:
     yield from broker_metrics(state, services.metadata_cache.cluster_id, started_ms)
     yield from controller_metrics(services.controller)
+    yield from queue_metrics(services.control_channels)
+    yield from outgoing_metrics(services.peers)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
     yield from fetcher_metrics(services.fetchers, services.peers.address_of)
     yield from isr_metrics(services.isr_changes)
@@ -63,9 +111,10 @@ def all_metrics(
     yield from move_metrics(services.directory_moves)
     yield from group_metrics(services.groups)
     yield from transaction_metrics(services.transactions)
+    yield from verification_metrics(services.verifier)
     yield from topic_metrics(services.replica_manager.topic_metrics)
     yield from request_metrics(requests)
-    yield from network_metrics(sockets)
+    yield from network_metrics(sockets, waiting_requests)
     yield from login_metrics(sockets)
     yield from quota_metrics(services.enforced_quotas)
     yield from log_metrics(services.log_manager, measured.flush_times)

@@ -25,6 +25,9 @@ class Kind(Enum):
     """A `Distribution` of measured values."""
     TIMER = "timer"
     """A `Distribution` of durations. JSON adds how often they end."""
+    LOWEST_RATE = "lowest rate"
+    """The lowest rate of several counts, averaged over a minute. A sample has one tag value more than the metric has
+    tags: it tells the counts of one subject apart."""
     RATE = "rate"
     """A count of events, shown as events per second over the last windows (`metrics.sample.window.ms`)."""
 

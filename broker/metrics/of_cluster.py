@@ -6,8 +6,9 @@ Owns their names and texts. Must not know how the figures come about, or how the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram, distribution
@@ -40,6 +41,24 @@ NOT_IN_THIS_MODE = (
     ("FencedBrokerCount", "0: brokers are fenced in KRaft mode only."),
     ("ZkMigrationState", "0: metadata is not migrated to KRaft."),
 )
+CONTROLLER_STATES: Mapping[str, int] = MappingProxyType(
+    {
+        "ControllerChange": 1,
+        "LeaderElection": 2,
+        "TopicChange": 3,
+        "TopicDeletion": 4,
+        "PartitionReassignment": 5,
+        "AutoLeaderBalance": 6,
+        "ManualLeaderBalance": 7,
+        "ControlledShutdown": 8,
+        "IsrChange": 9,
+        "LeaderAndIsrResponseReceived": 10,
+        "LogDirChange": 11,
+        "UncleanLeaderElectionEnable": 13,
+        "ListPartitionReassignment": 15,
+    }
+)
+"""Kafka's numbers, by the statistic of events."""
 SESSION_EVENTS = (
     ("Disconnects", "disconnects", "Connections lost."),
     ("Expires", "expires", "Sessions expired."),
@@ -66,14 +85,20 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
         "Events that wait for the controller.",
         _controller_gauge(controller, "EventQueueSize"),
     )
+    statistics = controller.statistics
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.controller:type=KafkaController,name=ControllerState",
+        "The kind of event that the controller processes, as Kafka numbers them; 0 between events.",
+        alone(lambda: CONTROLLER_STATES.get(statistics.present, 0)),
+    )
     for name, text in NOT_IN_THIS_MODE:
         yield Metric(Kind.GAUGE, f"kafka.controller:type=KafkaController,name={name}", text, alone(lambda: 0))
-    statistics = controller.statistics
     yield Metric(
         Kind.HISTOGRAM,
         "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
         "Time that events waited for the controller.",
-        alone(lambda: _distribution(statistics.queue_time)),
+        alone(lambda: event_times(statistics.queue_time)),
     )
     yield Metric(
         Kind.METER,
@@ -167,12 +192,13 @@ def _none() -> int:
     return 0
 
 
-def _event_times(by_event: dict[str, EventTimes], event: str) -> Callable[[], list[Sample]]:
-    return lambda: [((), _distribution(by_event.get(event, EventTimes())))]
-
-
-def _distribution(times: EventTimes) -> Distribution:
+def event_times(times: EventTimes) -> Distribution:
+    """Return the processing times of events in milliseconds."""
     return distribution(times.count, times.total_ms, times.latest_ms)
+
+
+def _event_times(by_event: dict[str, EventTimes], event: str) -> Callable[[], list[Sample]]:
+    return lambda: [((), event_times(by_event.get(event, EventTimes())))]
 
 
 def _disk_bytes(field: str) -> Callable[[], Iterator[Sample]]:

@@ -48,6 +48,10 @@ def login_metrics(sockets: SocketServer) -> Iterator[Metric]:
     )
     for attribute, text, fact in table:
         yield Metric(Kind.GAUGE, _BEAN, text, _per_listener(sockets, fact), _TAGS, attribute)
+        if attribute.endswith("-total"):
+            rate = attribute.removesuffix("total") + "rate"
+            per_second = f"{text.removesuffix('.')}, per second."
+            yield Metric(Kind.RATE, _BEAN, per_second, _per_listener(sockets, fact), _TAGS, rate)
 
 
 def _per_listener(sockets: SocketServer, fact: Callable[[Listener], int]) -> Callable[[], Iterator[Sample]]:

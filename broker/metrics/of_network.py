@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from broker.metrics.metric import Kind, Metric, Sample, alone
+from broker.network.connection import Traffic
 from broker.network.listener import Listener
 from broker.network.request_memory import RequestMemory
 from broker.network.socket_server import SocketServer
@@ -20,11 +22,18 @@ TAGS = ("listener", "networkProcessor")
 CONNECTIONS_PER_TURN = 1000
 SOFTWARE_MAX = 100
 """Names that clients choose: no more than so many for each listener, so that no client can fill the scrape."""
+TRAFFIC: tuple[tuple[str, str, Callable[[Traffic], int]], ...] = (
+    ("request", "Requests", lambda traffic: traffic.request_count),
+    ("incoming-byte", "Bytes received", lambda traffic: traffic.incoming_size),
+    ("outgoing-byte", "Bytes sent", lambda traffic: traffic.outgoing_size),
+)
+"""First part of the name, first part of the text, fact."""
 UNLIMITED = 2**63 - 1
 """What is free where nothing limits it."""
 
 
-def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
+def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) -> Iterator[Metric]:
+    """`waiting_requests()` is how many requests wait to be decoded."""
     yield Metric(
         Kind.GAUGE,
         SOCKETS,
@@ -50,6 +59,16 @@ def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
             TAGS,
             attribute=f"connection-{name}-total",
         )
+    for name, text, carried in TRAFFIC:
+        for kind, suffix, measure in ((Kind.RATE, "rate", "per second"), (Kind.GAUGE, "total", "since the start")):
+            yield Metric(
+                kind,
+                SOCKETS,
+                f"{text} {measure}.",
+                partial(_traffic, sockets, carried),
+                TAGS,
+                attribute=f"{name}-{suffix}",
+            )
     yield Metric(
         Kind.GAUGE,
         SOCKETS,
@@ -63,6 +82,26 @@ def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
         "kafka.network:type=SocketServer,name=ExpiredConnectionsKilledCount",
         "Connections closed because they were idle (connections.max.idle.ms).",
         alone(lambda: sum(listener.expired_count for listener in sockets.listeners)),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.network:type=RequestChannel,name=RequestQueueSize",
+        "Requests that wait to be decoded.",
+        alone(waiting_requests),
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.network:type=RequestChannel,name=ResponseQueueSize",
+        "Connections with responses of which the socket has not taken all bytes yet.",
+        partial(_unsent_responses, sockets),
+        ("processor",),
+    )
+    yield Metric(
+        Kind.METER,
+        "kafka.network:type=Acceptor,name=AcceptorBlockedPercent",
+        "0: an accepted connection never waits for a processor.",
+        lambda: (((listener.name,), 0) for listener in sockets.listeners),
+        ("listener",),
     )
     counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
         (
@@ -96,6 +135,31 @@ def network_metrics(sockets: SocketServer) -> Iterator[Metric]:
 
 def _per_listener(sockets: SocketServer, fact: Callable[[Listener], int]) -> Callable[[], Iterator[Sample]]:
     return lambda: (((it.name, NETWORK_PROCESSOR), fact(it)) for it in sockets.listeners)
+
+
+def _unsent_responses(sockets: SocketServer) -> Iterator[Sample | None]:
+    """The sum, which has no processor, then that of the only one."""
+    total = 0
+    for listener in list(sockets.listeners):
+        for number, connection in enumerate(list(listener.connections())):
+            if number % CONNECTIONS_PER_TURN == CONNECTIONS_PER_TURN - 1:
+                yield None
+            total += connection.size_left > 0
+    yield (), total
+    yield (NETWORK_PROCESSOR,), total
+
+
+def _traffic(sockets: SocketServer, fact: Callable[[Traffic], int]) -> Iterator[Sample | None]:
+    for listener in list(sockets.listeners):
+        carried = []
+        for number, connection in enumerate(list(listener.connections())):
+            if number % CONNECTIONS_PER_TURN == CONNECTIONS_PER_TURN - 1:
+                yield None
+            carried.append((connection, fact(connection.traffic())))
+        # Those that have closed in the meantime are in the sum of the listener.
+        total = sum(value for connection, value in carried if connection.is_connected)
+        total += fact(listener.traffic_of_closed)
+        yield (listener.name, NETWORK_PROCESSOR), total
 
 
 def _by_software(sockets: SocketServer) -> Iterator[Sample | None]:

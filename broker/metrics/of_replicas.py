@@ -5,11 +5,12 @@ Owns their names and texts. Must not know how the figures come about, or how the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
+from broker.replica.delayed_fetch import FetcherType
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import LeaderFetcher, ReplicaFetchers
@@ -133,6 +134,13 @@ def fetcher_metrics(fetchers: ReplicaFetchers, address_of: AddressOf) -> Iterato
     bean = "kafka.server:type=ReplicaFetcherManager"
     yield from gauges(bean, facts, partial(_of_client, FETCHERS_CLIENT_ID), ("clientId",))
     yield Metric(
+        Kind.LOWEST_RATE,
+        f"{bean},name=MinFetchRate",
+        "Requests per second of the slowest fetcher, averaged over a minute.",
+        lambda: _subjects(FETCHERS_CLIENT_ID, {_client_id(it): it.request_count for it in fetchers.running}),
+        ("clientId",),
+    )
+    yield Metric(
         Kind.GAUGE,
         "kafka.server:type=FetcherLagMetrics,name=ConsumerLag",
         "Offsets that the log of a followed partition is behind the high watermark of its leader.",
@@ -204,7 +212,14 @@ def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> It
         Kind.METER,
         "kafka.server:type=DelayedProduceMetrics,name=ExpiresPerSec",
         "Produce requests that were not replicated in time.",
-        alone(lambda: replicas.produce_purgatory.expired_count),
+        alone(replicas.produce_purgatory.expired_counts.total),
+    )
+    yield Metric(
+        Kind.METER,
+        "kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec",
+        "Fetch requests whose wait has ended before there were enough records.",
+        lambda: (((kind.value,), replicas.fetch_purgatory.expired_counts[kind]) for kind in FetcherType),
+        ("fetcherType",),
     )
     counts = (
         ("NumIncrementalFetchSessions", "Incremental fetch sessions.", lambda: len(sessions)),
@@ -228,9 +243,29 @@ def move_metrics(moves: DirectoryMoves) -> Iterator[Metric]:
     facts = (
         ("MaxLag", "Offsets that the slowest move between log directories is behind.", lambda: moves.lag_max),
         ("FailedPartitionsCount", "Moves that an error has stopped.", lambda: moves.failed_count),
+        ("DeadThreadCount", "0: a move that an error stops is counted by FailedPartitionsCount.", lambda: 0),
     )
     bean = "kafka.server:type=ReplicaAlterLogDirsManager"
     yield from gauges(bean, facts, partial(_of_client, MOVES_CLIENT_ID), ("clientId",))
+    yield Metric(
+        Kind.LOWEST_RATE,
+        f"{bean},name=MinFetchRate",
+        "Pieces that the slowest move copies per second, averaged over a minute.",
+        lambda: _subjects(MOVES_CLIENT_ID, moves.piece_counts()),
+        ("clientId",),
+    )
+    yield Metric(
+        Kind.RATE,
+        "kafka.server:type=AlterLogDirsReplication",
+        "Bytes that moves between log directories copy per second.",
+        alone(lambda: moves.moved_size),
+        attribute="byte-rate",
+    )
+
+
+def _subjects(client_id: str, counts: Mapping[str, int]) -> list[Sample]:
+    """Return the counts for a lowest rate, which is 0 if there are none."""
+    return [((client_id, subject), count) for subject, count in counts.items()] or [((client_id, ""), 0)]
 
 
 def _of_client(client_id: str, fact: Callable[[], int]) -> Callable[[], list[Sample]]:

@@ -95,6 +95,13 @@ def request_metrics(metrics: Mapping[str, RequestMetrics]) -> Iterator[Metric]:
     )
     yield Metric(
         Kind.METER,
+        f"{bean},name=DeprecatedRequestsPerSec",
+        "Requests of versions that Kafka 4.0 does not serve any more (KIP-896), by client library.",
+        lambda: _deprecated(metrics),
+        ("request", "version", "clientSoftwareName", "clientSoftwareVersion"),
+    )
+    yield Metric(
+        Kind.METER,
         f"{bean},name=ErrorsPerSec",
         "Error codes in responses.",
         lambda: _errors(metrics),
@@ -127,6 +134,12 @@ def _requests(metrics: Mapping[str, RequestMetrics]) -> Iterator[Sample]:
             counts.update(one.counts)
         for version, count in sorted(counts.items()):
             yield (name, str(version)), count
+
+
+def _deprecated(metrics: Mapping[str, RequestMetrics]) -> Iterator[Sample]:
+    for name, one in metrics.items():
+        for (version, *software), count in sorted(one.deprecated.items()):
+            yield (name, str(version), *software), count
 
 
 def _errors(metrics: Mapping[str, RequestMetrics]) -> Iterator[Sample]:

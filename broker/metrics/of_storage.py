@@ -154,6 +154,13 @@ def cleaner_metrics(logs: LogManager, cleaner: Callable[[], LogCleaner | None]) 
         "Cleaners that an error has ended.",
         _of_cleaner(cleaner, lambda it: it.dead_thread_count),
     )
+    yield Metric(
+        Kind.METER,
+        "kafka.utils:type=Throttler,name=cleaner-io",
+        "Bytes that log cleaners have read and written.",
+        figures(lambda it: it.io_size),
+        event_type="bytes",
+    )
     yield from gauges(manager, UNCLEANABLE, partial(_uncleanable, logs, cleaner), DIRECTORY)
 
 

@@ -24,6 +24,7 @@ logger = logging.getLogger("kafka.server.Metrics")
 TYPES: Final[Mapping[Kind, str]] = {
     Kind.GAUGE: "gauge",
     Kind.RATE: "gauge",
+    Kind.LOWEST_RATE: "gauge",
     Kind.METER: "counter",
     Kind.HISTOGRAM: "summary",
     Kind.TIMER: "summary",

@@ -18,7 +18,7 @@ from broker.metrics.rates import MeterRates, WindowedRate
 
 SAMPLES_PER_STEP = 250
 """About half a millisecond."""
-METERED = (Kind.METER, Kind.TIMER)
+METERED = (Kind.METER, Kind.TIMER, Kind.LOWEST_RATE)
 
 logger = logging.getLogger("kafka.server.Metrics")
 
@@ -39,9 +39,9 @@ class Registry:
 
     def samples(self, metric: Metric) -> Samples:
         """Return what `metric` reads; the counts of a rate become rates."""
-        if metric.kind is not Kind.RATE:
-            return metric.read()
-        return self._rated(metric)
+        if metric.kind is Kind.RATE:
+            return self._rated(metric)
+        return self._lowest(metric) if metric.kind is Kind.LOWEST_RATE else metric.read()
 
     def rates(self, metric: Metric, tags: TagValues, count: float) -> tuple[float, float, float, float]:
         """Return the mean rate of a meter, and its averages over one, five and fifteen minutes, in its unit."""
@@ -85,6 +85,18 @@ class Registry:
                 meter.tick(count, now_s)
                 present_meters[tags] = meter
         self._meters[id(metric)], self._windows[id(metric)] = present_meters, present_windows
+
+    def _lowest(self, metric: Metric) -> Samples:
+        lowest: dict[TagValues, float] = {}
+        for sample in metric.read():
+            if sample is None:
+                yield None
+                continue
+            tags, count = sample[0], _count(sample)
+            rate = self.rates(metric, tags, count)[1]
+            subject = tags[: len(metric.tags)]
+            lowest[subject] = min(rate, lowest.get(subject, rate))
+        yield from lowest.items()
 
     def _rated(self, metric: Metric) -> Samples:
         windows = self._windows.get(id(metric), {})

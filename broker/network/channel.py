@@ -70,6 +70,7 @@ class Channel:
         "listener",
         "on_authenticated",
         "principal",
+        "request_count",
         "sasl",
         "security_protocol",
         "software",
@@ -98,6 +99,8 @@ class Channel:
         """The connection is gone; responses are complete when they would be sent."""
         self.completed: list[CompletedRequest] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
+        self.request_count = 0
+        """Requests whose response was sent, or that expect none."""
         self.bound: dict[Any, Any] = {}
         """What the partitions that its requests name are bound to; filled by `broker.replica.bound_partition`."""
 

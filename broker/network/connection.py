@@ -23,7 +23,9 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import NamedTuple, Protocol, cast
 
 from broker.loop.promise import Awaited
@@ -84,6 +86,25 @@ class Dispatcher(Protocol):
         """
 
 
+class Traffic(NamedTuple):
+    """What a connection has carried so far: requests, and the bytes in both directions as the kernel counts them."""
+
+    request_count: int = 0
+    incoming_size: int = 0
+    outgoing_size: int = 0
+
+    def plus(self, other: Traffic) -> Traffic:
+        return Traffic(*map(add, self, other))
+
+
+NO_TRAFFIC = Traffic()
+
+# Offsets of tcpi_bytes_acked and tcpi_bytes_received in Linux's struct tcp_info.
+_ACKNOWLEDGED_AND_RECEIVED = struct.Struct("=QQ")
+_BYTES_ACKNOWLEDGED = 120
+_TCP_INFO_SIZE = _BYTES_ACKNOWLEDGED + _ACKNOWLEDGED_AND_RECEIVED.size
+
+
 class Registry(Protocol):
     """The listener as its connections use it: it keeps the list of open connections."""
 
@@ -103,8 +124,8 @@ class Registry(Protocol):
     def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
         """Determine the client of a connection whose TLS handshake is complete."""
 
-    def closed(self, connection: Connection) -> None:
-        """Remove a connection that is closed."""
+    def closed(self, connection: Connection, traffic: Traffic = NO_TRAFFIC) -> None:
+        """Remove a connection that is closed, and add up what it has carried."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -176,10 +197,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def tcp_info(self, size: int) -> bytes:
         """Return the first `size` bytes of Linux's `struct tcp_info`; empty without an open socket."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None:
             return b""
         stream: socket.socket | None = self._transport.get_extra_info("socket")
-        return b"" if stream is None else stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        try:
+            return b"" if stream is None else stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        except OSError:  # it is closed
+            return b""
+
+    def traffic(self) -> Traffic:
+        """Return what the connection has carried so far. Bytes are 0 where the kernel does not count them."""
+        info = self.tcp_info(_TCP_INFO_SIZE)
+        incoming = outgoing = 0
+        if len(info) == _TCP_INFO_SIZE:
+            outgoing, incoming = _ACKNOWLEDGED_AND_RECEIVED.unpack_from(info, _BYTES_ACKNOWLEDGED)
+        return Traffic(self.channel.request_count, incoming, outgoing)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
@@ -232,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         self.release(Hold.UNSENT_RESPONSES)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        traffic = self.traffic()
         self._transport = None
         self._discard_file_response()
         self._descriptor = -1
@@ -239,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channel.closed(self._registry.monotonic_s())
         if self._awaited is not None:
             self._awaited.cancel()
-        self._registry.closed(self)
+        self._registry.closed(self, traffic)
 
     def hold(self, reason: int) -> None:
         """Stop serving and reading until `release` of this `reason` (of `Hold`). An awaited response is still sent."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from broker.loop.clock import Clock
 from broker.network.channel import Channel, Hold
-from broker.network.connection import Connection, Dispatcher
+from broker.network.connection import NO_TRAFFIC, Connection, Dispatcher, Traffic
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.muted_connections import MutedConnections
@@ -110,6 +110,8 @@ class Listener:
         self._is_closed = False
         self._idle_sweep: asyncio.TimerHandle | None = None
         self.accepted_count = self.closed_count = 0
+        self.traffic_of_closed = NO_TRAFFIC
+        """What the connections that are closed have carried."""
         self.expired_count = 0
         """Connections closed because they were idle."""
         self.refused_count = 0
@@ -190,11 +192,12 @@ class Listener:
     def connections(self) -> Iterator[Connection]:
         return iter(self._connections)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connection, traffic: Traffic = NO_TRAFFIC) -> None:
         """Part of `Registry`: uncount a closed connection, served or not. A second call has no effect."""
         if connection in self._connections:
             self._connections.remove(connection)
             self.closed_count += 1
+            self.traffic_of_closed = self.traffic_of_closed.plus(traffic)
             self._quotas.close(self.name, connection.channel.client_host)
 
     # Accepting

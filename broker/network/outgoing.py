@@ -178,6 +178,18 @@ class LinkSecurity:
     log_in: LogIn | None = None
 
 
+@dataclass(slots=True)
+class OutgoingCounts:
+    """What was exchanged with a peer, over all connections to it; sizes in bytes."""
+
+    opened: int = 0
+    requests: int = 0
+    responses: int = 0
+    sent_size: int = 0
+    received_size: int = 0
+    request_size_max: int = 0
+
+
 class OutgoingConnection:
     """A `Peer` over a connection that is opened when it is needed."""
 
@@ -224,6 +236,7 @@ class OutgoingConnection:
         self._connects_from_ms = 0  # monotonic
         self._correlation_id = 0
         self._is_closed = False
+        self.counts = OutgoingCounts()
 
     @property
     def is_connected(self) -> bool:
@@ -301,6 +314,7 @@ class OutgoingConnection:
             self._expired_setups += 1
             raise ConnectionAbortedError(f"no connection within {timeout_ms} ms") from error
         self._expired_setups = 0
+        self.counts.opened += 1
 
     async def _authenticate(self, link: _Link) -> None:
         """Log in if that is required, and note when to do it again (KIP-368)."""
@@ -344,7 +358,13 @@ class OutgoingConnection:
         body = await self._encoded(request, version)
         header = request_header(api.key, version, correlation_id, self._client_id)
         size = len(header) + sum(map(len, body))
+        counts = self.counts
+        counts.requests += 1
+        counts.sent_size += LENGTH_SIZE + size
+        counts.request_size_max = max(counts.request_size_max, LENGTH_SIZE + size)
         frame = await link.exchange([LENGTH.pack(size) + header, *body])
+        counts.responses += 1
+        counts.received_size += LENGTH_SIZE + len(frame)
         try:
             received_id, position = read_response_header(api.key, version, frame)
             if received_id != correlation_id:

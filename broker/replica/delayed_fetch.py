@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import FetchIsolation, Partition
@@ -65,13 +66,20 @@ def end_of_wait_ms(now_ms: int, wait_ms_max: int) -> int:
     return -(-(now_ms + wait_ms_max) // step_ms) * step_ms
 
 
+class FetcherType(StrEnum):
+    """Who fetches, in Kafka's words."""
+
+    CONSUMER = "consumer"
+    FOLLOWER = "follower"
+
+
 class DelayedFetch(DelayedOperation):
     """Completes when its partitions hold `bytes_min` readable bytes, or one of them has an error to report.
 
     An event of one partition checks only that partition: the available bytes of each partition are kept, and their sum.
     """
 
-    __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes")
+    __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes", "kind")
 
     def __init__(
         self,
@@ -80,9 +88,11 @@ class DelayedFetch(DelayedOperation):
         on_ready: Callable[[], None],
         *,
         may_grow: bool = False,
+        kind: FetcherType = FetcherType.CONSUMER,
     ) -> None:
         """`on_ready` is called once; it reads and responds with what is available. `may_grow`: see `await_also`."""
         super().__init__()
+        self.kind = kind
         self._partitions = partitions
         self._bytes_min = bytes_min
         self._on_ready = on_ready

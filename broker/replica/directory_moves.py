@@ -65,13 +65,15 @@ class Pacer:
         self._bytes_ahead += size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Move:
     """A move with the partition, the log and the copy that it began with."""
 
     partition: Partition
     log: Log
     copy: Log
+    piece_count: int = 0
+    """How many pieces it has copied."""
 
     @property
     def title(self) -> str:
@@ -101,6 +103,9 @@ class DirectoryMoves:
         self._slots = asyncio.Semaphore(threads)
         self._executor: Executor | None = None
         self._tasks: dict[Log, asyncio.Task[None]] = {}
+        self._moves: dict[Log, _Move] = {}
+        self.moved_size = 0
+        """How many bytes all moves have copied."""
         self._stopped: set[Log] = set()
         """Copies whose move was stopped by an error; some of them may be removed by now."""
         self.on_moved: MovedListener = lambda log, old_directory: None
@@ -138,8 +143,17 @@ class DirectoryMoves:
         if copy is not None and copy not in self._tasks:
             self._stopped = {each for each in self._stopped if self._is_in_place(each) and each is not copy}
             name = f"move of {partition.topic}-{partition.partition}"
-            task = self._tasks[copy] = asyncio.create_task(self._run(_Move(partition, partition.log, copy)), name=name)
-            task.add_done_callback(lambda _: self._tasks.pop(copy, None))
+            move = self._moves[copy] = _Move(partition, partition.log, copy)
+            task = self._tasks[copy] = asyncio.create_task(self._run(move), name=name)
+            task.add_done_callback(lambda _: self._ended(copy))
+
+    def piece_counts(self) -> dict[str, int]:
+        """Return how many pieces each move has copied, by partition."""
+        return {move.title: move.piece_count for move in self._moves.values()}
+
+    def _ended(self, copy: Log) -> None:
+        self._tasks.pop(copy, None)
+        self._moves.pop(copy, None)
 
     async def stop(self) -> None:
         """Stop all moves and keep the copies; `resume` continues after the next start."""
@@ -193,6 +207,8 @@ class DirectoryMoves:
             size_max = max(1, min(CHUNK_SIZE, self._bytes_per_second_max()))
             size = await self._in_thread(partial(self._copy_piece, move, size_max))
             self._pacer.passed(size)
+            self.moved_size += size
+            move.piece_count += 1
             if not size:
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -142,7 +142,7 @@ class ReplicaFetchers:
             self.unfollow(key)
         self.failed.pop(key, None)
         if fetcher is None:
-            peer = self._peers.connect(leader_id, f"fetcher-{index}")
+            peer = self._peers.connect(leader_id, f"{PURPOSE}{index}")
             fetcher = self._fetchers[leader_id, index] = LeaderFetcher(self, leader_id, index, peer)
         self._homes[key] = fetcher
         fetcher.add(partition)
@@ -207,6 +207,10 @@ class ReplicaFetchers:
     def dead_count(self) -> int:
         """How many fetchers have ended although they have partitions, which only an error of the broker does."""
         return sum(fetcher.task.done() for fetcher in self._fetchers.values()) if not self._is_stopped else 0
+
+
+PURPOSE: Final = "fetcher-"
+"""What the connections of fetchers are for; the number of the fetcher follows."""
 
 
 class LeaderFetcher:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from broker.loop.clock import Clock
+from controller.settings import EventTimes
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.records.compression import Buffer
@@ -179,6 +180,10 @@ class TransactionVerifier:
         self._guards = guards
         self._is_enabled = is_enabled
         self._clock = clock
+        self.times = EventTimes()
+        """How long other brokers take to verify."""
+        self.failure_count = 0
+        """Partitions that were not verified."""
 
     def admit(
         self,
@@ -210,8 +215,9 @@ class TransactionVerifier:
             return Admission({}, {}, is_required=True, says_abortable=says_abortable)
         verdicts = self._link.verify(transactional_id, producers.pop(), list(guards))
         if isinstance(verdicts, Mapping):
+            self._count_failures(verdicts)
             return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
-        return _when_known(guards, verdicts, says_abortable=says_abortable)
+        return self._when_known(guards, verdicts, says_abortable=says_abortable)
 
     async def admit_offsets(
         self, transactional_id: str, producer: Producer, partition: TopicPartition, *, says_abortable: bool
@@ -224,11 +230,30 @@ class TransactionVerifier:
             return
         guard = self._guards.take(partition, producer, NONE, self._clock.now_ms())
         verdicts = self._link.verify(transactional_id, producer, [partition])
-        code = (verdicts if isinstance(verdicts, Mapping) else await verdicts)[partition]
+        verdicts = verdicts if isinstance(verdicts, Mapping) else await self._timed(verdicts)
+        self._count_failures(verdicts)
+        code = verdicts[partition]
         if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not says_abortable):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if code:
             raise KafkaError(COMMIT_ERRORS.get(code, ErrorCode(code)))
+
+    async def _when_known(
+        self, guards: Mapping[TopicPartition, Guard], awaited: Awaitable[Verdicts], *, says_abortable: bool
+    ) -> Admission:
+        verdicts = await self._timed(awaited)
+        self._count_failures(verdicts)
+        return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
+
+    async def _timed(self, awaited: Awaitable[Verdicts]) -> Verdicts:
+        began_ms = self._clock.monotonic_ms()
+        try:
+            return await awaited
+        finally:
+            self.times.add(self._clock.monotonic_ms() - began_ms)
+
+    def _count_failures(self, verdicts: Verdicts) -> None:
+        self.failure_count += sum(1 for code in verdicts.values() if code)
 
 
 def transactional_header(records: Buffer) -> BatchHeader | None:
@@ -248,9 +273,3 @@ def has_open_transaction(state: ProducerState, header: BatchHeader) -> bool:
     """Return whether the producer's transaction has data in the partition: then the partition was verified before."""
     entry = state.producers.get(header.producer_id)
     return entry is not None and entry.epoch == header.producer_epoch and entry.current_transaction_first_offset != NONE
-
-
-async def _when_known(
-    guards: Mapping[TopicPartition, Guard], verdicts: Awaitable[Verdicts], *, says_abortable: bool
-) -> Admission:
-    return Admission(guards, await verdicts, is_required=True, says_abortable=says_abortable)

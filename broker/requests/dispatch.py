@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -97,6 +98,8 @@ class RequestDispatcher:
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
+        self.waiting_count = 0
+        """Requests that wait to be decoded: they are large, or arrived after the slice of their turn was over."""
         names = [APIS[key].name for key in sorted(table)]
         for key in WITH_METRIC_NAMES:
             names += table[key].METRIC_NAMES if key in table else ()
@@ -238,7 +241,7 @@ class RequestDispatcher:
         services = self._services
         request: object = None
         try:
-            async with served:
+            async with self._admitted(served):
                 request = await decode(route, frame, position, context)
                 if route.metrics_of is not None:
                     context.metrics = route.metrics_of(request)
@@ -255,6 +258,18 @@ class RequestDispatcher:
         if response is None:
             return self._completed(context, None)
         return await self._framed_in_thread(route, context, response)
+
+    @asynccontextmanager
+    async def _admitted(self, served: asyncio.Semaphore) -> AsyncIterator[None]:
+        self.waiting_count += 1
+        try:
+            await served.acquire()
+        finally:
+            self.waiting_count -= 1
+        try:
+            yield
+        finally:
+            served.release()
 
     def _decoded_if_few(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object | None:
         """Return the request, or None if it has too many elements to be decoded on the event loop."""
@@ -376,6 +391,8 @@ class RequestDispatcher:
         handle: Handle = authorized(module, api, authorizer) if authorizer.is_active else module.handle
         if quotas.is_active:
             handle = limited(module, api, handle, quotas)
+        if version in api.deprecated:
+            handle = _counted(handle, self.metrics[api.name])
         route = Route(
             api,
             handle,
@@ -423,6 +440,16 @@ def _check_admission(route: Route, header: RequestHeader, size: int, channel: Ch
         raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}")
     if channel.authentication is PENDING and header.api_key not in SERVED_BEFORE_AUTHENTICATION:
         raise CloseConnection(f"{_named(route.api, header)}: the client has not authenticated itself")
+
+
+def _counted(handle: Handle, metrics: RequestMetrics) -> Handle:
+    """Return the handler of a deprecated version, which counts its requests."""
+
+    def count_and_handle(services: Services, request: Any, context: RequestContext) -> Any:
+        metrics.count_deprecated(context)
+        return handle(services, request, context)
+
+    return count_and_handle
 
 
 def unsupported_version(unsupported: UnsupportedApi, versions: range) -> Buffers:

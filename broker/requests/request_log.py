@@ -51,6 +51,7 @@ def log_request(context: RequestContext, times_ms: Mapping[str, float], details:
             "correlationId": context.correlation_id,
             "clientId": context.client_id,
             "requestApiKeyName": api.name,
+            **({"requestApiVersionDeprecated": True} if context.api_version in api.deprecated else {}),
         },
         "connection": f"{channel.client_host}:{channel.client_port}",
         **{name: round(value, 3) for name, value in times_ms.items()},

@@ -18,12 +18,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.handlers.request_context import RequestContext
 from broker.loop.reservoir import Reservoir
 from broker.network.channel import Channel
 from broker.requests.request_log import DEBUG, log_request, request_logger
+
+SOFTWARE_MAX: Final = 100
+"""How many clients are told apart in the counts of one API: clients choose their names."""
+OTHER_SOFTWARE: Final = ("other", "other")
 
 
 class RequestParts(NamedTuple):
@@ -47,6 +51,7 @@ class RequestMetrics:
     __slots__ = (
         "conversion_s",
         "counts",
+        "deprecated",
         "errors",
         "queue_s",
         "remote_s",
@@ -63,6 +68,8 @@ class RequestMetrics:
         """`uniform()` returns random numbers from 0 (included) to 1 (excluded)."""
         self.counts: defaultdict[int, int] = defaultdict(int)
         """Requests by API version."""
+        self.deprecated: defaultdict[tuple[int, str, str], int] = defaultdict(int)
+        """Requests of deprecated versions, by version and by name and version of the client's library."""
         self.errors: defaultdict[int, int] = defaultdict(int)
         """Error codes in responses, NONE included; a response has as many as it has fields for them."""
         self.sample: Reservoir[RequestParts] = Reservoir(uniform)
@@ -74,6 +81,13 @@ class RequestMetrics:
     @property
     def count(self) -> int:
         return sum(self.counts.values())
+
+    def count_deprecated(self, context: RequestContext) -> None:
+        """Count a request of a deprecated version."""
+        key = (context.api_version, *context.channel.software)
+        if len(self.deprecated) >= SOFTWARE_MAX and key not in self.deprecated:
+            key = (context.api_version, *OTHER_SOFTWARE)
+        self.deprecated[key] += 1
 
     @property
     def sums(self) -> RequestParts:
@@ -140,6 +154,7 @@ class ServedRequest(RequestContext):
         """Part of `CompletedRequest`: add the request to its metrics."""
         metrics = self.metrics
         metrics.counts[self.api_version] += 1
+        self.channel.request_count += 1
         completed_s = self.completed_s
         total_s = now_s - self.received_s
         response_queue_s = throttle_s = 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
 from broker.cluster.internal_topics import INTERNAL_TOPICS
@@ -66,6 +67,7 @@ class Services:
     metadata_cache: MetadataCache
     peers: BrokerPeers
     control_door: ControlDoor
+    control_channels: ControlChannels
     controller: Controller
     controller_link: ControllerLink
     log_manager: LogManager

@@ -60,7 +60,7 @@ def test_deadline_completes_a_parked_operation(purgatory: Purgatory, timer: Time
     purgatory.try_complete_else_watch(late, ["a"], 20)
     timer.advance(10)
     assert (early.completions, late.completions) == (1, 0)
-    assert purgatory.expired_count == 1
+    assert purgatory.expired_counts == {"": 1}
     late.is_ready = True
     purgatory.check_and_complete("a")
     timer.advance(100)

@@ -14,10 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from controller import paths
+from protocol.codec import encode
+from protocol.headers import request_header
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,13 +31,42 @@ from protocol.schema import ZERO_UUID
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.broker.metrics.table import SHOWN, table_of_a_broker
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.in_process_cluster import running_cluster
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 LATEST = -1
+OUTGOING = (
+    "connection_count",
+    "connection_creation_rate",
+    "request_rate",
+    "request_total",
+    "request_size_avg",
+    "request_size_max",
+    "response_rate",
+    "response_total",
+    "incoming_byte_rate",
+    "incoming_byte_total",
+    "outgoing_byte_rate",
+    "outgoing_byte_total",
+)
 FETCHERS_NAMES = {
     "kafka_server_fetcherlagmetrics_consumerlag",
     "kafka_server_fetcherstats_bytes",
     "kafka_server_fetcherstats_requests",
+}
+
+NAMES_IN_A_CLUSTER = {
+    f"kafka_server_{group}_{attribute}"
+    for group in ("replica_fetcher_metrics", "controller_channel_metrics")
+    for attribute in OUTGOING
+} | {
+    "kafka_controller_controllerchannelmanager_queuesize",
+    "kafka_controller_controllerchannelmanager_requestrateandqueuetimems",
+}
+NAMES_WITH_TRANSACTIONS = {
+    f"kafka_server_{group}_{attribute}"
+    for group in ("txn_marker_channel_metrics", "addpartitionsmanager_channel_metrics")
+    for attribute in OUTGOING
 }
 
 # Kafka's own object names, as a Prometheus server finds them through the usual rules of jmx_exporter.
@@ -169,7 +202,8 @@ async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> 
     documented = set(re.findall(r"^\| `(\w+)", PAGE.read_text(), re.MULTILINE))
     ours = {name for name in scrape.names if not name.startswith(("process_", "python_"))}
     ours.add("kafka_server_socket_server_metrics_connections")  # this broker has no connection
-    ours |= FETCHERS_NAMES  # nor a leader to follow
+    ours |= FETCHERS_NAMES | NAMES_IN_A_CLUSTER | NAMES_WITH_TRANSACTIONS  # nor a leader to follow
+    ours.add("kafka_network_requestmetrics_deprecatedrequests")
     assert {name.removesuffix("_total") for name in documented} == {name.removesuffix("_total") for name in ours}
 
 
@@ -209,6 +243,48 @@ async def test_values_equal_those_in_responses(monitored: Monitored) -> None:
     assert scrape("kafka_controller_kafkacontroller_offlinepartitionscount") == 0
     assert scrape("kafka_server_kafkaserver_brokerstate") == 3
     assert scrape("kafka_log_logmanager_logdirectoryoffline", logDirectory=described.log_dir) == 0
+
+
+@pytest.mark.parametrize("overrides", [{"listeners": "PLAINTEXT://127.0.0.1:0"}])
+async def test_traffic_includes_connections_that_are_closed(monitored: Monitored) -> None:
+    (endpoint,) = monitored.broker.services.metadata_cache.brokers[0].endpoints.values()
+    payload = request_header(3, 9, 1, "c") + b"".join(encode(MetadataRequest(topics=[]), 9))
+    frame = len(payload).to_bytes(4, "big") + payload
+    received = 0
+    for number in range(1, 3):
+        reader, writer = await asyncio.open_connection(*endpoint)
+        writer.write(frame)
+        received += 4 + len(await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")))
+        expected = (number, pytest.approx(number * len(frame), abs=number), pytest.approx(received, abs=2 * number))
+        assert await _traffic(monitored) == expected
+        writer.close()
+        await writer.wait_closed()
+        async with asyncio.timeout(10):
+            while (await monitored.scrape())(f"{SOCKETS}_connection_count", **PROCESSOR):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        expected = (number, pytest.approx(number * len(frame), abs=number), pytest.approx(received, abs=2 * number))
+        assert await _traffic(monitored) == expected
+
+
+SOCKETS = "kafka_server_socket_server_metrics"
+PROCESSOR = {"listener": "PLAINTEXT", "networkProcessor": "0"}
+
+
+async def _traffic(monitored: Monitored) -> tuple[float, ...]:
+    """Return requests, incoming and outgoing bytes. The kernel may count the first and the last packet as a byte."""
+    scrape = await monitored.scrape()
+    names = ("request_total", "incoming_byte_total", "outgoing_byte_total")
+    return tuple(scrape(f"{SOCKETS}_{name}", **PROCESSOR) for name in names)
+
+
+async def test_the_number_of_metrics_is_that_of_the_samples(monitored: Monitored) -> None:
+    await monitored.broker.create_topic("t", 3)
+    scrape = await monitored.scrape()
+    shown = {
+        (name, labels) for name, labels in scrape.values if not name.endswith("_sum") and "quantile" not in dict(labels)
+    }
+    count = scrape("kafka_server_kafkaserver_yammer_metrics_count")
+    assert len(shown) <= count <= len(shown) + 10, "texts are not shown"
 
 
 async def test_groups_are_counted(monitored: Monitored) -> None:
@@ -326,3 +402,31 @@ async def test_the_table_of_the_page_is_made_from_the_metrics(tmp_path: Path) ->
     assert shown
     # python -m tests.broker.metrics.table writes it anew
     assert shown[0] == await table_of_a_broker(tmp_path)
+
+
+async def test_connections_between_brokers(tmp_path: Path) -> None:
+    def is_complete(scrape: Scrape) -> bool:
+        expired = scrape("kafka_server_delayedfetchmetrics_expires_total", fetcherType="follower")
+        return expired > 0 and scrape.names >= FETCHERS_NAMES
+
+    overrides = {"metrics.http.listener": "127.0.0.1:0", "replica.fetch.wait.max.ms": "100"}
+    async with running_cluster(tmp_path, (1, 2), overrides) as cluster:
+        topic = CreatableTopic(name="t", num_partitions=2, replication_factor=2, assignments=[], configs=[])
+        response = await cluster.controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        assert not response.topics[0].error_code
+        scrapes = {}
+        async with asyncio.timeout(10):
+            while not scrapes or not all(is_complete(it) for it in scrapes.values()):
+                for broker_id, broker in cluster.brokers.items():
+                    assert broker.metrics_port is not None
+                    scrapes[broker_id] = await Monitored(broker, broker.metrics_port).scrape()
+    assert scrapes[1].names >= NAMES_IN_A_CLUSTER
+    fetching = "kafka_server_replica_fetcher_metrics"
+    of_leader = {"broker_id": "2", "fetcher_id": "0"}
+    assert scrapes[1](f"{fetching}_connection_count", **of_leader) == 1
+    assert scrapes[1](f"{fetching}_request_total", **of_leader) >= 1
+    assert scrapes[1](f"{fetching}_outgoing_byte_total", **of_leader) > 0
+    sent = scrapes[1]("kafka_server_controller_channel_metrics_response_total", broker_id="2")
+    assert sent >= 2, "UpdateMetadata and LeaderAndIsr"
+    queued = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems_count"
+    assert scrapes[1](queued, broker_id="2") >= sent

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.metrics.of_requests import topic_metrics
+from broker.metrics.of_replicas import waiting_metrics
+from broker.metrics.of_requests import request_metrics, topic_metrics
 from broker.replica.topic_metrics import AllTopicMetrics
 from broker.requests.dispatch import RequestDispatcher
-from broker.requests.request_metrics import RequestMetrics, RequestParts
+from broker.requests.request_metrics import SOFTWARE_MAX, RequestMetrics, RequestParts
 from broker.requests.services import Services
 from protocol.api import APIS
 from protocol.codec import encode
@@ -191,6 +192,31 @@ async def test_the_parts_of_a_request_over_a_socket_add_up(tmp_path: Path) -> No
             assert parts.send_s > 0
         writer.close()
         await writer.wait_closed()
+
+
+async def test_deprecated_versions_are_counted_by_client(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        broker.channel.software = ("old-client", "0.9")
+        metrics = broker.dispatcher.metrics
+        for version in (3, 4):
+            await broker.ask(MetadataRequest(topics=[]), version)
+        assert metrics["Metadata"].deprecated == {(3, "old-client", "0.9"): 1}
+        (metric,) = (it for it in request_metrics(metrics) if it.bean.endswith("DeprecatedRequestsPerSec"))
+        assert list(metric.read()) == [(("Metadata", "3", "old-client", "0.9"), 1)]
+        for number in range(SOFTWARE_MAX):
+            broker.channel.software = (f"client-{number}", "1")
+            await broker.ask(MetadataRequest(topics=[]), 3)
+        assert metrics["Metadata"].deprecated[3, "other", "other"] == 1
+        assert len(metrics["Metadata"].deprecated) == SOFTWARE_MAX + 1
+
+
+async def test_a_fetch_that_waits_in_vain_counts_as_expired(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        await fetch(broker, "t", max_wait_ms=1)
+        metrics = waiting_metrics(broker.services.replica_manager, broker.services.fetch_sessions)
+        (metric,) = (it for it in metrics if "DelayedFetchMetrics" in it.bean)
+        assert list(metric.read()) == [(("consumer",), 1), (("follower",), 0)]
 
 
 def test_nothing_is_counted_before_the_first_request() -> None:

@@ -17,7 +17,7 @@ class Served:
     def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | None:
         return None
 
-    def closed(self, connection: object) -> None:
+    def closed(self, connection: object, traffic: object = None) -> None:
         pass
 
     def monotonic_ms(self) -> int:
