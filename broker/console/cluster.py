@@ -129,7 +129,7 @@ class _Tally:
     """Counts over all partitions."""
 
     def __init__(self) -> None:
-        self.partitions = self.replicas = 0
+        self.topics = self.partitions = self.replicas = 0
         self.by_state = {"ok": 0, "under-replicated": 0, "offline": 0, "not preferred": 0}
         self.under_min_isr = 0
         self.leaders: dict[int, int] = {}
@@ -164,7 +164,7 @@ async def overview(console: Console) -> Overview:
         state=measures.state().name,
         started_ms=measures.started_ms,
         now_ms=clock.now_ms(),
-        topics=len(metadata.topics),
+        topics=tally.topics,
         partitions=tally.partitions,
         replicas=tally.replicas,
         under_replicated=tally.by_state["under-replicated"],
@@ -252,6 +252,7 @@ def _tally(console: Console) -> Slices[_Tally]:
     for topic in list(services.metadata_cache.topics.values()):
         if not console.may_describe(topic.name):
             continue
+        tally.topics += 1
         min_isr = services.topic_configs.effective(topic.name).min_insync_replicas
         for number, one in list(topic.partitions.items()):
             tally.partitions += 1

@@ -49,31 +49,48 @@ class Cached(Generic[T]):
     """A fact that is expensive to collect: at most once per `valid_ms`, by one collection at a time."""
 
     def __init__(
-        self, collect: Callable[[], Awaitable[T]], monotonic_ms: Callable[[], int], valid_ms: int = CACHED_MS
+        self,
+        collect: Callable[[], Awaitable[T]],
+        monotonic_ms: Callable[[], int],
+        permissions: Callable[[], int],
+        valid_ms: int,
     ) -> None:
+        """`permissions()` is the version of the ACLs: a fact that was collected under others is not shown any more."""
         self._collect = collect
         self._valid_ms = valid_ms
         self._monotonic_ms = monotonic_ms
+        self._permissions = permissions
+        self._collected_under = -1
         self._collected_ms: int | None = None
         self._value: T | None = None
         self._collecting: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         """Return the fact, collected anew if it is too old."""
-        is_fresh = self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < self._valid_ms
-        if self._value is not None and is_fresh:
+        if self._value is not None and self._is_fresh and self._is_permitted:
             return self._value
-        return await asyncio.shield(self._begin())
+        while True:
+            value = await asyncio.shield(self._begin())
+            if self._is_permitted:
+                return value
 
     def recent(self) -> T | None:
         """Return the fact as it was collected last, and collect it anew in the background if it is too old."""
-        if self._collected_ms is None or self._monotonic_ms() - self._collected_ms >= self._valid_ms:
+        if not self._is_fresh or not self._is_permitted:
             self._begin()
-        return self._value
+        return self._value if self._is_permitted else None
 
     def forget(self) -> None:
         """Collect anew at the next use: the fact was changed."""
         self._collected_ms = None
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < self._valid_ms
+
+    @property
+    def _is_permitted(self) -> bool:
+        return self._collected_under == self._permissions()
 
     def _begin(self) -> asyncio.Task[T]:
         if self._collecting is None or self._collecting.done():
@@ -82,8 +99,9 @@ class Cached(Generic[T]):
         return self._collecting
 
     async def _collected(self) -> T:
+        collected_under = self._permissions()
         value = await self._collect()
-        self._value, self._collected_ms = value, self._monotonic_ms()
+        self._value, self._collected_ms, self._collected_under = value, self._monotonic_ms(), collected_under
         return value
 
     def stop(self) -> None:
@@ -106,10 +124,10 @@ class Console:
         self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
         self.rates = RatesHistory()
         self.lags = LagHistory()
-        self.group_offsets = Cached(self._collect_group_offsets, services.clock.monotonic_ms)
+        self.group_offsets = self._cached(self._collect_group_offsets, CACHED_MS)
         """The committed offsets of all groups, by group."""
         self._remembered: dict[str, Cached[Any]] = {}
-        self.log_dirs = Cached(self._collect_log_dirs, services.clock.monotonic_ms)
+        self.log_dirs = self._cached(self._collect_log_dirs, CACHED_MS)
 
     @property
     def is_writing_enabled(self) -> bool:
@@ -131,11 +149,14 @@ class Console:
         """Open connections of Kafka clients to this broker."""
         return sum(listener.connection_count for listener in self.sockets.listeners)
 
+    def _cached(self, collect: Callable[[], Awaitable[T]], valid_ms: int) -> Cached[T]:
+        return Cached(collect, self.services.clock.monotonic_ms, lambda: self.services.authorizer.version, valid_ms)
+
     async def remembered(self, name: str, valid_ms: int, collect: Callable[[], Awaitable[T]]) -> T:
         """Return a fact that `collect` has collected at most `valid_ms` ago."""
         cached = self._remembered.get(name)
         if cached is None:
-            cached = self._remembered[name] = Cached(collect, self.services.clock.monotonic_ms, valid_ms)
+            cached = self._remembered[name] = self._cached(collect, valid_ms)
         value: T = await cached.get()
         return value
 

@@ -35,6 +35,34 @@ JSON_SIZE_MAX: Final = 1 << 20
 Matches = Callable[[int, Record], bool]
 """Whether a record of a partition passes."""
 
+
+class _Subject:
+    """A record while a filter is applied to it: what several parts of the filter need is computed once."""
+
+    __slots__ = ("_parsed", "_texts", "partition", "record")
+
+    def __init__(self, partition: int, record: Record) -> None:
+        self.partition = partition
+        self.record = record
+        self._parsed: dict[bool, object] = {}
+        self._texts: list[str] | None = None
+
+    def parsed(self, *, is_key: bool) -> object:
+        """Return the key or the value as JSON, `_MISSING` if it is none."""
+        if is_key not in self._parsed:
+            self._parsed[is_key] = _parsed_json(self.record.key if is_key else self.record.value)
+        return self._parsed[is_key]
+
+    def texts(self) -> list[str]:
+        """Return key, value and headers in lower case."""
+        if self._texts is None:
+            all_bytes = (self.record.key, self.record.value, *(value for _, value in self.record.headers))
+            self._texts = [bytes(data).decode(errors="replace").lower() for data in all_bytes if data is not None]
+        return self._texts
+
+
+_Part = Callable[[_Subject], bool]
+
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<operator><=|>=|!=|=|<|>)|(?P<bracket>[()])"""
     r"""|(?P<word>[^\s()"=<>!]+))"""
@@ -74,7 +102,8 @@ def parse_filter(text: str) -> Matches:
         raise FilterError(f"the filter has {len(text)} characters, expected at most {LENGTH_MAX}")
     if not text.strip():
         return lambda _partition, _record: True
-    return _Parser(_tokens(text)).parsed()
+    part = _Parser(_tokens(text)).parsed()
+    return lambda partition, record: part(_Subject(partition, record))
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -95,7 +124,7 @@ class _Parser:
         self._tokens = tokens
         self._position = 0
 
-    def parsed(self) -> Matches:
+    def parsed(self) -> _Part:
         matches = self._either(0)
         if self._position < len(self._tokens):
             left = self._tokens[self._position]
@@ -116,31 +145,31 @@ class _Parser:
         token = self._next()
         return token is not None and token.kind != "quoted" and token.text.lower() == word
 
-    def _either(self, depth: int) -> Matches:
+    def _either(self, depth: int) -> _Part:
         parts = [self._all(depth)]
         while self._is_next("or"):
             self._position += 1
             parts.append(self._all(depth))
         if len(parts) == 1:
             return parts[0]
-        return lambda partition, record: any(part(partition, record) for part in parts)
+        return lambda subject: any(part(subject) for part in parts)
 
-    def _all(self, depth: int) -> Matches:
+    def _all(self, depth: int) -> _Part:
         parts = [self._part(depth)]
         while self._is_next("and"):
             self._position += 1
             parts.append(self._part(depth))
         if len(parts) == 1:
             return parts[0]
-        return lambda partition, record: all(part(partition, record) for part in parts)
+        return lambda subject: all(part(subject) for part in parts)
 
-    def _part(self, depth: int) -> Matches:
+    def _part(self, depth: int) -> _Part:
         if depth > DEPTH_MAX:
             raise FilterError(f"more than {DEPTH_MAX} levels of brackets and 'not'")
         if self._is_next("not"):
             self._position += 1
             inner = self._part(depth + 1)
-            return lambda partition, record: not inner(partition, record)
+            return lambda subject: not inner(subject)
         token = self._take("a field or a text")
         if token.text == "(" and token.kind == "bracket":
             inside = self._either(depth + 1)
@@ -158,7 +187,7 @@ class _Parser:
             raise FilterError(f"character {token.position + 1}: {token.text!r} where a field or a text was expected")
         return self._comparison(token) if is_comparison else _anywhere(token.text)
 
-    def _comparison(self, name: _Token) -> Matches:
+    def _comparison(self, name: _Token) -> _Part:
         read = _field(name)
         sign = self._take("an operator").text.lower()
         literal = self._take("a value")
@@ -172,22 +201,22 @@ class _Parser:
         return _comparing(read, sign, wanted)
 
 
-def _comparing(read: Callable[[int, Record], object], sign: str, wanted: object) -> Matches:
+def _comparing(read: Callable[[_Subject], object], sign: str, wanted: object) -> _Part:
     if sign in _WORD_OPERATORS:
         text = str(wanted)
         within: Callable[[str], bool] = (
             (lambda found: text in found) if sign == "contains" else (lambda found: found.startswith(text))
         )
 
-        def matches_text(partition: int, record: Record) -> bool:
-            found = read(partition, record)
+        def matches_text(subject: _Subject) -> bool:
+            found = read(subject)
             return found is not _MISSING and within(_text_of(found))
 
         return matches_text
     compare = _COMPARE[sign]
 
-    def matches(partition: int, record: Record) -> bool:
-        found = read(partition, record)
+    def matches(subject: _Subject) -> bool:
+        found = read(subject)
         if found is _MISSING:
             return sign == "!="
         if isinstance(wanted, int | float) and isinstance(found, str):
@@ -202,32 +231,32 @@ def _comparing(read: Callable[[int, Record], object], sign: str, wanted: object)
     return matches
 
 
-def _field(name: _Token) -> Callable[[int, Record], object]:
+def _field(name: _Token) -> Callable[[_Subject], object]:
     first, _, rest = name.text.partition(".")
     if name.text in _FIELDS:
         return _FIELDS[name.text]
     if first == "header" and rest:
         wanted = rest
-        return lambda _partition, record: next(
-            (_decoded(value) for key, value in reversed(record.headers) if key == wanted), _MISSING
+        return lambda subject: next(
+            (_decoded(value) for key, value in reversed(subject.record.headers) if key == wanted), _MISSING
         )
     if first in ("value", "key") and rest:
         path = rest.split(".")
         is_key = first == "key"
-        return lambda _partition, record: _member(record.key if is_key else record.value, path)
+        return lambda subject: _member(subject.parsed(is_key=is_key), path)
     raise FilterError(
         f"character {name.position + 1}: {name.text!r} is no field, expected key, value, value.PATH, key.PATH, "
         "header.NAME, offset, partition, timestamp or size"
     )
 
 
-_FIELDS: Mapping[str, Callable[[int, Record], object]] = {
-    "key": lambda _partition, record: _MISSING if record.key is None else _decoded(record.key),
-    "value": lambda _partition, record: _MISSING if record.value is None else _decoded(record.value),
-    "offset": lambda _partition, record: record.offset,
-    "partition": lambda partition, _record: partition,
-    "timestamp": lambda _partition, record: record.timestamp,
-    "size": lambda _partition, record: len(record.value or b""),
+_FIELDS: Mapping[str, Callable[[_Subject], object]] = {
+    "key": lambda subject: _decoded(subject.record.key),
+    "value": lambda subject: _decoded(subject.record.value),
+    "offset": lambda subject: subject.record.offset,
+    "partition": lambda subject: subject.partition,
+    "timestamp": lambda subject: subject.record.timestamp,
+    "size": lambda subject: len(subject.record.value or b""),
 }
 
 
@@ -235,13 +264,17 @@ def _decoded(data: bytes | None) -> object:
     return _MISSING if data is None else bytes(data).decode(errors="replace")
 
 
-def _member(data: bytes | None, path: list[str]) -> object:
+def _parsed_json(data: bytes | None) -> object:
     if data is None or len(data) > JSON_SIZE_MAX or bytes(data[:1]) not in (b"{", b"["):
         return _MISSING
     try:
-        found = json.loads(bytes(data))
+        parsed: object = json.loads(bytes(data))
     except (ValueError, RecursionError):
         return _MISSING
+    return parsed
+
+
+def _member(found: object, path: list[str]) -> object:
     for step in path:
         if isinstance(found, dict) and step in found:
             found = found[step]
@@ -252,16 +285,9 @@ def _member(data: bytes | None, path: list[str]) -> object:
     return found
 
 
-def _anywhere(text: str) -> Matches:
+def _anywhere(text: str) -> _Part:
     wanted = text.lower()
-
-    def matches(_partition: int, record: Record) -> bool:
-        return any(
-            data is not None and wanted in bytes(data).decode(errors="replace").lower()
-            for data in (record.key, record.value, *(value for _, value in record.headers))
-        )
-
-    return matches
+    return lambda subject: any(wanted in found for found in subject.texts())
 
 
 def _unquoted(token: _Token) -> str:

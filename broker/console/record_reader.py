@@ -46,6 +46,8 @@ RECORD_COST: Final = 256
 HEADER_COST: Final = 128
 """Bytes of memory of a record and of a header beside their contents."""
 ROUNDS_MAX: Final = 40
+PAGE_TIME_MAX_MS: Final = 10_000
+"""After this time a page ends with what was found. One read may take as long again, if a broker does not respond."""
 READS_MAX: Final = 4
 """How many pages, searches and tails read at the same time; further ones wait."""
 
@@ -143,6 +145,8 @@ class RecordReader:
         ends = {each: min(before.get(each, one.end), one.end) for each, one in ranges.items()}
         heads = {each: _Head(one.start, ends[each], span) for each, one in ranges.items()}
         bytes_left = BYTES_MAX
+        clock = self._services.clock
+        end_ms = clock.monotonic_ms() + PAGE_TIME_MAX_MS
         for _ in range(ROUNDS_MAX):
             hungry = [each for each, head in heads.items() if head.has_to_be_read]
             if hungry:
@@ -150,7 +154,7 @@ class RecordReader:
             _merge(heads, page.found, limit)
             if len(page.found) >= limit or not any(head.has_to_be_read for head in heads.values()):
                 break
-            if bytes_left <= 0:
+            if bytes_left <= 0 or clock.monotonic_ms() >= end_ms:
                 page.is_complete = False
                 break
         else:

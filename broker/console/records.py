@@ -194,9 +194,7 @@ async def _search(
             left[each] = Range(piece.next_offset, one.end)
             if left[each].start >= one.end:
                 del left[each]
-        passed = await console.services.cpu_pool.run(
-            lambda found=found: [each for each in found if matches(each.partition, each.record)]  # type: ignore[misc]
-        )
+        passed = await _passing(console, matches, found)
         for one_record in await shown(console, passed[: limit - progress["matches"]], form):
             progress["matches"] += 1
             yield Line(record=one_record)
@@ -207,6 +205,25 @@ async def _search(
             shown_ms = clock.monotonic_ms()
             yield Line(progress=progress)
     yield Line(progress=progress, done="complete")
+
+
+async def _passing(console: Console, matches: Matches, found: list[Found]) -> list[Found]:
+    """Return the records that pass a filter. The thread that finds them ends with the caller."""
+    is_left = False
+
+    def passing() -> list[Found]:
+        passed = []
+        for each in found:
+            if is_left:
+                break
+            if matches(each.partition, each.record):
+                passed.append(each)
+        return passed
+
+    try:
+        return await console.services.cpu_pool.run(passing)
+    finally:
+        is_left = True
 
 
 async def tail(
@@ -268,9 +285,7 @@ async def _tail(
             found += piece.records
             positions[each] = max(positions[each], piece.next_offset)
         found.sort(key=lambda each: each.record.timestamp)
-        passed = await console.services.cpu_pool.run(
-            lambda found=found: [each for each in found if matches(each.partition, each.record)]  # type: ignore[misc]
-        )
+        passed = await _passing(console, matches, found)
         behind = sum(one.end - positions[each] for each, one in wanted.items())
         for first in range(0, len(passed), TAIL_LINE_RECORDS):
             yield Line(records=await shown(console, passed[first : first + TAIL_LINE_RECORDS], form), behind=behind)

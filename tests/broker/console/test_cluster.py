@@ -11,6 +11,7 @@ import aiohttp
 
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,6 +23,7 @@ from tests.broker.console.test_resources import numbers, records_of
 from tests.broker.handlers.test_produce_and_fetch import produce
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
 
+ANY = 1
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 TOPIC, GROUP, LITERAL, ALLOW, READ, DESCRIBE = 2, 3, 3, 3, 3, 8
 BROKERS = (1, 2, 3)
@@ -184,8 +186,27 @@ async def test_the_principal_of_the_console_sees_what_its_acls_allow(tmp_path: P
             assert (await user.error("/groups/group-of-closed"))[0] == 403
             overview = await user.get("/overview")
             assert {each["broker"] for each in overview["unavailable"]} <= set(BROKERS)
+            assert overview["topics"] == 1
             body = {"partition": 0, "key": None, "value": "x", "headers": [], "encoding": "text"}
             assert (await user.send("POST", "/topics/open/records", body))[0] == 403
             security = await user.get("/security")
             assert security["acls"] == []
             assert any("CLUSTER_AUTHORIZATION_FAILED" in each for each in security["problems"])
+            (row,) = (await user.get("/topics"))["topics"]
+            assert [each["group"] for each in row["groups"]] == ["group-of-open"]
+        revoked = DeleteAclsFilter(
+            resource_type_filter=GROUP,
+            resource_name_filter=None,
+            pattern_type_filter=LITERAL,
+            principal_filter=None,
+            host_filter=None,
+            operation=ANY,
+            permission_type=ANY,
+        )
+        versions = {one: user.broker.services.authorizer.version for one, user in users.items()}
+        await cluster.brokers[1].ask(DeleteAclsRequest(filters=[revoked]))
+        for one, user in users.items():
+            authorizer = user.broker.services.authorizer
+            await until(lambda authorizer=authorizer, one=one: authorizer.version > versions[one])  # type: ignore[misc]
+            (row,) = (await user.get("/topics"))["topics"]
+            assert not row["groups"], "what was remembered under the old ACLs is not shown"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from broker.console.filters import FilterError, parse_filter
@@ -78,3 +80,17 @@ def test_values_that_are_no_json_have_no_members() -> None:
     matches = parse_filter("value.a = 1")
     for value in (None, b"", b"{", b"[" * 100_000, b'{"a": 1' + b" " * (1 << 20) + b"}"):
         assert not matches(0, RECORD._replace(value=value))
+
+
+def test_a_value_is_parsed_once_for_all_parts_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    loads = json.loads
+
+    def noted(data: bytes) -> object:
+        parsed.append(data)
+        return loads(data)
+
+    monkeypatch.setattr(json, "loads", noted)
+    matches = parse_filter(" or ".join(f"value.a = {number}" for number in range(2, 40)))
+    assert not matches(0, RECORD._replace(value=b'{"a": 1}'))
+    assert parsed == [b'{"a": 1}']
