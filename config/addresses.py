@@ -32,6 +32,11 @@ class HostAndPort(NamedTuple):
         return cls(match["address"] or match["host"] or "", int(match["port"]))
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches what is bound to `host`, a name or an address."""
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
 def host_and_port_problem(text: str | None) -> str | None:
     """Return what was expected if a text is not an address; None is valid."""
     try:

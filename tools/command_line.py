@@ -44,10 +44,13 @@ class UnreachableError(Exception):
 class CommandLine(argparse.ArgumentParser):
     """The options of one tool."""
 
-    def __init__(self, name: str, description: str, examples: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, description: str, examples: Sequence[str] = (), *, runs_without_arguments: bool = False
+    ) -> None:
         """`examples` are arguments of complete command lines, for the help."""
         super().__init__(name, description=description, add_help=False)
         self._examples = examples
+        self._runs_without_arguments = runs_without_arguments
         self.add_argument("--help", action="store_true", help="Print usage information.")
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
 
@@ -93,9 +96,9 @@ class CommandLine(argparse.ArgumentParser):
         )
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
-        """Return the given options. Raises UsageError; exits for `--version`, `--help` and without arguments."""
+        """Return the given options. Raises UsageError, also without arguments; exits for `--version` and `--help`."""
         given = sys.argv[1:] if arguments is None else list(arguments)
-        if not given:
+        if not given and not self._runs_without_arguments:
             raise UsageError("")
         options, unknown = self.parse_known_args(given)
         if options.version:

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from config import properties
+from config.addresses import is_loopback
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
 from config.definition import ConfigError, ConfigErrors
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from broker.server import Server
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
+host_logger = logging.getLogger("kafka.server.HostChecks")
 
 DAEMON, DAEMON_LOG = "-daemon", "kafkaServer.out"
 
@@ -156,6 +159,7 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
 
+    _start_host_checks(config)
     # Imports make hardly any garbage, and collections would take a tenth of the start. `run` enables them again.
     gc.disable()
     from broker.server import StartupError, run  # after the settings were checked, because it imports the whole broker
@@ -176,6 +180,23 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
         except StartupError as error:
             logger.error("%s", error)
             return 1
+
+
+def _start_host_checks(config: BrokerConfig) -> None:
+    """Log what this host misses, from a thread: counting the segments of a large broker takes a while.
+
+    A broker that only this machine reaches is a trial, whose host need not be tuned.
+    """
+    if all(is_loopback(listener.host) for listener in config.listeners):
+        return
+    from tools.check import findings_of  # a trial does not need them
+    from tools.host_checks import problems
+
+    def warn() -> None:
+        for problem in problems(findings_of(config)):
+            host_logger.warning("host check: %s", problem)
+
+    Thread(target=warn, name="host-checks", daemon=True).start()
 
 
 if __name__ == "__main__":

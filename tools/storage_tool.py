@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.loop.clock import SystemClock
-from config import properties
 from config.broker import BrokerConfig
 from config.broker_properties import BROKER_ID, ZOOKEEPER_CONNECT
-from config.definition import ConfigErrors
 from controller.registration import IdentityError, set_cluster_id
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
@@ -33,6 +31,7 @@ from storage import meta_properties, names
 from storage.files import OsFiles
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from tools import metadata_copy
+from tools.broker_config import SettingsError, read_broker_config
 from tools.command_line import CommandLine, UsageError, run_tool
 from tools.config_entities import USERS, Entity
 from tools.stored_configs import EMBEDDED, StoreFailed, alter_stored
@@ -101,7 +100,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         print(_random_uuid())
         return 0
     try:
-        config = _config(options.config)
+        config = read_broker_config(options.config)
         match options.command:
             case "info":
                 return _info(config)
@@ -111,7 +110,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
                 _backup(config, Path(options.to))
             case "migrate":
                 return _migrate(config, options)
-    except (OSError, StorageError, StoreFailed, WrongDirectoryError) as error:
+    except (OSError, SettingsError, StorageError, StoreFailed, WrongDirectoryError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -122,17 +121,6 @@ def _random_uuid() -> str:
     while (text := urlsafe_b64encode(secrets.token_bytes(UUID_SIZE)).decode().rstrip("=")).startswith("-"):
         pass
     return text
-
-
-def _config(path: str) -> BrokerConfig:
-    try:
-        settings = properties.load(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return BrokerConfig.from_properties(settings)
-    except ConfigErrors as error:
-        raise StorageError(f"{path}: {error}") from None
 
 
 def _meta_path(folder: str) -> str:

@@ -29,7 +29,7 @@ from broker.security.token_source import TIMEOUT_S, TokenRenewal
 from broker.security.web_tokens import TokenRules, UnknownKeyError, unsecured_login, verified_login
 from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
 from config import broker_properties as rows
-from config.addresses import LOOPBACK, HostAndPort
+from config.addresses import LOOPBACK, HostAndPort, is_loopback
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.definition import Property
 from config.jaas import JaasError, LoginModule, is_true, parse_entries, parse_file
@@ -145,12 +145,14 @@ def open_listeners(config: BrokerConfig) -> list[str]:
     """Return a line for the log about each listener that lets everyone do everything, and about an open HTTP port."""
     lines = []
     address = config[rows.METRICS_HTTP_LISTENER]
-    if address is not None and config[rows.METRICS_HTTP_USERS] is None and not _is_loopback(address):
-        lines.append(
-            f"{rows.METRICS_HTTP_LISTENER.name} {address} is open: everyone who reaches it reads metrics; "
-            f"set {rows.METRICS_HTTP_LISTENER.name}={LOOPBACK}:{HostAndPort.parse(address).port}, or "
-            f"{rows.METRICS_HTTP_USERS.name} and {rows.METRICS_HTTP_SSL_ENABLE.name}"
-        )
+    if address is not None and config[rows.METRICS_HTTP_USERS] is None:
+        host, port = HostAndPort.parse(address)
+        if not is_loopback(host):
+            lines.append(
+                f"{rows.METRICS_HTTP_LISTENER.name} {address} is open: everyone who reaches it reads metrics; "
+                f"set {rows.METRICS_HTTP_LISTENER.name}={LOOPBACK}:{port}, or "
+                f"{rows.METRICS_HTTP_USERS.name} and {rows.METRICS_HTTP_SSL_ENABLE.name}"
+            )
     if config[rows.AUTHORIZER_CLASS_NAME]:
         return lines
     return lines + [
@@ -159,11 +161,6 @@ def open_listeners(config: BrokerConfig) -> list[str]:
         for listener in config.listeners
         if listener.security_protocol is SecurityProtocol.PLAINTEXT
     ]
-
-
-def _is_loopback(address: str) -> bool:
-    host = HostAndPort.parse(address).host
-    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def delegation_token_secret(config: BrokerConfig) -> str | None:
