@@ -1,7 +1,8 @@
-"""kafka-storage: the log directories of a broker that does not run: their owner, and its embedded metadata store.
+"""kafka-storage: the log directories of a broker: their owner, and its embedded metadata store.
 
 A broker formats its directories when it starts. `format` is for a cluster id that was chosen before. `backup` and
-`migrate` are Milena's own; `migrate` is `metadata-copy` with the directories of a settings file.
+`migrate` are Milena's own; `migrate` is `metadata-copy` with the directories of a settings file. The broker may run
+during `backup` only.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ import asyncio
 import os
 import re
 import secrets
-import sqlite3
 import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +31,9 @@ from storage.files import OsFiles
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 from tools import metadata_copy
 from tools.broker_config import SettingsError, read_broker_config
-from tools.command_line import CommandLine, UsageError, run_tool
+from tools.command_line import CommandLine, UsageError, run_tool, warn
 from tools.config_entities import USERS, Entity
+from tools.store_backup import BackupError, back_up
 from tools.stored_configs import EMBEDDED, StoreFailed, alter_stored
 from tools.sub_commands import SubCommand, SubCommands
 
@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, SubCommand] = {
     "random-uuid": SubCommand("Print a random cluster id."),
     "backup": SubCommand(
         "Copy the embedded metadata store to a file.",
-        {"--config -c": _CONFIG, "--to": {"required": True, "metavar": "FILE", "help": "A new file."}},
+        {"--config -c": _CONFIG, "target": {"metavar": "FILE", "help": "A new file. The broker may run."}},
     ),
     "migrate": SubCommand(
         "Copy the metadata between the embedded store and ZooKeeper.",
@@ -107,7 +107,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             case "format":
                 _format(config, options)
             case "backup":
-                _backup(config, Path(options.to))
+                _backup(config, Path(options.target))
             case "migrate":
                 return _migrate(config, options)
     except (OSError, SettingsError, StorageError, StoreFailed, WrongDirectoryError) as error:
@@ -228,30 +228,21 @@ def _user(text: str) -> tuple[str, str, str]:
     return match["mechanism"], match["name"], match["rest"]
 
 
-def _embedded_stores(config: BrokerConfig) -> list[Path]:
-    """Return the copies of the embedded store. Raises StorageError if there is none."""
-    copies = _copies(config)
-    if not any(copy.exists() for copy in copies):
-        raise StorageError(f"{', '.join(map(str, copies))} does not exist: no embedded store of this broker was found")
-    return [copy for copy in copies if copy.exists()]
-
-
 def _backup(config: BrokerConfig, target: Path) -> None:
-    """Raises StorageError."""
+    """Raises StorageError, OSError."""
     if target.exists():
         raise StorageError(f"{target} exists, expected the name of a new file")
-    newest = max(_embedded_stores(config), key=lambda path: path.stat().st_mtime_ns)
+    copies = _copies(config)
+    found = [copy for copy in copies if copy.exists()]
+    if not found:
+        raise StorageError(f"{', '.join(map(str, copies))} does not exist: no embedded store of this broker was found")
     try:
-        with (
-            closing(sqlite3.connect(f"{newest.resolve().as_uri()}?mode=ro", uri=True, timeout=0.5)) as source,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            source.execute("SELECT count(*) FROM sqlite_master")  # fails at once if it is locked; `backup` would wait
-            source.backup(copy)
-    except sqlite3.Error as error:
-        target.unlink(missing_ok=True)
-        raise StorageError(f"Cannot copy {newest}: {error}. Does its broker run?") from error
-    print(f"Copied {newest} to {target}.")
+        backup = back_up(found, target)
+    except BackupError as error:
+        raise StorageError(str(error)) from error
+    for path in backup.left_out:
+        warn(f"{path} was left out: it is damaged, or belongs to no cluster")
+    print(f"Copied {backup.source} up to transaction {backup.zxid} to {target}.")
 
 
 def _migrate(config: BrokerConfig, options: argparse.Namespace) -> int:

@@ -13,7 +13,10 @@ from tools.command_line import CommandLine, UsageError
 
 
 class SubCommand(NamedTuple):
-    """A purpose, and the settings of `add_argument` by option; names of one option are separated by a space."""
+    """A purpose, and the settings of `add_argument` by option; names of one option are separated by a space.
+
+    A name without a dash is a required argument.
+    """
 
     help_text: str
     options: Mapping[str, Mapping[str, Any]] = {}
@@ -44,9 +47,12 @@ class SubCommands(CommandLine):
         for command, (purpose, options) in self._commands.items():
             lines.append(f"  {command:<22} {purpose}")
             for names, settings in options.items():
-                value = "" if settings.get("action") == "store_true" else f" <{settings.get('metavar', 'VALUE')}>"
-                lines.append(f"    {', '.join(names.split())}{value}")
-                texts = (("REQUIRED", settings.get("required")), (settings.get("help"), True))
+                is_argument = not names.startswith("-")
+                shown = [] if is_argument else [", ".join(names.split())]
+                if settings.get("action") != "store_true":
+                    shown.append(f"<{settings.get('metavar', 'VALUE')}>")
+                lines.append(f"    {' '.join(shown)}")
+                texts = (("REQUIRED", is_argument or settings.get("required")), (settings.get("help"), True))
                 if text := ": ".join(text for text, is_shown in texts if text and is_shown):
                     lines.append(f"        {text}")
         return "\n".join((*lines, ""))

@@ -69,14 +69,26 @@ def test_a_broker_starts_with_the_chosen_id_and_its_store_is_backed_up(run: RunT
         assert admin.list_topics(timeout=20).cluster_id == CLUSTER_ID
         users = admin.describe_user_scram_credentials(["alice"])["alice"].result(20)
         assert users.scram_credential_infos[0].iterations == 4096
-        running = run(storage_tool.main, "backup", "-c", str(config), "--to", str(tmp_path / "copy"))
-        assert running.status == 1
-        assert "Does its broker run?" in running.stderr
-    backup = run(storage_tool.main, "backup", "-c", str(config), "--to", str(tmp_path / "copy"))
-    assert backup.status == 0, backup.stderr
-    assert (tmp_path / "copy").stat().st_size > 0
-    again = run(storage_tool.main, "backup", "-c", str(config), "--to", str(tmp_path / "copy"))
-    assert again == Outcome(1, "", f"{tmp_path}/copy exists, expected the name of a new file\n")
+        running = run(storage_tool.main, "backup", "-c", str(config), str(tmp_path / "running"))
+        assert running.status == 0, running.stderr
+    stopped = run(storage_tool.main, "backup", "-c", str(config), str(tmp_path / "stopped"))
+    assert stopped.status == 0, stopped.stderr
+    assert re.fullmatch(
+        rf"Copied {broker.log_dir}/metadata\.sqlite up to transaction \d+ to {tmp_path}/stopped\.\n", stopped.stdout
+    )
+    assert (tmp_path / "stopped").stat().st_mode & 0o777 == 0o600
+    again = run(storage_tool.main, "backup", "-c", str(config), str(tmp_path / "stopped"))
+    assert again == Outcome(1, "", f"{tmp_path}/stopped exists, expected the name of a new file\n")
+    assert sorted(path.name for path in tmp_path.glob("*ing*")) == ["running"]
+    # Restored from the backup of the running broker: the copy replaces the files of the store.
+    for path in broker.log_dir.glob("metadata.sqlite*"):
+        path.unlink()
+    (tmp_path / "running").rename(broker.log_dir / "metadata.sqlite")
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        assert admin.list_topics(timeout=20).cluster_id == CLUSTER_ID
+        users = admin.describe_user_scram_credentials(["alice"])["alice"].result(20)
+        assert users.scram_credential_infos[0].iterations == 4096
 
 
 def test_damaged_and_different_directories_are_problems(run: RunTool, config: Path, tmp_path: Path) -> None:
@@ -104,7 +116,8 @@ def test_damaged_and_different_directories_are_problems(run: RunTool, config: Pa
         (["format", "-c", "CONFIG", "-t", "a b"], "Cluster ID string a b is invalid"),
         (["format", "-c", "CONFIG", "-t", "x", "--standalone"], "--standalone needs KRaft"),
         (["format", "-c", "CONFIG", "-t", "x", "-S", "SCRAM-SHA-1=[name=a,password=hush]"], "Invalid --add-scram"),
-        (["backup", "-c", "CONFIG", "--to", "/tmp/x"], "no embedded store of this broker was found"),
+        (["backup", "-c", "CONFIG", "/tmp/x"], "no embedded store of this broker was found"),
+        (["backup", "-c", "CONFIG"], "kafka-storage: error: the following arguments are required: FILE"),
         (["migrate", "-c", "CONFIG"], "kafka-storage: error: expected one of --to and --from"),
         (["migrate", "-c", "CONFIG", "--to", "127.0.0.1:1"], "does not exist, expected a broker's log.dirs"),
     ],
