@@ -179,6 +179,12 @@ def base_row(key: str) -> Property[object] | None:
     return None
 
 
+def is_password(key: str) -> bool:
+    """Return whether the value of a setting is a secret, which is stored encrypted and never shown."""
+    row = base_row(key)
+    return row is not None and row.is_sensitive
+
+
 def _parse(*layers: Mapping[str, str]) -> tuple[dict[Property[object], object], list[ConfigError]]:
     """Return the effective value of every row, the first layer winning, and the errors."""
     values: dict[Property[object], object] = {row: row.default for row in BROKER_PROPERTIES.values()}

@@ -9,10 +9,11 @@ from config import properties
 from protocol.errors import KafkaError
 from tools.admin_client import AdminClient, CallTimedOut
 from tools.admin_options import add_admin_options, admin_client
-from tools.command_line import CommandLine, UsageError, is_given, run_tool
+from tools.command_line import CommandLine, UsageError, is_given, run_tool, warn
 from tools.config_entities import DEFAULT_NAME, Entity, add_entity_options, parse_entities
 from tools.config_resources import RESOURCE_TYPES, InvalidConfigs, alter_resource, describe_resources
 from tools.java_names import exception_text
+from tools.legacy_zookeeper import DEPRECATED
 from tools.quota_configs import alter_quotas, describe_quotas
 from tools.zookeeper_options import add_tls_option, security_of
 
@@ -41,8 +42,9 @@ def _command_line() -> CommandLine:
     line.add_option(
         "--zookeeper",
         value="urls",
-        help_text="ZooKeeper (host:port/chroot), or the log directory of a broker without it (sqlite:DIRECTORY): for "
-        "SCRAM credentials of users before the first broker starts.",
+        help_text="ZooKeeper (host:port/chroot), or the log directory of a stopped broker without it "
+        "(sqlite:DIRECTORY), in place of brokers: for SCRAM credentials and settings of brokers before the first one "
+        "starts. DEPRECATED for topics, clients, quotas and ips.",
     )
     add_tls_option(line)
     line.add_flag("--alter", "Alter the configuration of the entity.")
@@ -79,8 +81,10 @@ def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str
 
 def _run_stored(options: argparse.Namespace, entities: Sequence[Entity]) -> int:
     """Read or change the metadata store, without a broker."""
-    from tools.stored_configs import StoreFailed, alter_stored, describe_stored  # imported for this alone
+    from tools.stored_configs import EMBEDDED, StoreFailed, alter_stored, describe_stored  # imported for this alone
 
+    if not options.zookeeper.startswith(EMBEDDED):
+        warn(DEPRECATED)
     security = security_of(options.zk_tls_config_file)
     try:
         if options.describe:
@@ -101,6 +105,8 @@ def _check(line: CommandLine, options: argparse.Namespace) -> list[Entity]:
     line.forbid(options, "--zookeeper", "--bootstrap-server", "--command-config")
     if options.zookeeper is None:
         line.require(options, "--bootstrap-server")
+    elif options.all:
+        raise UsageError("--bootstrap-server must be specified for --all")
     entities = parse_entities(options.entities)
     if options.alter:
         if not any(is_given(options, name) for name in _CHANGES):

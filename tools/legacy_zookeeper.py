@@ -54,23 +54,29 @@ def use_brokers_of_zookeeper(line: CommandLine, options: argparse.Namespace) -> 
 
 
 def open_tree(address: str) -> Tree:
-    """Connect to `host:port,host:port/chroot`. A port at the end holds for hosts without one.
-
-    Raises UsageError, UnreachableError.
-    """
+    """Connect to `host:port,host:port/chroot`. Raises UsageError, UnreachableError."""
     from tools.znode_trees import TreeUnavailableError, open_zookeeper
     from tools.zookeeper_options import security_of
 
+    try:
+        return open_zookeeper(with_ports(address), security_of(None))
+    except TreeUnavailableError as error:
+        raise UnreachableError(f"{error}. If there is none, use --bootstrap-server") from None
+
+
+def with_ports(address: str) -> str:
+    """Return `host:port,host:port/chroot` with a port for each host: the last one holds for hosts without.
+
+    Raises:
+        UsageError: The address has another form.
+    """
     addresses, slash, chroot = address.partition("/")
     hosts = [host.strip() for host in addresses.split(",") if host.strip()]
     port = hosts[-1].rpartition(":")[2] if hosts and ":" in hosts[-1] else DEFAULT_PORT
     named = ",".join(host if ":" in host else f"{host}:{port}" for host in hosts)
     if not hosts or not all(host.rpartition(":")[2].isdecimal() for host in named.split(",")):
         raise UsageError(f"Invalid zookeeper {address!r}: expected host:port,host:port/chroot")
-    try:
-        return open_zookeeper(named + slash + chroot, security_of(None))
-    except TreeUnavailableError as error:
-        raise UnreachableError(f"{error}. If there is none, use --bootstrap-server") from None
+    return named + slash + chroot
 
 
 def broker_addresses(tree: Tree, address: str) -> Sequence[str]:

@@ -71,8 +71,8 @@ def alter_quotas(
     admin: AdminClient, entities: Sequence[Entity], added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
     """Set and delete quotas or credentials. Raises UsageError, InvalidConfigs and KafkaError."""
-    added = {_right_key(key): value for key, value in added.items()}
-    deleted = [_right_key(key) for key in deleted]
+    added = {right_key(key): value for key, value in added.items()}
+    deleted = [right_key(key) for key in deleted]
     credential_keys = [key for key in (*added, *deleted) if key in MECHANISMS]
     if credential_keys and [entity.type for entity in entities] == [USERS]:
         if len(credential_keys) != len(added) + len(deleted):
@@ -92,7 +92,7 @@ def alter_quotas(
             for entity in entities
         ],
         ops=[
-            *(OpData(key=key, value=_number(key, value), remove=False) for key, value in added.items()),
+            *(OpData(key=key, value=quota_value(key, value), remove=False) for key, value in added.items()),
             *(OpData(key=key, value=0.0, remove=True) for key in deleted),
         ],
     )
@@ -127,13 +127,15 @@ def _words(entity: Sequence[describe_client_quotas.EntityData]) -> str:
     )
 
 
-def _right_key(key: str) -> str:
+def right_key(key: str) -> str:
+    """Return a key under its right name, with a warning for a name that a book has wrong."""
     if key in _MISPRINTS:
         warn(f"{key} is a misprint of {_MISPRINTS[key]}, which is used instead")
     return _MISPRINTS.get(key, key)
 
 
-def _number(key: str, text: str) -> float:
+def quota_value(key: str, text: str) -> float:
+    """Parse the value of a quota. Raises UsageError."""
     try:
         return float(text)
     except ValueError:

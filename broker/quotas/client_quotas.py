@@ -116,8 +116,8 @@ class ClientQuotas:
         """
         entity = entity_of(names)
         if entity.parts[0][0] == STORED_TYPES[IP]:
-            await _check_address(entity.parts[0][1])
-        written = {change.key: _text(entity, change) for change in changes}
+            await check_address(entity.parts[0][1])
+        written = {change.key: stored_quota(entity, change) for change in changes}
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             after = {**before, **written}
@@ -190,8 +190,12 @@ def _quotas(overrides: Mapping[str, str]) -> Quotas:
     return quotas
 
 
-def _text(entity: ConfigEntity, change: QuotaChange) -> str | None:
-    """Return the stored text of a value: rates of bytes and connections are integers, others have a fraction."""
+def stored_quota(entity: ConfigEntity, change: QuotaChange) -> str | None:
+    """Return the stored text of a value: rates of bytes and connections are integers, others have a fraction.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
     key, value = change.key, change.value
     keys = IP_KEYS if entity.parts[0][0] == STORED_TYPES[IP] else CLIENT_KEYS
     if value is None:
@@ -209,7 +213,7 @@ def _text(entity: ConfigEntity, change: QuotaChange) -> str | None:
     return str(whole)
 
 
-async def _check_address(name: str | None) -> None:
+async def check_address(name: str | None) -> None:
     """Check that `name` is an address, a host name, or None for the default. Raises KafkaError(INVALID_REQUEST)."""
     if name is None:
         return

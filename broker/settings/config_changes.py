@@ -22,7 +22,7 @@ from broker.security.password_encoder import CannotDecode, CannotEncode, Passwor
 from broker.settings.dynamic_config import check_change, usable
 from broker.settings.logger_levels import change_levels
 from config import broker_properties as rows
-from config.broker import BrokerConfig, base_row
+from config.broker import BrokerConfig, base_row, is_password
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, ConfigType, Property, UnknownTopicConfigError, text_of
 from config.log_config import CompactionLag, validate_topic_overrides
@@ -269,14 +269,14 @@ class ConfigChanges:
         readable, problems = {}, []
         for key, text in stored.items():
             try:
-                readable[key] = self._passwords.decode(text) if _is_password(key) else text
+                readable[key] = self._passwords.decode(text) if is_password(key) else text
             except CannotDecode as error:
                 problems.append(f"{key}: {error}")
         return readable, problems
 
     def _encoded(self, layer: Mapping[str, str]) -> dict[str, str]:
         try:
-            return {key: self._passwords.encode(text) if _is_password(key) else text for key, text in layer.items()}
+            return {key: self._passwords.encode(text) if is_password(key) else text for key, text in layer.items()}
         except CannotEncode as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -364,11 +364,6 @@ def _level_changes(changes: Iterable[KeyChange]) -> dict[str, str | None]:
 
 def _sent_values(changes: Iterable[KeyChange]) -> dict[str, str | None]:
     return {change.key: change.value for change in changes}
-
-
-def _is_password(key: str) -> bool:
-    row = base_row(key)
-    return row is not None and row.is_sensitive
 
 
 def _shown(one: Alteration) -> str:

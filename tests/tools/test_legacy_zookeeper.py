@@ -12,7 +12,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome, RunTool, run_module
-from tools import consumer_groups, leader_election, preferred_replica_election, topics
+from tools import configs, consumer_groups, leader_election, preferred_replica_election, topics
 
 DEPRECATED = "WARNING: --zookeeper is deprecated. Use --bootstrap-server instead to specify a broker to connect to.\n"
 
@@ -53,6 +53,24 @@ def test_topics_are_printed_in_the_older_form(run: RunTool, zookeeper: str) -> N
         "Topic test is marked for deletion.\n"
         "Note: This will have no impact if delete.topic.enable is not set to true.\n"
     )
+
+
+def test_configurations_in_zookeeper_reach_the_running_broker(run: RunTool, zookeeper: str) -> None:
+    at = ["--zookeeper", zookeeper]
+    create = ["--create", "--replication-factor", "1", "--partitions", "1", "--topic", "configured"]
+    assert run(topics.main, *at, *create).status == 0
+    topic = ["--entity-type", "topics", "--entity-name", "configured"]
+    altered = run(configs.main, *at, "--alter", "--add-config", "retention.ms=3600000", *topic)
+    assert altered == Outcome(0, 'Updated config for topic: "configured".\n', DEPRECATED)
+    described = run(configs.main, *at, "--describe", *topic)
+    assert described == Outcome(0, "Configs for topics:configured are retention.ms=3600000\n", DEPRECATED)
+    header = run(topics.main, *at, "--describe", "--topic", "configured").stdout.splitlines()[0]
+    assert header.endswith("Configs:retention.ms=3600000")
+    refused = run(configs.main, *at, "--alter", "--add-config", "background.threads=4", "--broker", "0")
+    assert (refused.status, refused.stdout) == (1, "")
+    assert "broker 0 is running" in refused.stderr
+    stopped = run(configs.main, *at, "--alter", "--add-config", "background.threads=4", "--broker", "7")
+    assert stopped.status == 0, stopped.stderr
 
 
 def test_partitions_and_replicas_must_be_named_as_before(run: RunTool, zookeeper: str) -> None:

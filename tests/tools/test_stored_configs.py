@@ -1,4 +1,4 @@
-"""SCRAM users that kafka-configs writes to the metadata store before the first broker starts."""
+"""kafka-configs on the metadata store, in ZooKeeper or embedded, before the first broker starts or while it is down."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from config.broker_properties import BACKGROUND_THREADS
 from controller.sqlite_store import METADATA_FILE
 from tests.support.in_process import running_broker
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import SASL_PASSWORD, SASL_USER, SecuredZooKeeper
-from tests.tools.conftest import RunTool
+from tests.tools.conftest import RunTool, run_module
 from tools import configs, stored_configs, zookeeper_security_migration, zookeeper_shell
+from tools.legacy_zookeeper import DEPRECATED as DEPRECATED_TEXT
 
+DEPRECATED = f"WARNING: {DEPRECATED_TEXT}\n"
 ALICE = ("--entity-type", "users", "--entity-name", "alice")
+KEY_PASSWORD = "listener.name.tls.ssl.key.password=hush"
 SECRET = "SCRAM-SHA-512=[password=alice secret]"
 
 
@@ -44,10 +48,23 @@ def test_user_exists_when_the_first_broker_starts(run: RunTool, tmp_path: Path) 
     ("arguments", "text"),
     [
         (("--alter", "--add-config", "SCRAM-SHA-512=[password=x]", "--entity-type", "users"), "must be specified"),
-        (("--alter", "--add-config", "producer_byte_rate=1", *ALICE), "SCRAM credentials of users only"),
+        (("--alter", "--add-config", "producer_byte_rate=1,SCRAM-SHA-256=[password=x]", *ALICE), "simultaneously"),
+        (("--alter", "--add-config", "SCRAM-SHA-256=[password=x]", "--user-defaults"), "belong to a user"),
+        (("--alter", "--add-config", "producer_byte_rate=fast", *ALICE), "Cannot parse quota configuration value"),
+        (("--alter", "--add-config", "producer_byte_rate=-1", *ALICE), "must be a number that is not negative"),
+        (("--alter", "--add-config", "nosuch=1", *ALICE), "Invalid configuration key nosuch"),
+        (("--alter", "--add-config", "producer_byte_rate=1", "--ip", "127.0.0.1"), "Invalid configuration key"),
+        (("--alter", "--add-config", "retention.ms=soon", "--topic", "t"), "Invalid value soon"),
+        (("--alter", "--add-config", "nosuch=1", "--topic", "t"), "Unknown topic config name: nosuch"),
+        (("--alter", "--add-config", "retention.ms=1", "--topic", "t"), "expected a broker's log directory"),
+        (("--alter", "--add-config", "log.dirs=/x", "--broker", "0"), "log.dirs does not change without a restart"),
+        (("--alter", "--add-config", "num.io.threads=none", "--broker-defaults"), "Invalid value none"),
+        (("--alter", "--add-config", KEY_PASSWORD, "--broker", "0"), "add password.encoder.secret=SECRET"),
+        (("--describe", "--entity-type", "broker-loggers", "--entity-name", "0"), "has no broker-loggers"),
+        (("--describe", "--all", *ALICE), "--bootstrap-server must be specified for --all"),
         (("--alter", "--delete-config", "SCRAM-SHA-512", *ALICE), "Invalid config(s): SCRAM-SHA-512"),
         (("--alter", "--add-config", "SCRAM-SHA-512=[iterations=1,password=x]", *ALICE), "less than the minimum 4096"),
-        (("--describe", "--entity-type", "topics"), "SCRAM credentials of users only"),
+        (("--describe", "--entity-type", "topics"), "does not exist"),
         (("--describe", *ALICE, "--bootstrap-server", "a:1"), "can't be used with"),
     ],
 )
@@ -55,6 +72,93 @@ def test_what_is_not_possible_is_named(run: RunTool, tmp_path: Path, arguments: 
     outcome = run(configs.main, "--zookeeper", f"sqlite:{tmp_path}", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert text in outcome.stderr
+    assert "hush" not in outcome.stderr.splitlines()[0]
+
+
+COMPLETED = "Completed updating config for entity: "
+
+
+@pytest.mark.parametrize(
+    ("entity", "added", "altered", "described"),
+    [
+        (
+            ALICE,
+            "producer_byte_rate=1024",
+            "user-principal 'alice'",
+            "user-principal 'alice' are producer_byte_rate=1024",
+        ),
+        (
+            (*ALICE, "--client-defaults"),
+            "request_percentage=50",
+            "user-principal 'alice', default client-id",
+            "user-principal 'alice', default client-id are request_percentage=50.0",
+        ),
+        (
+            ("--entity-type", "clients", "--entity-name", "c", "--entity-type", "users", "--entity-default"),
+            "consumer_byte_rate=7",
+            "default user-principal, client-id 'c'",
+            "default user-principal, client-id 'c' are consumer_byte_rate=7",
+        ),
+        (
+            ("--ip", "127.0.0.1"),
+            "connection_creation_rate=3",
+            "ips '127.0.0.1'",
+            "ips '127.0.0.1' are connection_creation_rate=3",
+        ),
+        (("--ip-defaults",), "connection_creation_rate=9", "default ips", "default ips are connection_creation_rate=9"),
+        (("--broker", "7"), "background.threads=4", "brokers '7'", "brokers '7' are background.threads=4"),
+        (("--broker-defaults",), "num.io.threads=5", "default brokers", "default brokers are num.io.threads=5"),
+    ],
+)
+def test_overrides_are_stored_described_and_deleted(
+    run: RunTool, tmp_path: Path, entity: tuple[str, ...], added: str, altered: str, described: str
+) -> None:
+    store = ("--zookeeper", f"sqlite:{tmp_path}")
+    outcome = run(configs.main, *store, "--alter", "--add-config", added, *entity)
+    assert outcome == (0, f"{COMPLETED}{altered}.\n", "")
+    assert run(configs.main, *store, "--describe", *entity) == (0, f"Configs for {described}\n", "")
+    removed = run(configs.main, *store, "--alter", "--delete-config", added.partition("=")[0], *entity)
+    assert removed == (0, f"{COMPLETED}{altered}.\n", "")
+    assert added not in run(configs.main, *store, "--describe", *entity).stdout
+
+
+def test_types_of_kafka_0_9_are_printed_as_then(run: RunTool, tmp_path: Path) -> None:
+    store = ("--zookeeper", f"sqlite:{tmp_path}")
+    client = ("--entity-type", "clients", "--entity-name", "c")
+    altered = run(configs.main, *store, "--alter", "--add-config", "producer_byte_rate=1,consumer_byte_rate=2", *client)
+    assert altered == (0, 'Updated config for clientId: "c".\n', "")
+    described = run(configs.main, *store, "--describe", "--entity-type", "clients")
+    assert described == (0, "Configs for clients:c are consumer_byte_rate=2,producer_byte_rate=1\n", "")
+    unknown = run(configs.main, *store, "--alter", "--add-config", "retention.ms=1", "--topic", "none")
+    assert unknown == (1, "", "Topic 'none' does not exist\n")
+
+
+def test_passwords_are_stored_encrypted_and_never_printed(run: RunTool, tmp_path: Path) -> None:
+    store = ("--zookeeper", f"sqlite:{tmp_path}")
+    added = f"{KEY_PASSWORD},password.encoder.secret=secret of the encoder"
+    assert run(configs.main, *store, "--alter", "--add-config", added, "--broker", "0").status == 0
+    described = run(configs.main, *store, "--describe", "--broker", "0")
+    assert described.stdout == "Configs for brokers '0' are listener.name.tls.ssl.key.password=null\n"
+    (node,) = run(zookeeper_shell.main, f"sqlite:{tmp_path}", "get", "/config/brokers/0").stdout.splitlines()
+    assert "encryptedPassword" in node
+    assert "hush" not in node
+    assert "secret of the encoder" not in node
+
+
+def test_a_broker_starts_with_what_was_stored(run: RunTool, tmp_path: Path) -> None:
+    store = ("--zookeeper", f"sqlite:{tmp_path}")
+    assert run(configs.main, *store, "--alter", "--add-config", "background.threads=4", "--broker-defaults").status == 0
+
+    async def started() -> str:
+        async with running_broker(tmp_path, {"log.dirs": str(tmp_path)}) as broker:
+            refused = await asyncio.to_thread(
+                run_module, "configs", *store, "--alter", "--add-config", "background.threads=4", "--broker-defaults"
+            )
+            assert refused.status == 1
+            assert "in use by another process" in refused.stderr
+            return str(broker.services.config[BACKGROUND_THREADS])
+
+    assert asyncio.run(started()) == "4"
 
 
 def test_missing_store_is_not_created_to_describe_it(run: RunTool, tmp_path: Path) -> None:
@@ -92,7 +196,7 @@ def test_user_in_a_secured_zookeeper(run: RunTool, secured: SecuredZooKeeper, tl
     address = f"{secured.connect}/users"
     store = ("--zookeeper", address, "--zk-tls-config-file", str(tls_file))
     added = run(configs.main, *store, "--alter", "--add-config", SECRET, *ALICE)
-    assert added == (0, "Completed updating config for entity: user-principal 'alice'.\n", "")
+    assert added == (0, "Completed updating config for entity: user-principal 'alice'.\n", DEPRECATED)
     shell = (zookeeper_shell.main, address, "-zk-tls-config-file", str(tls_file))
     assert "stored_key=" in run(*shell, "get", "/config/users/alice").stdout
     assert run(*shell, "getAcl", "/config/users/alice").stdout == f"'sasl,'{SASL_USER}\n: cdrwa\n"
