@@ -1,10 +1,14 @@
 """kafka-consumer-groups: lists, describes, resets and deletes consumer groups."""
 
+from __future__ import annotations
+
 import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -21,8 +25,11 @@ from tools.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.java_names import exception_class, exception_text
-from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
+from tools.legacy_zookeeper import add_zookeeper_option, use_zookeeper
 from tools.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
+
+if TYPE_CHECKING:
+    from tools.znode_trees import Tree
 
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 GROUP_TYPES = ("Classic", "Consumer")
@@ -93,11 +100,15 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
-    use_brokers_of_zookeeper(line, options)
     action = _check(line, options)
+    tree = use_zookeeper(line, options)
     try:
         with admin_client(options, timeout_ms=options.timeout) as admin:
-            succeeded = _ACTIONS[action](admin, options)
+            if tree is None:
+                succeeded = _ACTIONS[action](admin, options)
+            else:
+                with closing(tree):
+                    succeeded = _run_with_zookeeper(tree, admin, action, options)
     except KafkaError as error:
         _print_error(f"Executing consumer group command failed due to {exception_text(error)}")
         succeeded = False
@@ -107,14 +118,46 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     return 1 if options.strict_exit and not succeeded else 0
 
 
+def _run_with_zookeeper(tree: Tree, admin: AdminClient, action: str, options: argparse.Namespace) -> bool:
+    """Perform an action for groups in ZooKeeper, and then for those of the brokers; return whether all succeeded."""
+    # They import ZooKeeper's client, which other runs do not need.
+    from tools import zookeeper_groups, zookeeper_offsets
+    from tools.znode_trees import TreeError
+
+    try:
+        found = zookeeper_offsets.groups(tree)
+        if action == "--list":
+            of_brokers = {group.group_id for group in _listed(admin)}
+            print("".join(f"{group}\n" for group in found if group not in of_brokers), end="")
+            return _list(admin, options)
+        if action == "--delete" and options.topic:
+            groups = found if options.all_groups else options.group
+            return zookeeper_groups.delete_topics(tree, groups, options.topic)
+        asked = [*found, *_groups(admin, options)] if options.all_groups else options.group
+        old = [group for group in dict.fromkeys(asked) if group in found]
+        if action == "--describe" and not options.members and options.state is None:
+            succeeded = zookeeper_groups.describe(tree, admin, old)
+        elif action == "--delete":
+            succeeded = zookeeper_groups.delete(tree, old)
+        else:
+            old, succeeded = [], True
+    except TreeError as error:
+        _print_error(str(error))
+        return False
+    options.group, options.all_groups = [group for group in asked if group not in old], False
+    return (not options.group or _ACTIONS[action](admin, options)) and succeeded
+
+
 def _check(line: CommandLine, options: argparse.Namespace) -> str:
     """Return the one requested action."""
     given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
         raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}.")
-    line.require(options, "--bootstrap-server")
+    if options.zookeeper is None:
+        line.require(options, "--bootstrap-server")
     (action,) = given
-    has_groups = bool(options.group) or options.all_groups
+    is_topic_in_zookeeper = options.zookeeper is not None and action == "--delete" and bool(options.topic)
+    has_groups = bool(options.group) or options.all_groups or is_topic_in_zookeeper
     if action in ("--describe", "--delete", "--reset-offsets") and not has_groups:
         raise UsageError(
             f"Option [{action.lstrip('-')}] takes one of these options: [reset-offsets], [describe], [delete], [list]"
@@ -126,13 +169,13 @@ def _check(line: CommandLine, options: argparse.Namespace) -> str:
             raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
         if options.state:
             raise UsageError("Option [describe] does not take a value for [state]")
-    if action == "--delete" and options.topic:
+    if action == "--delete" and options.topic and not is_topic_in_zookeeper:
         raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
     if action == "--delete-offsets" and not (options.group and options.topic):
         raise UsageError("Option [delete-offsets] takes the following options: [topic], [group]")
     if action == "--reset-offsets":
         _check_reset(line, options)
-    elif options.topic and action != "--delete-offsets":
+    elif options.topic and action != "--delete-offsets" and not is_topic_in_zookeeper:
         line.forbid(options, "--topic", action)
     return action
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +114,28 @@ def open_embedded(location: str, *, writable: bool) -> Tree:
     if not file.exists():
         raise TreeUnavailableError(f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}")
     return _EmbeddedTree(SqliteStore([file], SystemClock(), sleep=time.sleep), is_writable=writable)
+
+
+def paths_below(tree: Tree, top: str) -> Iterator[str]:
+    """Return the path and all below it: the children of a node, then those of each child, as ZooKeeper's client does.
+
+    A node that is deleted at the same time has no children.
+    """
+    found = _child_paths(tree, top)
+    yield top
+    pending = [found]
+    while pending:
+        children = pending.pop()
+        yield from children
+        for path in reversed(children):
+            try:
+                pending.append(_child_paths(tree, path))
+            except TreeError:
+                continue
+
+
+def _child_paths(tree: Tree, path: str) -> list[str]:
+    return [f"{path.rstrip('/')}/{name}" for name in tree.children(path)]
 
 
 class _ZooKeeperTree:

@@ -18,7 +18,16 @@ from typing import Final, NamedTuple
 from controller.state_store import ANY_VERSION
 from tools.command_line import UsageError, run_guarded
 from tools.version import version_line
-from tools.znode_trees import AclEntry, NodeStat, Tree, TreeError, TreeUnavailableError, open_embedded, open_zookeeper
+from tools.znode_trees import (
+    AclEntry,
+    NodeStat,
+    Tree,
+    TreeError,
+    TreeUnavailableError,
+    open_embedded,
+    open_zookeeper,
+    paths_below,
+)
 from tools.zookeeper_options import security_of
 
 USAGE: Final = (
@@ -177,33 +186,11 @@ def _check_path(path: str) -> None:
 
 def _ls(tree: Tree, given: _Arguments) -> Iterator[str]:
     if "R" in given.flags:
-        yield from _paths_below(tree, given.path)
+        yield from paths_below(tree, given.path)
         return
     yield f"[{', '.join(tree.children(given.path))}]"
     if "s" in given.flags:
         yield from _stat_lines(tree.get(given.path)[1])
-
-
-def _paths_below(tree: Tree, top: str) -> Iterator[str]:
-    """Return the path and all below it: the children of a node, then those of each child, as ZooKeeper's client does.
-
-    A node that is deleted at the same time has no children.
-    """
-    found = _child_paths(tree, top)
-    yield top
-    pending = [found]
-    while pending:
-        children = pending.pop()
-        yield from children
-        for path in reversed(children):
-            try:
-                pending.append(_child_paths(tree, path))
-            except TreeError:
-                continue
-
-
-def _child_paths(tree: Tree, path: str) -> list[str]:
-    return [f"{path.rstrip('/')}/{name}" for name in tree.children(path)]
 
 
 def _ls2(tree: Tree, given: _Arguments) -> Iterator[str]:
@@ -263,7 +250,7 @@ def _delete(tree: Tree, given: _Arguments) -> Iterator[str]:
 
 
 def _delete_all(tree: Tree, given: _Arguments) -> Iterator[str]:
-    for path in reversed(list(_paths_below(tree, given.path))):
+    for path in reversed(list(paths_below(tree, given.path))):
         tree.delete(path, ANY_VERSION)
     return iter(())
 
@@ -279,7 +266,7 @@ def _get_acl(tree: Tree, given: _Arguments) -> Iterator[str]:
 
 def _set_acl(tree: Tree, given: _Arguments) -> Iterator[str]:
     acl = parse_acl(given.words[1])
-    paths = list(_paths_below(tree, given.path)) if "R" in given.flags else [given.path]
+    paths = list(paths_below(tree, given.path)) if "R" in given.flags else [given.path]
     for path in paths:
         tree.set_acl(path, acl, given.version)
     if "s" in given.flags:

@@ -13,7 +13,8 @@ from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool
-from tools import run_class
+from tools import consumer_groups, run_class, zookeeper_shell
+from tools.legacy_zookeeper import DEPRECATED
 
 TIMEOUT_S = 20
 HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"
@@ -64,6 +65,92 @@ def test_offsets_go_into_zookeeper_and_back(run: RunTool, old: OldCluster, tmp_p
         "updating partition 0 with new offset: 5\nupdating partition 1 with new offset: 5\n"
         "updated the offset for 2 partitions\n"
     )
+
+
+OLDER = "{:<30} {:<30} {:<10} {:<15} {:<15} {:<15} {}"
+COLUMNS = OLDER.format("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "OWNER")
+
+
+class TestGroupsInZooKeeper:
+    """kafka-consumer-groups --zookeeper: groups of consumers that keep their offsets in ZooKeeper."""
+
+    @pytest.fixture(autouse=True)
+    def groups(self, run: RunTool, old: OldCluster) -> Iterator[None]:
+        """A group that runs, with a partition that nobody owns, and a stopped one."""
+        self.at = ["--zookeeper", old.zookeeper]
+        self._run = run
+        shell = (zookeeper_shell.main, old.zookeeper)
+        for path, data in {
+            "/consumers/running": "", "/consumers/running/ids": "", "/consumers/running/ids/running_host-1-ab": "{}",
+            "/consumers/running/owners": "", "/consumers/running/owners/clicks": "",
+            "/consumers/running/owners/clicks/0": "running_host-1-ab-0",
+            "/consumers/running/offsets": "", "/consumers/running/offsets/clicks": "",
+            "/consumers/running/offsets/clicks/0": "3",
+            "/consumers/stopped": "", "/consumers/stopped/offsets": "",
+            "/consumers/stopped/offsets/clicks": "", "/consumers/stopped/offsets/clicks/1": "5",
+            "/consumers/stopped/offsets/gone": "", "/consumers/stopped/offsets/gone/0": "1",
+        }.items():  # fmt: skip
+            run(*shell, "create", path, data)
+        yield
+        for group in ("running", "stopped"):
+            run(*shell, "deleteall", f"/consumers/{group}")
+
+    def groups_tool(self, *arguments: str) -> tuple[int, str]:
+        outcome = self._run(consumer_groups.main, *self.at, *arguments)
+        assert outcome.stderr == f"WARNING: {DEPRECATED}\n"
+        return outcome.status, outcome.stdout
+
+    def test_they_are_listed_with_those_of_the_brokers(self) -> None:
+        status, text = self.groups_tool("--list")
+        assert status == 0
+        assert {"running", "stopped"} <= set(text.split())
+
+    def test_a_description_ends_with_the_owner(self) -> None:
+        status, text = self.groups_tool("--describe", "--group", "running")
+        assert (status, text.splitlines()) == (
+            0,
+            [
+                COLUMNS,
+                OLDER.format("running", "clicks", 0, 3, 5, 2, "running_host-1-ab-0"),
+                OLDER.format("running", "clicks", 1, "unknown", 5, "unknown", "none"),
+            ],
+        )
+
+    def test_a_deleted_topic_is_named(self) -> None:
+        _, text = self.groups_tool("--describe", "--group", "stopped")
+        assert "No broker for topic gone: This server does not host this topic-partition." in text
+
+    def test_a_group_is_deleted_unless_its_consumers_run(self) -> None:
+        assert self.groups_tool("--delete", "--group", "running") == (
+            0,
+            "Delete for group running failed because its consumers are still active.\n",
+        )
+        assert self.groups_tool("--delete", "--group", "running", "--strict-exit")[0] == 1
+        assert self.groups_tool("--delete", "--group", "stopped") == (
+            0,
+            "Deleted all consumer group information for group stopped in zookeeper.\n",
+        )
+        assert "stopped" not in self.groups_tool("--list")[1].split()
+
+    def test_a_topic_is_deleted_from_a_group_and_with_the_last_one_the_group(self) -> None:
+        for topic in ("gone", "clicks"):
+            assert "stopped" in self.groups_tool("--list")[1].split()
+            assert self.groups_tool("--delete", "--group", "stopped", "--topic", topic) == (
+                0,
+                f"Deleted consumer group information for group stopped topic {topic} in zookeeper.\n",
+            )
+        assert self.groups_tool("--delete", "--group", "stopped", "--topic", "clicks") == (
+            0,
+            "Delete for group stopped topic clicks failed because group does not exist.\n",
+        )
+
+    def test_a_topic_is_deleted_from_all_inactive_groups(self) -> None:
+        assert self.groups_tool("--delete", "--topic", "clicks") == (
+            0,
+            "Deleted consumer group information for all inactive consumer groups for topic clicks in zookeeper.\n",
+        )
+        assert "clicks" in self.groups_tool("--describe", "--group", "running")[1]
+        assert "clicks" not in self.groups_tool("--describe", "--group", "stopped")[1]
 
 
 def test_offsets_of_a_broker_are_checked_and_exported_too(run: RunTool, old: OldCluster, tmp_path: Path) -> None:
