@@ -169,7 +169,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         with StopRequest() as stop:
             _subscribe(consumer, options, settings["bootstrap.servers"])
             for record in _records(consumer, options, sys.stdout.buffer, stop):
-                count += _print(record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error)
+                count += print_record(record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error)
     except (KafkaException, DeserializationError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         logger.error("Error processing message, terminating consumer process: %s", reason)
@@ -223,7 +223,7 @@ def _records(
             error = message.error()
             if error is None:
                 left = None if left is None else left - 1
-                yield _record(message)
+                yield consumed_record(message)
             elif error.code() in _UNKNOWN_TOPIC:
                 if not warned:
                     logger.warning("Topic %s does not exist yet: %s", message.topic(), error.name())
@@ -243,7 +243,8 @@ def _deadline(timeout_ms: int | None) -> float:
     return float("inf") if timeout_ms is None or timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
 
 
-def _record(message: Any) -> ConsumedRecord:
+def consumed_record(message: Any) -> ConsumedRecord:
+    """Return a message of the client library as formatters expect it."""
     timestamp_type, timestamp_ms = message.timestamp()
     return ConsumedRecord(
         message.topic(),
@@ -257,7 +258,7 @@ def _record(message: Any) -> ConsumedRecord:
     )
 
 
-def _print(record: ConsumedRecord, formatter: MessageFormatter, output: BinaryIO, *, skips_errors: bool) -> int:
+def print_record(record: ConsumedRecord, formatter: MessageFormatter, output: BinaryIO, *, skips_errors: bool) -> int:
     """Print a record; return how many were printed, 1 or 0. Raises DeserializationError without `skips_errors`."""
     try:
         output.write(formatter.format(record))

@@ -41,6 +41,8 @@ TOOLS: Mapping[str, str] = {
     "ExportZkOffsets": "tools.zookeeper_offset_files:export_main",
     "ImportZkOffsets": "tools.zookeeper_offset_files:import_main",
     "UpdateOffsetsInZK": "tools.zookeeper_offset_files:update_main",
+    "VerifyConsumerRebalance": "tools.verify_consumer_rebalance",
+    "SimpleConsumerShell": "tools.simple_consumer_shell",
     "StateChangeLogMerger": "tools.state_change_log_merger",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",

@@ -100,6 +100,21 @@ class TestGroupsInZooKeeper:
         assert outcome.stderr == f"WARNING: {DEPRECATED}\n"
         return outcome.status, outcome.stdout
 
+    def test_each_partition_must_have_an_owner_that_runs(self, run: RunTool, old: OldCluster) -> None:
+        verify = ("kafka.tools.VerifyConsumerRebalance", "--zookeeper.connect", old.zookeeper, "--group", "running")
+        assert run(run_class.main, *verify) == (
+            1,
+            "Rebalance operation failed !\n",
+            "No owner for partition [clicks,1]\n",
+        )
+        owner = (zookeeper_shell.main, old.zookeeper, "create", "/consumers/running/owners/clicks/1")
+        run(*owner, "gone_host-1-ab-0")
+        assert run(run_class.main, *verify).stderr == (
+            "Owner gone_host-1-ab-0 for partition [clicks,1] is not a valid member of consumer group running\n"
+        )
+        run(zookeeper_shell.main, old.zookeeper, "set", "/consumers/running/owners/clicks/1", "running_host-1-ab-1")
+        assert run(run_class.main, *verify) == (0, "Rebalance operation successful !\n", "")
+
     def test_they_are_listed_with_those_of_the_brokers(self) -> None:
         status, text = self.groups_tool("--list")
         assert status == 0
@@ -164,6 +179,49 @@ def test_offsets_of_a_broker_are_checked_and_exported_too(run: RunTool, old: Old
     arguments = ["--bootstrap-server", old.bootstrap, "--group", "modern", "--output-file", str(exported)]
     assert run(run_class.main, "kafka.tools.ExportZkOffsets", *arguments).status == 0
     assert exported.read_text() == "/consumers/modern/offsets/clicks/0:3\n"
+
+
+def test_a_rebalance_of_a_group_of_the_brokers_is_verified(run: RunTool, old: OldCluster) -> None:
+    verify = ("kafka.tools.VerifyConsumerRebalance", "--bootstrap-server", old.bootstrap, "--group", "verified")
+    nobody = run(run_class.main, *verify)
+    assert nobody == (1, "Rebalance operation failed !\n", "No owners for any partitions of group verified\n")
+    consumer = Consumer({"bootstrap.servers": old.bootstrap, "group.id": "verified", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["clicks"])
+    assert consumer.poll(TIMEOUT_S) is not None
+    assert run(run_class.main, *verify) == (0, "Rebalance operation successful !\n", "")
+    consumer.close()
+
+
+SHELL = "kafka.tools.SimpleConsumerShell"
+SHELL_DEPRECATED = (
+    "WARNING: SimpleConsumerShell is deprecated. Use kafka-console-consumer --partition --offset instead.\n"
+)
+
+
+def test_a_partition_is_printed_to_its_end(run: RunTool, old: OldCluster) -> None:
+    at = (SHELL, "--broker-list", old.bootstrap, "--topic", "clicks", "--no-wait-at-logend")
+    end = "Terminating. Reached the end of partition (clicks, 1) at offset 5\n"
+    printed = run(run_class.main, *at, "--partition", "1", "--offset", "3", "--print-offsets")
+    assert printed == (0, f"next offset = 4\nx\nnext offset = 5\nx\n{end}", SHELL_DEPRECATED)
+    assert run(run_class.main, *at, "--partition", "1", "--offset", "-1").stdout == end
+    assert run(run_class.main, *at, "--max-messages", "2").stdout == "x\nx\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--topic", "nosuch"), "Error: no valid topic metadata for topic: nosuch"),
+        (("--topic", "clicks", "--partition", "9"), "Error: partition 9 does not exist for topic clicks"),
+        (("--topic", "clicks", "--replica", "1"), "Error: --replica 1: only the leader is read"),
+        (("--topic", "clicks", "--offset", "-3"), "Error: Invalid starting offset: -3"),
+    ],
+)
+def test_a_partition_that_cannot_be_read_is_named(
+    run: RunTool, old: OldCluster, arguments: tuple[str, ...], error: str
+) -> None:
+    outcome = run(run_class.main, SHELL, "--broker-list", old.bootstrap, *arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert error in outcome.stderr
 
 
 def test_an_invalid_line_stops_an_import_before_it_begins(run: RunTool, old: OldCluster, tmp_path: Path) -> None:
