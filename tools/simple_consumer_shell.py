@@ -1,4 +1,4 @@
-"""kafka.tools.SimpleConsumerShell: prints the records of a partition, as kafka-console-consumer --partition does now."""
+"""kafka.tools.SimpleConsumerShell: prints the records of a partition, as kafka-console-consumer --partition does."""
 
 from __future__ import annotations
 
