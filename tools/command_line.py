@@ -8,7 +8,6 @@ Owns parsing, errors and exit status. Must not know any tool or any broker.
 """
 
 import argparse
-import logging
 import os
 import re
 import signal
@@ -19,7 +18,7 @@ from difflib import get_close_matches
 from itertools import zip_longest
 from typing import Any, NoReturn, Self
 
-from tools.log_lines import log_to_stderr
+from tools.logging_setup import start_tool_logging
 from tools.version import version_line
 
 BOOTSTRAP_SERVER = ("--bootstrap-server", "--bootstrap-servers", "--broker-list")
@@ -198,7 +197,7 @@ def run_tool(
 
 def run_guarded(run: Callable[[], int]) -> int:
     """Return the exit status of `run`, also if SIGINT or SIGTERM ends it or the reader of its output has gone."""
-    log_to_stderr(logging.WARNING)
+    start_tool_logging(os.environ)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
         status = run()

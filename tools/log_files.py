@@ -1,10 +1,10 @@
-"""The log of a server: rolling files and the console, written by one thread.
+"""The log of a program: rolling files and the console, which a server writes in one thread.
 
 Owns: the thread, its bounded queue, the files and the layout of lines. Must not know what is logged, or which keys a
 configuration has.
 
-Who logs formats the message and puts it into a queue, and never waits. If a disk is so slow that the queue is full,
-lines are dropped, and one line says how many.
+In a server, who logs formats the message and puts it into a queue, and never waits. If a disk is so slow that the queue
+is full, lines are dropped, and one line says how many. A tool writes its lines at once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -25,6 +26,7 @@ from config.log4j import Appender, LoggingPlan, pattern_parts
 
 LINES_MAX: Final = 20_000
 """Lines that may wait for the disk."""
+KEEP_ALL: Final = sys.maxsize
 FLUSH_TIMEOUT_S: Final = 5.0
 """How long the end of the process waits for lines to be written."""
 LEVEL_WORDS: Final = {5: "TRACE", 10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
@@ -180,27 +182,21 @@ class LogWriter:
             each.flush_sink()
 
 
-class QueuedAppender(logging.Handler):
-    """Puts lines into the queue of a `LogWriter`, which calls `write` in its thread."""
+class DirectAppender(logging.Handler):
+    """Writes lines to a file or the console."""
 
-    def __init__(self, writer: LogWriter, sink: Sink, layout: Layout, level: int = 0) -> None:
+    def __init__(self, sink: Sink, layout: Layout, level: int = 0) -> None:
         super().__init__(level)
-        self._writer = writer
         self._sink = sink
         self._layout = layout
         self._has_failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The arguments may change before the thread reads them, so the message is made here.
-        fixed = copy.copy(record)
-        fixed.msg, fixed.args = record.getMessage(), None
-        if record.exc_info:
-            fixed.exc_text = self._layout.formatException(record.exc_info)
-            fixed.exc_info = None
-        self._writer.put(self, fixed)
+        self.write(record)
+        self.flush_sink()
 
     def write(self, record: logging.LogRecord) -> None:
-        """Write one line; runs in the writer's thread. The first failure is reported on stderr."""
+        """Write one line. The first failure is reported on stderr."""
         try:
             self._sink.write(self._layout.format(record) + "\n")
             self._has_failed = False
@@ -216,10 +212,37 @@ class QueuedAppender(logging.Handler):
             self._has_failed = True
 
 
-def install(plan: LoggingPlan, keep_count: int) -> LogWriter:
-    """Make Python's loggers follow the plan. Files that cannot be opened are reported, and go to the console."""
+class QueuedAppender(DirectAppender):
+    """Puts lines into the queue of a `LogWriter`, which calls `write` in its thread."""
+
+    def __init__(self, writer: LogWriter, sink: Sink, layout: Layout, level: int = 0) -> None:
+        super().__init__(sink, layout, level)
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The arguments may change before the thread reads them, so the message is made here.
+        fixed = copy.copy(record)
+        fixed.msg, fixed.args = record.getMessage(), None
+        if record.exc_info:
+            fixed.exc_text = self._layout.formatException(record.exc_info)
+            fixed.exc_info = None
+        self._writer.put(self, fixed)
+
+
+NewAppender = Callable[[Sink, Layout, int], DirectAppender]
+
+
+def install_in_background(plan: LoggingPlan, keep_count: int) -> LogWriter:
+    """Make Python's loggers follow the plan, and write their lines in a thread."""
     writer = LogWriter()
-    handlers = {name: _handler(writer, appender, keep_count) for name, appender in plan.appenders.items()}
+    atexit.register(writer.close)
+    install(plan, keep_count, partial(QueuedAppender, writer))
+    return writer
+
+
+def install(plan: LoggingPlan, keep_count: int = KEEP_ALL, new_appender: NewAppender = DirectAppender) -> None:
+    """Make Python's loggers follow the plan. Files that cannot be opened are reported, and go to the console."""
+    handlers = {name: _handler(new_appender, appender, keep_count) for name, appender in plan.appenders.items()}
     for name, logger_plan in plan.loggers.items():
         logger = logging.getLogger(name or None)
         if logger_plan.level is not None:
@@ -228,24 +251,22 @@ def install(plan: LoggingPlan, keep_count: int) -> LogWriter:
         for appender_name in logger_plan.appenders:
             if (handler := handlers.get(appender_name)) is not None:
                 logger.addHandler(handler)
-    atexit.register(writer.close)
     _report(plan.warnings)
-    return writer
 
 
-def _handler(writer: LogWriter, appender: Appender, keep_count: int) -> logging.Handler:
+def _handler(new_appender: NewAppender, appender: Appender, keep_count: int) -> logging.Handler:
     if appender.is_null:
         return logging.NullHandler()
     if appender.file is not None:
         try:
             file = RollingFile(appender, keep_count)
-            return QueuedAppender(writer, file, Layout(appender.pattern), appender.threshold)
+            return new_appender(file, Layout(appender.pattern), appender.threshold)
         except OSError as error:
             print(f"cannot open the log file {appender.file}: {error.strerror}", file=sys.stderr)
     stream = sys.stdout if appender.file is None and appender.target == "System.out" else sys.stderr
     is_coloured = stream.isatty() and "NO_COLOR" not in os.environ
     layout = Layout(appender.pattern, is_coloured=is_coloured)
-    return QueuedAppender(writer, stream, layout, appender.threshold)
+    return new_appender(stream, layout, appender.threshold)
 
 
 def _report(warnings: Iterable[str]) -> None:

@@ -21,8 +21,8 @@ from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
+from tools.logging_setup import start_logging
 from tools.running_servers import registered
-from tools.server_logging import start_logging
 from tools.start_options import (
     NewTopic,
     StartOptions,

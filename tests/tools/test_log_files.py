@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from config.log4j import Appender
+from tests.support.broker import BrokerProcess
 from tools.log_files import Layout, LogWriter, QueuedAppender, RollingFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,3 +155,43 @@ def test_a_server_writes_the_files_of_its_configuration(tmp_path: Path) -> None:
     assert any("log4j.appender.F.odd is not understood" in line for line in lines)
     assert errors == ""
     assert lines[-1].endswith("shut down completed")
+
+
+@pytest.fixture
+def unknown_topic(broker: BrokerProcess) -> list[str]:
+    """The command line of a tool that logs a warning and ends."""
+    return [
+        str(ROOT / "bin" / "kafka-console-consumer"),
+        *("--bootstrap-server", broker.bootstrap, "--topic", "logged", "--timeout-ms", "1"),
+        *("--consumer-property", "allow.auto.create.topics=false"),
+    ]
+
+
+def run_with(command: list[str], options: str | None) -> str:
+    """Run a tool with KAFKA_LOG4J_OPTS; return its stderr."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("KAFKA_LOG4J_OPTS", "LOG_DIR")}
+    if options is not None:
+        environment["KAFKA_LOG4J_OPTS"] = options
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False).stderr
+
+
+def test_a_tool_logs_warnings_to_stderr_as_its_shipped_file_says(unknown_topic: list[str]) -> None:
+    warning = re.escape("WARN Topic logged does not exist yet (org.apache.kafka.tools.consumer.ConsoleConsumer)")
+    assert re.fullmatch(rf"\[[-\d]+ [\d:,]+\] {warning}", run_with(unknown_topic, None).splitlines()[0])
+
+
+def test_a_tool_writes_where_its_configuration_says(unknown_topic: list[str], tmp_path: Path) -> None:
+    mine, log = tmp_path / "mine.properties", tmp_path / "tool.log"
+    mine.write_text(
+        "log4j.rootLogger=ERROR, F\nlog4j.logger.org.apache.kafka.tools=WARN\n"
+        "log4j.appender.F=org.apache.log4j.FileAppender\n"
+        f"log4j.appender.F.File={log}\nlog4j.appender.F.layout.ConversionPattern=%p %c{{1}} %m%n\n"
+    )
+    assert "does not exist yet" not in run_with(unknown_topic, f"-Dlog4j.configuration=file:{mine}")
+    assert log.read_text().splitlines()[0] == "WARN ConsoleConsumer Topic logged does not exist yet"
+
+
+def test_a_tool_whose_configuration_cannot_be_read_says_so_and_logs_to_stderr(unknown_topic: list[str]) -> None:
+    first, second, *_ = run_with(unknown_topic, "-Dlog4j.configuration=file:/nowhere").splitlines()
+    assert "WARN cannot read /nowhere (KAFKA_LOG4J_OPTS): No such file or directory; logging to the console" in first
+    assert "WARN Topic logged does not exist yet" in second
