@@ -13,6 +13,7 @@ from typing import TypeVar
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import Job, take_steps
 from broker.loop.slices import SlicedWork
+from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
 from broker.security.delegation_tokens import DelegationTokens
 from broker.security.remote_keys import RemoteKeys
@@ -29,6 +30,7 @@ IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 STORE_CHECK_INTERVAL_MS = 10_000
+IDLE_QUOTAS_INTERVAL_MS = 60_000
 KEY_SET_CHECK_INTERVAL_MS = 5_000
 """A token with an unknown key has the keys read again, so this bounds how often clients can cause that."""
 
@@ -112,6 +114,15 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
 def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:
     """Return the jobs of listeners with TLS."""
     return [Job("key stores and trust stores", STORE_CHECK_INTERVAL_MS, reload_stores)]
+
+
+def quota_jobs(quotas: EnforcedQuotas) -> list[Job]:
+    """Return the job that forgets the rates of clients that are gone."""
+
+    async def purge() -> None:
+        quotas.purge()
+
+    return [Job("idle quotas", IDLE_QUOTAS_INTERVAL_MS, purge)]
 
 
 def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Callable[[], bool]) -> list[Job]:

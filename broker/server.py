@@ -38,7 +38,15 @@ from broker.cluster.metadata_store import (
 )
 from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
-from broker.jobs import key_set_jobs, replication_jobs, security_jobs, storage_jobs, token_jobs, transaction_jobs
+from broker.jobs import (
+    key_set_jobs,
+    quota_jobs,
+    replication_jobs,
+    security_jobs,
+    storage_jobs,
+    token_jobs,
+    transaction_jobs,
+)
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
@@ -522,6 +530,7 @@ class Server:
                 self._background,
             ),
             *replication_jobs(self._config, services.replica_manager, services.sliced_work),
+            *quota_jobs(services.enforced_quotas),
             *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
             *security_jobs(self._reload_stores),
             *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -14,6 +15,7 @@ from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, 
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     controller: Controller
 
@@ -21,6 +23,6 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     block = await services.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
     return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -18,6 +19,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     controller: Controller
 
@@ -25,5 +27,5 @@ class Needs(Protocol):
 def handle(
     services: Needs, request: AlterPartitionRequest, context: RequestContext
 ) -> Awaitable[AlterPartitionResponse]:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     return services.controller.alter_partition(request, context.api_version)

@@ -11,6 +11,7 @@ from typing import Protocol
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.model import TopicPartition
@@ -25,6 +26,7 @@ from protocol.messages.controlled_shutdown import (
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     controller: Controller
 
@@ -32,7 +34,7 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: ControlledShutdownRequest, context: RequestContext
 ) -> Slices[ControlledShutdownResponse]:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     return _response(await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch))
 
 

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
+from broker.handlers.cluster_action import is_listener_of_brokers
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
@@ -145,6 +146,8 @@ class _Fetch:
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         replica_id = self._replica_id = _replica_id_of(request)
         self._is_follower = replica_id > CONSUMER
+        if self._is_follower:
+            context.is_of_broker = self._may_follow()
         has_limit = version >= FIRST_VERSION_WITH_REQUEST_LIMIT
         bytes_max = services.config[properties.FETCH_MAX_BYTES]
         if has_limit:
@@ -609,6 +612,9 @@ class _Fetch:
         wanted.bound = bound
         return wanted, bound.partition, ErrorCode.NONE
 
+    def _may_follow(self) -> bool:
+        return is_listener_of_brokers(self._services.config, self._context.listener)
+
     def _name_of(self, topic_id: UUID) -> str | None:
         services = self._services
         return services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
@@ -627,10 +633,13 @@ class _AuthorizedFetch(_Fetch):
             return wanted, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return super()._locate(wanted)
 
+    def _may_follow(self) -> bool:
+        return self._services.authorizer.allows_cluster(self._context, Operation.CLUSTER_ACTION)
+
     def _may_read(self, topic: str) -> bool:
         authorizer, context = self._services.authorizer, self._context
         if self._is_follower:
-            return authorizer.allows_cluster(context, Operation.CLUSTER_ACTION)
+            return context.is_of_broker
         return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
 

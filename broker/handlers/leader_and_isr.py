@@ -13,6 +13,7 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
@@ -29,6 +30,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 5
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     control_door: ControlDoor
     sliced_work: SlicedWork
@@ -37,7 +39,7 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse | Slices[LeaderAndIsrResponse]:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     if context.api_version < FIRST_VERSION_BY_TOPIC:
         request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
     response = cast(LeaderAndIsrResponse, await services.control_door.submit(request, context.correlation_id))

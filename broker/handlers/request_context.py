@@ -18,6 +18,8 @@ class RequestContext(Waits):
     """Whether the request's frame, into which its records point, stays valid after the handler has returned."""
     mute_ms = 0
     """Milliseconds during which the connection serves no request because its client exceeded a quota (KIP-219)."""
+    is_of_broker = False
+    """Whether another broker sent it, and is allowed to: it has no quotas."""
     conversion_s = 0.0
     """Seconds spent on converting records between formats."""
     temporary_size = 0

@@ -12,6 +12,7 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
@@ -23,13 +24,14 @@ FIRST_VERSION_WITH_STATES = 3
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     control_door: ControlDoor
     sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: StopReplicaRequest, context: RequestContext) -> object:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     if context.api_version < FIRST_VERSION_WITH_STATES:
         states = _states(_names(request, context.api_version), is_deleted=request.delete_partitions)
         request.topic_states = await services.sliced_work.finished(states)

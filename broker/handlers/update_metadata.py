@@ -13,6 +13,7 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.requests import SECURITY_PROTOCOL_IDS
 from protocol.errors import ErrorCode, KafkaError
@@ -35,13 +36,14 @@ PROTOCOL_NAMES = {number: name for name, number in SECURITY_PROTOCOL_IDS.items()
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    authorizer: Authorizer
     config: BrokerConfig
     control_door: ControlDoor
     sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: UpdateMetadataRequest, context: RequestContext) -> object:
-    require_broker(services.config, context)
+    require_broker(services.config, services.authorizer, context)
     version = context.api_version
     if version < FIRST_VERSION_WITH_LISTENERS:
         for broker in request.live_brokers:

@@ -20,6 +20,13 @@ _TYPES: tuple[tuple[Key, str, str, str, Callable[[Usage], float]], ...] = (
     (
         Key.MUTATION,
         "ControllerMutation",
+        "mutation-rate",
+        "Partitions created and deleted per second.",
+        lambda used: used.rate,
+    ),
+    (
+        Key.MUTATION,
+        "ControllerMutation",
         "tokens",
         "Partitions that may be created or deleted before the quota is exceeded.",
         lambda used: used.tokens,

@@ -218,10 +218,20 @@ async def check_address(name: str | None) -> None:
     if name is None:
         return
     try:
-        ipaddress.ip_address(name)
+        await addresses_of(name)
+    except OSError as error:
+        problem = f"{name} is not a valid IP or resolvable host."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem) from error
+
+
+async def addresses_of(name: str) -> set[str]:
+    """Return an address, or those that a host name stands for, in the form that connections have. Raises OSError."""
+    try:
+        return {str(ipaddress.ip_address(name))}
     except ValueError:
-        try:
-            await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            problem = f"{name} is not a valid IP or resolvable host."
-            raise KafkaError(ErrorCode.INVALID_REQUEST, problem) from error
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{name!r} is no host name") from error
+    return {str(ipaddress.ip_address(str(address[0]).partition("%")[0])) for *_, address in found}

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from broker.quotas.callback import QuotaCallback
-from broker.quotas.client_quotas import KEYS
+from broker.quotas.client_quotas import KEYS, addresses_of
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
@@ -50,6 +50,7 @@ DEFAULT = None
 """The name of the default entity."""
 
 _USERS, _CLIENTS, _IPS = "users", "clients", "ips"
+_DEFAULT_IP = ConfigEntity(((_IPS, DEFAULT),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Applied:
 
 
 class Usage(NamedTuple):
-    """What those that share a quota use of it. `rate` is that of the quota's unit, 0 for `Key.MUTATION`."""
+    """What those that share a quota use of it. `rate` is that of the quota's unit."""
 
     user: str
     client_id: str
@@ -123,12 +124,13 @@ class EnforcedQuotas:
         self._monotonic_ms = monotonic_ms
         self._defaults = defaults or {}
         self._stored: dict[ConfigEntity, dict[str, float]] = {}
+        self._sources: dict[str, ConfigEntity] = {}
+        """The entities whose rates apply to addresses, by address in its usual form."""
         self._clients: dict[tuple[str, str], dict[Key, Applied]] = {}
         self._rates: dict[tuple[Key, str, str], SampledRate] = {}
         self._buckets: dict[tuple[Key, str, str], TokenBucket] = {}
         self._throttles: dict[tuple[Key, str, str], _Throttles] = {}
         self._muted_until_ms: dict[Key, list[int]] = {key: [] for key in Key}
-        self._purged_ms = 0
         self._callback = None if new_callback is None else new_callback(self._clients.clear)
         self.is_active = bool(self._defaults) or self._callback is not None
         """Whether any client or user has a quota."""
@@ -142,6 +144,8 @@ class EnforcedQuotas:
             for entity, overrides in (await all_overrides(self._store, entity_type)).items():
                 stored[entity] = _quotas(overrides)
         self._stored = {entity: quotas for entity, quotas in stored.items() if quotas}
+        for entity in [entity for entity in self._stored if entity.parts[0][0] == _IPS]:
+            await self._resolve_addresses(entity)
         self._changed()
 
     async def apply(self, entity: ConfigEntity) -> None:
@@ -151,7 +155,22 @@ class EnforcedQuotas:
             self._stored.pop(entity, None)
             if quotas:
                 self._stored[entity] = quotas
+            if entity.parts[0][0] == _IPS:
+                await self._resolve_addresses(entity)
             self._changed()
+
+    async def _resolve_addresses(self, entity: ConfigEntity) -> None:
+        """Put the rate of an address, or of those that a host name stands for now, in force."""
+        for address in [address for address, source in self._sources.items() if source == entity]:
+            del self._sources[address]
+        name = entity.parts[0][1]
+        if entity not in self._stored or name is None:
+            return
+        try:
+            for address in await addresses_of(name):
+                self._sources[address] = entity
+        except OSError as error:
+            logger.error("the quota of %s has no effect: the name cannot be resolved: %s", name, error)
 
     def bound(self, user: str, client_id: str, key: Key) -> float | None:
         """Return the quota of a client, or None."""
@@ -177,7 +196,7 @@ class EnforcedQuotas:
         rate = applied.rate
         if rate is None:
             windows = self._windows
-            rate = self._shared(self._rates, applied, lambda: SampledRate(windows.count, windows.ms), now_ms)
+            rate = self._shared(self._rates, applied, lambda: SampledRate(windows.count, windows.ms))
             applied.rate = rate
         throttle_ms = rate.use(amount, applied.bound, now_ms)
         if not throttle_ms:
@@ -206,10 +225,13 @@ class EnforcedQuotas:
         if applied is None:
             return 0
         now_ms = self._monotonic_ms()
-        bucket = self._bucket(applied, now_ms)
+        bucket = self._bucket(applied)
         if is_strict and bucket.throttle_ms(applied.bound, now_ms):
             return None
         bucket.take(amount, applied.bound, now_ms)
+        windows = self._windows
+        rate = self._shared(self._rates, applied, lambda: SampledRate(windows.mutation_count, windows.mutation_ms))
+        rate.record(amount, now_ms)
         return 0 if is_strict else self._throttled(applied, bucket.throttle_ms(applied.bound, now_ms), now_ms)
 
     def mutation_throttle_ms(self, user: str, client_id: str) -> int:
@@ -218,7 +240,7 @@ class EnforcedQuotas:
         if applied is None:
             return 0
         now_ms = self._monotonic_ms()
-        return self._throttled(applied, self._bucket(applied, now_ms).throttle_ms(applied.bound, now_ms), now_ms)
+        return self._throttled(applied, self._bucket(applied).throttle_ms(applied.bound, now_ms), now_ms)
 
     def usage(self, key: Key) -> list[Usage]:
         """Return what those that share a quota use of it, for metrics."""
@@ -250,6 +272,16 @@ class EnforcedQuotas:
             throttles = self._throttles.setdefault(applied.shared_by, _Throttles(windows.count, windows.ms))
             throttles.record(throttle_ms, now_ms)
             heapq.heappush(self._still_muted(applied.shared_by[0], now_ms), now_ms + throttle_ms)
+            if logger.isEnabledFor(logging.DEBUG):
+                key, user, client_id = applied.shared_by
+                logger.debug(
+                    "%s of user %r and client id %r is exceeded (%s): throttled for %d ms",
+                    key.value,
+                    user,
+                    client_id,
+                    applied.bound,
+                    throttle_ms,
+                )
         return throttle_ms
 
     def _still_muted(self, key: Key, now_ms: int) -> list[int]:
@@ -261,17 +293,15 @@ class EnforcedQuotas:
 
     def connection_rate(self, host: str) -> float | None:
         """Return how many connections a second an address may open; None: any number."""
-        for name in (host, DEFAULT):
-            rate = self._stored.get(ConfigEntity(((_IPS, name),)), {}).get(IP_KEY)
+        for entity in (self._sources.get(host, _DEFAULT_IP), _DEFAULT_IP):
+            rate = self._stored.get(entity, {}).get(IP_KEY)
             if rate is not None:
                 return rate
         return None
 
-    def _bucket(self, applied: Applied, now_ms: int) -> TokenBucket:
+    def _bucket(self, applied: Applied) -> TokenBucket:
         windows = self._windows
-        return self._shared(
-            self._buckets, applied, lambda: TokenBucket(windows.mutation_count, windows.mutation_ms), now_ms
-        )
+        return self._shared(self._buckets, applied, lambda: TokenBucket(windows.mutation_count, windows.mutation_ms))
 
     def _applied(self, user: str, client_id: str) -> dict[Key, Applied]:
         known = self._clients.get((user, client_id))
@@ -307,18 +337,15 @@ class EnforcedQuotas:
                 logger.exception("the quota callback fails, so %s of user %s is not limited", key.value, user)
         return found
 
-    def _shared(self, known: dict[tuple[Key, str, str], S], applied: Applied, new: Callable[[], S], now_ms: int) -> S:
+    def _shared(self, known: dict[tuple[Key, str, str], S], applied: Applied, new: Callable[[], S]) -> S:
         found = known.get(applied.shared_by)
         if found is None:
-            self._purge(now_ms)
             found = known[applied.shared_by] = new()
         return found
 
-    def _purge(self, now_ms: int) -> None:
-        """Drop what was not used for long; at most once a minute."""
-        if now_ms - self._purged_ms < 60_000:
-            return
-        self._purged_ms = now_ms
+    def purge(self) -> None:
+        """Drop what was not used for long. To be called every now and then."""
+        now_ms = self._monotonic_ms()
         for known in (self._rates, self._buckets):
             for shared_by in [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX]:
                 del known[shared_by]

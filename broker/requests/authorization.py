@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices
-from broker.requests.partial_service import PartialService, with_field
+from broker.requests.partial_service import Handle, PartialService, with_field
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
 from broker.security.api_permissions import DENIED, PERMISSIONS
@@ -35,8 +35,6 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from protocol.schema import ZERO_UUID
-
-Handle = Callable[[Services, Any, RequestContext], Any]
 
 GROUP_KEY = 0
 TOPIC_RESOURCE = 2
@@ -101,9 +99,9 @@ NAMES: Mapping[int, Names] = {
 }
 
 
-def authorized(module: ModuleType, api: Api, authorizer: Authorizer) -> Handle:
-    """Return the `handle` of a handler module behind the checks that its API needs."""
-    guard = _Guard(module, api, authorizer)
+def authorized(module: ModuleType, api: Api, handle: Handle, authorizer: Authorizer) -> Handle:
+    """Return `handle`, that of a handler module or one before it, behind the checks that its API needs."""
+    guard = _Guard(module, api, handle, authorizer)
     special = {
         9: guard.offset_fetch,
         10: guard.find_coordinator,
@@ -125,8 +123,8 @@ def authorized(module: ModuleType, api: Api, authorizer: Authorizer) -> Handle:
 class _Guard(PartialService):
     """The checks around the handler of one API."""
 
-    def __init__(self, module: ModuleType, api: Api, authorizer: Authorizer) -> None:
-        super().__init__(module, api)
+    def __init__(self, module: ModuleType, api: Api, handle: Handle, authorizer: Authorizer) -> None:
+        super().__init__(module, api, handle)
         self._authorizer = authorizer
         self._permissions = PERMISSIONS[api.key]
         self._operations = {
@@ -155,7 +153,7 @@ class _Guard(PartialService):
         self._require_whole(request, context)
         each = self._each
         if each is None or (self._permissions.cluster_instead is not None and self._has_instead(context)):
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
         return self._serve_each(services, request, context, each)
 
     # APIs whose checks the table cannot express
@@ -227,7 +225,7 @@ class _Guard(PartialService):
         resource_type = ResourceType.GROUP if request.key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
         if context.api_version < FIRST_VERSION_WITH_SEVERAL_KEYS:
             self._require(context, resource_type, request.key)
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
         each = Each(resource_type, "coordinator_keys", "coordinators", _itself)
         return self._serve_each(services, request, context, each)
 
@@ -292,19 +290,20 @@ class _Guard(PartialService):
             self._require(context, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         elif not authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
             self._require_cluster(context, Operation.IDEMPOTENT_WRITE)
-        return self._module.handle(services, request, context)
+        return self._handle(services, request, context)
 
     def add_partitions_to_txn(self, services: Services, request: Any, context: RequestContext) -> Any:
         if context.api_version >= FIRST_VERSION_OF_BROKERS:
             self._require_cluster(context, Operation.CLUSTER_ACTION)
-            return self._module.handle(services, request, context)
+            context.is_of_broker = True
+            return self._handle(services, request, context)
         self._require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
         return self._add_partitions(services, request, context)
 
     async def _add_partitions(self, services: Services, request: Any, context: RequestContext) -> Any:
         _, denied = await self._split(services, context, ResourceType.TOPIC, request.v3_and_below_topics)
         if not denied:
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
         return await self._computed(
             services,
             context,
@@ -314,7 +313,7 @@ class _Guard(PartialService):
     def write_txn_markers(self, services: Services, request: Any, context: RequestContext) -> Any:
         if not self._authorizer.allows_cluster(context, Operation.ALTER, is_logged_if_denied=False):
             self._require_cluster(context, Operation.CLUSTER_ACTION)
-        return self._module.handle(services, request, context)
+        return self._handle(services, request, context)
 
     async def configs(self, services: Services, request: Any, context: RequestContext, *, results: str) -> Any:
         """Topics need a permission on the topic, all other resources the same permission on the cluster."""
@@ -332,7 +331,7 @@ class _Guard(PartialService):
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             (allowed if is_allowed else denied.setdefault(code, [])).append(resource)
         if not denied:
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
 
         def refused() -> list[Any]:
             parts = [
@@ -488,7 +487,7 @@ class _Guard(PartialService):
             context, self._operations[each.resource_type], each.resource_type, [*map(each.name_of, items)]
         )
         if not refused_names:
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
         allowed, denied = _parted(items, each.name_of, refused_names)
         return self._serve_allowed(services, request, context, each, allowed, denied)
 
@@ -496,7 +495,7 @@ class _Guard(PartialService):
         items = getattr(request, each.items)
         allowed, denied = await self._split(services, context, each.resource_type, items, each.name_of)
         if not denied:
-            return self._module.handle(services, request, context)
+            return self._handle(services, request, context)
         return self._serve_allowed(services, request, context, each, allowed, denied)
 
     def _serve_allowed(

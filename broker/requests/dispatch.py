@@ -24,7 +24,7 @@ from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
-from broker.requests.authorization import Handle, authorized
+from broker.requests.authorization import authorized
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
@@ -34,6 +34,7 @@ from broker.requests.budget import (
     elements_max,
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
+from broker.requests.partial_service import Handle
 from broker.requests.request_log import described
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR, WITH_METRIC_NAMES
@@ -388,9 +389,11 @@ class RequestDispatcher:
 
     def _route(self, api: Api, version: int) -> Route:
         module, authorizer, quotas = self._table[api.key], self._services.authorizer, self._services.enforced_quotas
-        handle: Handle = authorized(module, api, authorizer) if authorizer.is_active else module.handle
+        handle: Handle = module.handle
         if quotas.is_active:
             handle = limited(module, api, handle, quotas)
+        if authorizer.is_active:
+            handle = authorized(module, api, handle, authorizer)
         if version in api.deprecated:
             handle = _counted(handle, self.metrics[api.name])
         route = Route(

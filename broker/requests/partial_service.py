@@ -20,26 +20,21 @@ from protocol.row_writer import RowResponse
 
 T = TypeVar("T")
 
+Handle = Callable[[Services, Any, RequestContext], Any]
+
 
 class PartialService:
     """The handler of one API."""
 
-    def __init__(self, module: ModuleType, api: Api) -> None:
+    def __init__(self, module: ModuleType, api: Api, handle: Handle) -> None:
+        """`handle` serves what this service lets through: that of `module`, or another service."""
         self._module = module
         self._api = api
+        self._handle = handle
 
     def _begun(self, services: Services, request: Any, context: RequestContext) -> Any:
-        return self._begun_by(self._module.handle, services, request, context)
-
-    def _begun_by(
-        self,
-        handle: Callable[[Services, Any, RequestContext], Any],
-        services: Services,
-        request: Any,
-        context: RequestContext,
-    ) -> Any:
-        """Call a handler, which must begin before dispatch returns: the request may point into its frame."""
-        outcome = handle(services, request, context)
+        """Begin to serve a request, which must happen before dispatch returns: it may point into its frame."""
+        outcome = self._handle(services, request, context)
         return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
 
     async def _extended(

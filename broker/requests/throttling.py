@@ -10,26 +10,32 @@ with `throttle_time_ms`, and its connection is muted for that time (KIP-219).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from broker.handlers.request_context import RequestContext
+from broker.network.channel import Authentication
 from broker.quotas.enforcement import EnforcedQuotas
-from broker.requests.authorization import Handle
-from broker.requests.partial_service import PartialService, with_field
+from broker.requests.partial_service import Handle, PartialService, with_field
 from broker.requests.request_metrics import ServedRequest
 from broker.requests.services import Services
 from config import broker_properties as properties
+from controller.topic_creation import topic_name_problem
 from protocol.api import APIS, Api
 from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.row_writer import RowResponse
 
 PRODUCE, FETCH = 0, 1
-EXEMPT = frozenset({4, 5, 6, 7, 17, 18, 27, 36, 56, 58, 67})
-"""Requests between brokers, and those before a login."""
-FIRST_STRICT_VERSIONS: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
+FIRST_STRICT_VERSIONS: Mapping[int, int] = MappingProxyType({CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3})
 """The first versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know the code of the quota."""
+
+FIRST_VERSION_WITH_STATES = 6  # of DeleteTopics
+RESULTS: Mapping[int, str] = MappingProxyType(
+    {CREATE_TOPICS: "topics", DELETE_TOPICS: "responses", CREATE_PARTITIONS: "results"}
+)
+DEFAULT_COUNT = -1
 
 PERCENT_PER_SECOND = 100.0
 
@@ -41,7 +47,7 @@ def quota_entity(context: RequestContext) -> tuple[str, str]:
 
 def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, now_s: float) -> Any:
     """Record a request and return its response, which may state a throttle. `response` may be None."""
-    if context.api_key in EXEMPT:
+    if context.is_of_broker or context.channel.authentication is not Authentication.COMPLETE:
         return response
     user, client_id = quota_entity(context)
     elapsed_s = max(now_s - context.received_s - context.waited_s - context.queue_s, 0.0)
@@ -72,44 +78,59 @@ class _MutationGuard(PartialService):
     """CreateTopics, CreatePartitions or DeleteTopics: topics that exceed the quota are refused one by one."""
 
     def __init__(self, module: ModuleType, api: Api, handle: Handle, quotas: EnforcedQuotas) -> None:
-        super().__init__(module, api)
-        self._handle = handle
+        super().__init__(module, api, handle)
         self._quotas = quotas
 
-    def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
+    async def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
         if getattr(request, "validate_only", False):
             return self._handle(services, request, context)
         is_strict = context.api_version >= FIRST_STRICT_VERSIONS[self._api.key]
-        field = "topic_names" if self._api.key == 20 and context.api_version < 6 else "topics"
+        names_only = self._api.key == DELETE_TOPICS and context.api_version < FIRST_VERSION_WITH_STATES
+        field = "topic_names" if names_only else "topics"
         user, client_id = quota_entity(context)
         allowed: list[Any] = []
         refused: list[Any] = []
+        pace = services.sliced_work.pace()
         for topic in getattr(request, field):
+            await pace.keep()
             size = self._partition_count(services, topic)
-            throttle_ms = self._quotas.take(user, client_id, size, is_strict=is_strict)
+            # What changes nothing gets an error of its own, which must not depend on the quota.
+            throttle_ms = self._quotas.take(user, client_id, size, is_strict=is_strict) if size else 0
             (refused if throttle_ms is None else allowed).append(topic)
             if not is_strict:
                 context.mute_ms = max(context.mute_ms, throttle_ms or 0)
         if not refused:
             return self._handle(services, request, context)
         context.mute_ms = max(context.mute_ms, self._quotas.mutation_throttle_ms(user, client_id))
-        results = "responses" if self._api.key == 20 else "results" if self._api.key == 37 else "topics"
-        denied = self._module.failed(with_field(request, field, refused), context, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        results = RESULTS[self._api.key]
+        denied = await self._computed(
+            services,
+            context,
+            lambda: self._module.failed(
+                with_field(request, field, refused), context, ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            ),
+        )
         if not allowed:
             return denied
-        outcome = self._begun_by(self._handle, services, with_field(request, field, allowed), context)
-        return self._extended(services, outcome, context, results, lambda: getattr(denied, results))
+        outcome = self._begun(services, with_field(request, field, allowed), context)
+        return await self._extended(services, outcome, context, results, lambda: getattr(denied, results))
 
     def _partition_count(self, services: Services, topic: Any) -> int:
-        """Return how many partitions a request creates or deletes for a topic."""
+        """Return how many partitions a request creates or deletes for a topic; 0 if it is going to fail."""
         topics = services.metadata_cache.topics
-        if self._api.key == 19:
+        if self._api.key == CREATE_TOPICS:
+            if topic.name in topics or topic_name_problem(topic.name) is not None:
+                return 0
             if topic.assignments:
                 return len(topic.assignments)
-            return int(topic.num_partitions if topic.num_partitions > 0 else services.config[properties.NUM_PARTITIONS])
+            if topic.num_partitions == DEFAULT_COUNT:
+                return services.config[properties.NUM_PARTITIONS]
+            return max(int(topic.num_partitions), 0)
         name = topic if isinstance(topic, str) else topic.name
         if name is None:
             name = services.metadata_cache.name_of(topic.topic_id)
         state = topics.get(name) if name is not None else None
-        present = 0 if state is None else len(state.partitions)
-        return max(topic.count - present, 0) if self._api.key == 37 else present
+        if state is None:
+            return 0
+        present = len(state.partitions)
+        return max(topic.count - present, 0) if self._api.key == CREATE_PARTITIONS else present

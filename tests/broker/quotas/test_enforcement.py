@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
-from broker.quotas.enforcement import EnforcedQuotas, Key, QuotaWindows
+from broker.quotas.enforcement import IDLE_MS_MAX, EnforcedQuotas, Key, QuotaWindows
 from controller.memory_store import MemoryStore
 from tests.support.manual_clock import ManualClock
 
@@ -107,6 +107,40 @@ async def test_rate_of_connections_of_an_address(store: MemoryStore) -> None:
     await quotas.set([("ip", None)], "connection_creation_rate", 5)
     await quotas.set([("ip", "10.0.0.1")], "connection_creation_rate", 7)
     assert [quotas.enforced.connection_rate(host) for host in ("10.0.0.1", "10.0.0.2")] == [7, 5]
+
+
+@pytest.mark.parametrize(
+    ("stored", "host"), [("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::5", "2001:db8::5"), ("localhost", "127.0.0.1")]
+)
+async def test_an_address_has_one_rate_however_it_is_written(store: MemoryStore, stored: str, host: str) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("ip", None)], "connection_creation_rate", 50)
+    await quotas.set([("ip", stored)], "connection_creation_rate", 5)
+    again = Quotas(store)
+    await again.enforced.load()
+    assert quotas.enforced.connection_rate(host) == again.enforced.connection_rate(host) == 5
+    await quotas.set([("ip", stored)], "connection_creation_rate", None)
+    assert quotas.enforced.connection_rate(host) == 50
+
+
+async def test_changes_of_partitions_have_a_rate(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("user", "u")], Key.MUTATION, 5)
+    quotas.enforced.take("u", "c", 20, is_strict=True)
+    (used,) = quotas.enforced.usage(Key.MUTATION)
+    assert (used.rate, used.tokens) == (2.0, 35.0), "over ten windows; of 55 tokens"
+
+
+async def test_rates_that_are_not_used_for_an_hour_are_forgotten(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("user", None)], Key.PRODUCE, 5)
+    quotas.enforced.record("u", "c", Key.PRODUCE, 1)
+    quotas.clock.advance(IDLE_MS_MAX)
+    quotas.enforced.purge()
+    assert quotas.enforced.usage(Key.PRODUCE)
+    quotas.clock.advance(1001)
+    quotas.enforced.purge()
+    assert not quotas.enforced.usage(Key.PRODUCE)
 
 
 async def test_static_defaults_of_old_properties_come_last(store: MemoryStore) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.network.channel import Authentication
 from broker.network.connection import Outcome
 from broker.requests.dispatch import RequestDispatcher
 from broker.settings.component_settings import quota_defaults, quota_windows
@@ -17,11 +18,13 @@ from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID, message_info
 from tests.support.in_process import InProcessBroker, running_broker
@@ -115,6 +118,59 @@ async def test_request_time_over_the_quota_mutes_for_a_window_at_most(broker: In
     await set_quota(broker, "request_percentage", 0.00001)
     response = await broker.ask(MetadataRequest(topics=None), 9, client_id="limited")
     assert 0 < response.throttle_time_ms <= 1000
+
+
+async def test_followers_and_other_brokers_have_no_quotas(broker: InProcessBroker) -> None:
+    await set_quota(broker, "request_percentage", 0.00001)
+    follower = fetch()
+    follower.replica_id = 2
+    update = UpdateMetadataRequest(controller_id=0, controller_epoch=0, live_brokers=[])
+    for request, version in ((follower, 4), (update, 8)):
+        assert [await mute_ms_of(broker, request, version) for _ in range(3)] == [0, 0, 0]
+    assert await mute_ms_of(broker, fetch(), 4) > 0
+
+
+async def test_who_only_claims_to_be_a_broker_has_quotas(tmp_path: Path) -> None:
+    acls = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:admin"}
+    async with running_broker(tmp_path, acls) as broker:
+        broker.channel.principal = "User:admin"
+        await set_quota(broker, "request_percentage", 0.00001)
+        broker.channel.principal = "User:nobody"
+        follower = fetch()
+        follower.replica_id = 2
+        update = UpdateMetadataRequest(controller_id=0, controller_epoch=0, live_brokers=[])
+        for request, version in ((follower, 4), (update, 8)):
+            assert await mute_ms_of(broker, request, version) > 0
+
+
+async def test_api_versions_count_after_the_login_alone(broker: InProcessBroker) -> None:
+    await set_quota(broker, "request_percentage", 0.00001)
+    assert await mute_ms_of(broker, ApiVersionsRequest(), 3) > 0
+    broker.channel.authentication = Authentication.PENDING
+    assert await mute_ms_of(broker, ApiVersionsRequest(), 3) == 0
+
+
+async def test_changes_that_are_denied_or_fail_do_not_use_the_quota(tmp_path: Path) -> None:
+    """Otherwise a client without permissions could find out which topics exist, and how many partitions they have."""
+    acls = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:admin"}
+    async with running_broker(tmp_path, acls) as broker:
+        broker.channel.principal = "User:admin"
+        await broker.create_topic("secret", 60)
+        await set_quota(broker, "controller_mutation_rate", 1)
+        same = CreateTopicsRequest(topics=[_sixty("secret")])
+        wrong = CreateTopicsRequest(topics=[_sixty("no/name")])
+        for request, code in ((same, ErrorCode.TOPIC_ALREADY_EXISTS), (wrong, ErrorCode.INVALID_TOPIC_EXCEPTION)):
+            responses = [await broker.ask(request, 6, client_id="limited") for _ in range(2)]
+            assert [one.topics[0].error_code for one in responses] == [code, code]
+        broker.channel.principal = "User:nobody"
+        for name in ("secret", "missing", "secret", "missing"):
+            response = await broker.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, client_id="limited")
+            assert response.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert response.throttle_time_ms == 0
+
+
+def _sixty(name: str) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=60, replication_factor=1, assignments=[], configs=[])
 
 
 async def test_quota_that_is_removed_has_no_effect(broker: InProcessBroker) -> None:
