@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from config.addresses import host_and_port_problem
 from config.definition import ConfigType, Importance, NoEffect, Password, Property, Rows, UpdateMode, Visibility
-from config.validators import Check, KnownClass, NotEmpty, OneOf, PythonClass, Range, RangeOr
+from config.validators import Check, KnownClass, NotEmpty, OneOf, Principals, PythonClass, Range, RangeOr
 from config.versions import RELEASED_VERSIONS, version_problem
 
 boolean = Rows[bool](ConfigType.BOOLEAN)
@@ -525,7 +525,7 @@ ADVERTISED_KAFKA_VERSION = string("advertised.kafka.version", None, READ_ONLY, L
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
     KnownClass("Other authorizers are", ("", *AUTHORIZERS), "non-null string"),
     doc="Authoriser that decides what a principal may do; if empty, everyone may do everything.")
-SUPER_USERS = string("super.users", "", READ_ONLY, LOW, visibility=FOREIGN,
+SUPER_USERS = string("super.users", "", READ_ONLY, LOW, Principals(), visibility=FOREIGN,
     doc="Principals that the authoriser never refuses, as User:name separated by semicolons.")
 AUTHORIZER_ZOOKEEPER_URL = string("authorizer.zookeeper.url", None, READ_ONLY, LOW, visibility=FOREIGN,
     doc="ZooKeeper ensemble with the ACLs, as zookeeper.connect; unset means the store of the other metadata. TLS and "

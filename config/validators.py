@@ -106,6 +106,22 @@ class KnownClass(NamedTuple):
         return self.description
 
 
+class Principals(NamedTuple):
+    """Principals such as `User:alice`, separated by semicolons."""
+
+    def problem(self, value: str | None) -> str | None:
+        for principal in filter(None, map(str.strip, (value or "").split(";"))):
+            kind, separator, name = principal.partition(":")
+            if not (kind and separator and name):
+                return (
+                    f"expected principals as Type:name separated by semicolons, such as User:admin; found {principal}"
+                )
+        return None
+
+    def describe(self) -> str:
+        return "Type:name;..."
+
+
 _PYTHON_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 

@@ -32,6 +32,10 @@ FLUSH_TIMEOUT_S: Final = 5.0
 LEVEL_WORDS: Final = {5: "TRACE", 10: "DEBUG", 20: "INFO", 30: "WARN", 40: "ERROR", 50: "FATAL"}
 COLOURS: Final = {30: "\x1b[33m", 40: "\x1b[31m", 50: "\x1b[31m"}
 _RESET: Final = "\x1b[0m"
+HAS_LINES: Final = "has_lines"
+"""The attribute of records whose message has several lines on purpose."""
+_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) != "\t"} | {10: "\\n", 13: "\\r"}
+"""Messages repeat what clients send: a name with a line break must not look like a line of its own."""
 
 
 class Layout(logging.Formatter):
@@ -61,6 +65,8 @@ class Layout(logging.Formatter):
                 text = LEVEL_WORDS.get(record.levelno, record.levelname)
             case "m":
                 text = record.getMessage()
+                if not hasattr(record, HAS_LINES):
+                    text = text.translate(_ESCAPED)
             case "c" | "C":
                 parts = record.name.split(".")
                 text = ".".join(parts[-int(option) :]) if option.isdecimal() and int(option) else record.name

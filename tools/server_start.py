@@ -21,6 +21,7 @@ from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
+from tools.log_files import HAS_LINES
 from tools.logging_setup import start_logging
 from tools.running_servers import registered
 from tools.start_options import (
@@ -155,7 +156,7 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
         logger.warning(warning)
     if shows_settings:
         values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
-        logger.info("KafkaConfig values:\n%s", "\n".join(values))
+        logger.info("KafkaConfig values:\n%s", "\n".join(values), extra={HAS_LINES: True})
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
 

@@ -13,31 +13,34 @@ from broker.quotas.enforcement import EnforcedQuotas, Key, Usage
 _TAGS = ("user", "client-id")
 _NOBODY = Usage("", "", 0.0, 0.0, 0.0)
 
-_TYPES: tuple[tuple[Key, str, str, str, Callable[[Usage], float]], ...] = (
-    (Key.PRODUCE, "Produce", "byte-rate", "Bytes of Produce requests per second.", lambda used: used.rate),
-    (Key.FETCH, "Fetch", "byte-rate", "Bytes of records in Fetch responses per second.", lambda used: used.rate),
-    (Key.REQUEST, "Request", "request-time", "Time of requests in percent of one second.", lambda used: used.rate),
+_TYPES: tuple[tuple[Key, str, tuple[tuple[str, str, Callable[[Usage], float]], ...]], ...] = (
+    (Key.PRODUCE, "Produce", (("byte-rate", "Bytes of Produce requests per second.", lambda used: used.rate),)),
+    (Key.FETCH, "Fetch", (("byte-rate", "Bytes of records in Fetch responses per second.", lambda used: used.rate),)),
     (
-        Key.MUTATION,
-        "ControllerMutation",
-        "mutation-rate",
-        "Partitions created and deleted per second.",
-        lambda used: used.rate,
+        Key.REQUEST,
+        "Request",
+        (("request-time", "Time of requests in percent of one second.", lambda used: used.rate),),
     ),
     (
         Key.MUTATION,
         "ControllerMutation",
-        "tokens",
-        "Partitions that may be created or deleted before the quota is exceeded.",
-        lambda used: used.tokens,
+        (
+            ("mutation-rate", "Partitions created and deleted per second.", lambda used: used.rate),
+            (
+                "tokens",
+                "Partitions that may be created or deleted before the quota is exceeded.",
+                lambda used: used.tokens,
+            ),
+        ),
     ),
 )
 
 
 def quota_metrics(quotas: EnforcedQuotas) -> Iterator[Metric]:
-    for key, name, attribute, text, amount in _TYPES:
+    for key, name, amounts in _TYPES:
         bean = f"kafka.server:type={name}"
-        yield Metric(Kind.GAUGE, bean, text, _of_each(quotas, key, amount), _TAGS, attribute=attribute)
+        for attribute, text, amount in amounts:
+            yield Metric(Kind.GAUGE, bean, text, _of_each(quotas, key, amount), _TAGS, attribute=attribute)
         yield Metric(
             Kind.GAUGE,
             bean,

@@ -120,12 +120,14 @@ def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 
 def _configure(context: ssl.SSLContext, identity: bytes | None, trusted: str | None, parameters: TlsParameters) -> None:
-    versions = [_version(name) for name in parameters.versions]
-    if not versions:
-        raise TlsError("no version of TLS is enabled")
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     older = [name for suite in parameters.suites if (name := openssl_name(suite))]
+    _limit_versions(context, parameters, has_older=bool(older))
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    for name in older:
+        try:
+            context.set_ciphers(name)
+        except ssl.SSLError:
+            raise TlsError(f"the cipher suite {name} is unknown, or not supported") from None
     try:
         if older:
             context.set_ciphers(":".join(older))
@@ -135,6 +137,24 @@ def _configure(context: ssl.SSLContext, identity: bytes | None, trusted: str | N
             context.load_verify_locations(cadata=trusted)
     except (ssl.SSLError, ValueError) as error:
         raise TlsError(str(error)) from error
+
+
+def _limit_versions(context: ssl.SSLContext, parameters: TlsParameters, *, has_older: bool) -> None:
+    """Enable the versions that are wanted and have one of the wanted suites. Raises TlsError."""
+    versions = [_version(name) for name in parameters.versions]
+    if not versions:
+        raise TlsError("no version of TLS is enabled")
+    if parameters.suites:
+        has_1_3 = any(map(_TLS_1_3_SUITE.match, parameters.suites))
+        versions = [one for one in versions if (has_1_3 if one is ssl.TLSVersion.TLSv1_3 else has_older)]
+        if not versions:
+            raise TlsError(
+                f"none of the cipher suites {', '.join(parameters.suites)} is one of {', '.join(parameters.versions)}"
+            )
+    between = [name for name, one in VERSIONS.items() if min(versions) < one < max(versions) and one not in versions]
+    if between:
+        raise TlsError(f"versions of TLS without {between[0]} cannot be enabled, expected versions without a gap")
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def _version(name: str) -> ssl.TLSVersion:

@@ -126,7 +126,8 @@ class AclStore:
         nodes = await self._store.get_many([acl_path(_text(pattern)) for pattern in patterns])
         for pattern, node in zip(patterns, nodes, strict=True):
             self._put(pattern, None if node is None else node.data)
-        for pattern in [pattern for pattern, _ in self._authorizer.index if pattern not in set(patterns)]:
+        present = set(patterns)
+        for pattern in [pattern for pattern, _ in self._authorizer.index if pattern not in present]:
             self._authorizer.put(pattern, ())
 
     async def _changed(self, changes: str, data: bytes | None) -> None:

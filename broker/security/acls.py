@@ -179,6 +179,8 @@ def check_acl(pattern: Pattern, acl: Acl) -> None:
         raise InvalidAclError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if "/" in pattern.name:
         raise InvalidAclError(f"ACL resource names must not contain '/', found {pattern.name}")
+    if pattern.name in (".", "..") or "\0" in pattern.name:
+        raise InvalidAclError(f"{pattern.name!r} cannot be stored as the name of a resource")
     kind, separator, name = acl.principal.partition(":")
     if not kind or not separator or not name:
         raise InvalidAclError(f"Could not parse principal from `{acl.principal}`, expected Type:name")
@@ -191,6 +193,14 @@ def check_acl(pattern: Pattern, acl: Acl) -> None:
             raise InvalidAclError(f"{acl.host} is no address, expected an IP address or *") from None
 
 
+def _usual_form(host: str) -> str:
+    """Return an address as connections have it: there are several ways to write an address of IPv6."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
+
+
 class _Rules:
     """The ACLs of one pattern, by principal."""
 
@@ -198,10 +208,11 @@ class _Rules:
         self.acls = acls
         self._by_principal: dict[str, list[Acl]] = {}
         for acl in acls:
-            self._by_principal.setdefault(acl.principal, []).append(acl)
+            in_usual_form = acl._replace(host=_usual_form(acl.host))
+            self._by_principal.setdefault(acl.principal, []).append(in_usual_form)
 
     def of(self, principal: str) -> Iterator[Acl]:
-        """Yield the ACLs of a principal and of everyone of its type."""
+        """Yield the ACLs of a principal and of everyone of its type; their hosts are in the usual form."""
         yield from self._by_principal.get(principal, ())
         everyone = principal.partition(":")[0] + ":*"
         if everyone != principal:
@@ -214,7 +225,8 @@ class AclIndex:
     def __init__(self) -> None:
         self._literal: dict[ResourceType, dict[str, _Rules]] = {}
         self._prefixed: dict[ResourceType, dict[str, _Rules]] = {}
-        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._prefix_counts: dict[ResourceType, dict[int, int]] = {}
+        """How many prefixes have a length, by length in ascending order."""
 
     def __iter__(self) -> Iterator[tuple[Pattern, frozenset[Acl]]]:
         for pattern_type, by_type in ((PatternType.LITERAL, self._literal), (PatternType.PREFIXED, self._prefixed)):
@@ -227,11 +239,20 @@ class AclIndex:
         rules = _Rules(frozenset(acls))
         is_prefixed = pattern.pattern_type is PatternType.PREFIXED
         by_name = (self._prefixed if is_prefixed else self._literal).setdefault(pattern.resource_type, {})
-        by_name.pop(pattern.name, None)
+        was_present = by_name.pop(pattern.name, None) is not None
         if rules.acls:
             by_name[pattern.name] = rules
-        if is_prefixed:
-            self._prefix_lengths[pattern.resource_type] = tuple(sorted({len(name) for name in by_name}))
+        if is_prefixed and was_present is not bool(rules.acls):
+            self._count_prefix(pattern, 1 if rules.acls else -1)
+
+    def _count_prefix(self, pattern: Pattern, change: int) -> None:
+        counts, length = self._prefix_counts.get(pattern.resource_type, {}), len(pattern.name)
+        count = counts.get(length, 0) + change
+        if length in counts and count:
+            counts[length] = count
+        else:
+            changed = {**counts, length: count}
+            self._prefix_counts[pattern.resource_type] = {one: changed[one] for one in sorted(changed) if changed[one]}
 
     def decide(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
@@ -252,6 +273,16 @@ class AclIndex:
                 elif acl.operation in (operation, Operation.ALL) or acl.operation in implied_by:
                     is_allowed = True
         return is_allowed
+
+    def denies_all(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Return whether the operation is denied on every resource of a type."""
+        rules = self._literal.get(resource_type, {}).get(WILDCARD)
+        return rules is not None and any(
+            acl.permission is Permission.DENY
+            and acl.host in (WILDCARD, host)
+            and acl.operation in (operation, Operation.ALL)
+            for acl in rules.of(principal)
+        )
 
     def allows_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether the operation is allowed on some resource of a type, which need not exist.
@@ -281,7 +312,7 @@ class AclIndex:
             if (rules := literal.get(literal_name)) is not None:
                 yield rules
         prefixed = self._prefixed.get(resource_type, {})
-        for length in self._prefix_lengths.get(resource_type, ()):
+        for length in self._prefix_counts.get(resource_type, ()):
             if length > len(name):
                 break
             if (rules := prefixed.get(name[:length])) is not None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from broker.security.acls import (
     CLUSTER_NAME,
     OPERATIONS,
+    WILDCARD,
     Acl,
     AclIndex,
     Operation,
@@ -121,10 +122,24 @@ class Authorizer:
         )
 
     def allows_on_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether the requester may do this on some resource of a type."""
-        if not self.is_active or requester.principal in self._super_users or self._allow_everyone_if_no_acl_found:
+        """Return whether the requester may do this on some resource of a type.
+
+        If it may not, nothing is logged: the caller asks for another permission then.
+        """
+        if not self.is_active:
             return True
-        return self.index.allows_any(requester.principal, requester.client_host, operation, resource_type)
+        is_allowed = self._is_allowed_on_any(requester, operation, resource_type)
+        if is_allowed and logger.isEnabledFor(logging.DEBUG):
+            _log(logging.DEBUG, "Allowed", requester, operation, resource_type, WILDCARD)
+        return is_allowed
+
+    def _is_allowed_on_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
+        principal, host = requester.principal, requester.client_host
+        if principal in self._super_users:
+            return True
+        if self.index.denies_all(principal, host, operation, resource_type):
+            return False
+        return self._allow_everyone_if_no_acl_found or self.index.allows_any(principal, host, operation, resource_type)
 
     def operations(self, requester: Requester, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the operations that the requester may perform, as a bit field by their numbers (KIP-430)."""

@@ -172,13 +172,21 @@ def _make(config: BrokerConfig, listener: Listener) -> _Made:
         context = server_context(identity.pem, trusted, _client_auth(config, listener), parameters)
         client = None
         if listener.name == config.inter_broker_listener.name:
-            checks_host = config.for_listener(listener.name, rows.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM) == "https"
-            client = client_context(identity.pem, trusted, parameters, checks_host=checks_host)
+            client = client_context(identity.pem, trusted, parameters, checks_host=_checks_host(config, listener))
             if trusted is not None:
                 check_handshake(context, client_context(identity.pem, trusted, parameters, checks_host=False))
     except (InvalidStoreError, TlsError) as error:
         raise InvalidSecurityError(f"listener {listener}: {error}") from error
     return _Made(context, identity, client, origin)
+
+
+def _checks_host(config: BrokerConfig, listener: Listener) -> bool:
+    """Raises InvalidSecurityError."""
+    row = rows.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM
+    algorithm = config.for_listener(listener.name, row)
+    if algorithm.lower() not in ("https", ""):
+        raise InvalidSecurityError(f"listener {listener}: {row.name} is {algorithm}, expected https or an empty value")
+    return bool(algorithm)
 
 
 def _versions(config: BrokerConfig, listener: Listener) -> list[str]:

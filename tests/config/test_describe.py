@@ -69,9 +69,12 @@ def test_secrets_are_described_without_a_value() -> None:
     assert synonyms(row) == ["STATIC_BROKER_CONFIG:ssl.key.password=None"]
 
 
-@pytest.mark.parametrize("name", ["super.users", "allow.everyone.if.no.acl.found", "my.plug.in.key"])
-def test_undefined_keys_are_described_as_sensitive(name: str) -> None:
-    row = broker_row(BrokerConfig.from_properties({name: "true"}), name)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("super.users", "User:a"), ("allow.everyone.if.no.acl.found", "true"), ("my.plug.in.key", "true")],
+)
+def test_undefined_keys_are_described_as_sensitive(name: str, value: str) -> None:
+    row = broker_row(BrokerConfig.from_properties({name: value}), name)
     assert row == ConfigRow(name, None, True, Source.STATIC_BROKER_CONFIG, True, row.synonyms, ConfigType.UNKNOWN, "")
     assert synonyms(row) == [f"STATIC_BROKER_CONFIG:{name}=None"]
 

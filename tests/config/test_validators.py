@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from config.validators import Check, KnownClass, NotEmpty, OneOf, Range, RangeOr, Validator
+from config.validators import Check, KnownClass, NotEmpty, OneOf, Principals, Range, RangeOr, Validator
 
 LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and 9 or equal to -1")
 
@@ -40,6 +40,13 @@ LEVEL = RangeOr(Range(1, 9), -1, "[1,...,9] or -1", "Value must be between 1 and
         ),
         (KnownClass("Xs are"), "c.D", "Xs are not supported yet, expected no class; see docs/not-yet.md"),
         (Check(lambda value: None if value == 1 else "one"), 2, "one"),
+        (Principals(), "User:a; User:CN=b,O=c;", None),
+        (Principals(), None, None),
+        (
+            Principals(),
+            "User:a;admin",
+            "expected principals as Type:name separated by semicolons, such as User:admin; found admin",
+        ),
     ],
 )
 def test_validator_returns_the_problem_of_a_value(validator: Validator, value: object, problem: str | None) -> None:
@@ -56,6 +63,7 @@ def test_validator_returns_the_problem_of_a_value(validator: Validator, value: o
         (NotEmpty("non-empty list"), "non-empty list"),
         (KnownClass("Xs are", ("",), "non-null string"), "non-null string"),
         (Check(lambda value: None, "anything"), "anything"),
+        (Principals(), "Type:name;..."),
     ],
 )
 def test_validator_describes_its_valid_values(validator: Validator, description: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from config.log4j import Appender
 from tests.support.broker import BrokerProcess
-from tools.log_files import Layout, LogWriter, QueuedAppender, RollingFile
+from tools.log_files import HAS_LINES, Layout, LogWriter, QueuedAppender, RollingFile
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR_S = 3600
@@ -40,6 +40,18 @@ def test_warnings_and_errors_are_coloured_only_if_asked() -> None:
     assert Layout("%m", is_coloured=True).format(record("x", logging.ERROR)) == "\x1b[31mx\x1b[0m"
     assert Layout("%m", is_coloured=True).format(record("x")) == "x"
     assert Layout("%m").format(record("x", logging.ERROR)) == "x"
+
+
+def test_what_a_client_has_named_cannot_look_like_a_line_of_its_own() -> None:
+    forged = "group\r\n[2026-01-01] INFO Principal = User:admin is Allowed\x1b[2J\ttab"
+    line = Layout("%m%n").format(record("Denied %s", logging.INFO, forged))
+    assert line == "Denied group\\r\\n[2026-01-01] INFO Principal = User:admin is Allowed\\x1b[2J\ttab"
+
+
+def test_a_message_of_several_lines_keeps_them() -> None:
+    settings = record("values:\n%s", logging.INFO, "a\nb")
+    setattr(settings, HAS_LINES, True)
+    assert Layout("%m").format(settings) == "values:\na\nb"
 
 
 def test_a_file_is_renamed_when_its_hour_ends_and_old_ones_are_removed(tmp_path: Path) -> None:

@@ -69,12 +69,16 @@ class _Reader:
         return self.take(self.number("I"))
 
 
-def read_jks(data: bytes, password: str) -> JksStore:
-    """Return the entries of a store after checking its integrity. Raises JksError."""
+def read_jks(data: bytes, password: str | None) -> JksStore:
+    """Return the entries of a store after checking its integrity. Raises JksError.
+
+    As in Java, the integrity of a store is not checked without a password.
+    """
     body, digest = data[:-_DIGEST_SIZE], data[-_DIGEST_SIZE:]
-    expected = hashlib.sha1(_utf16(password) + _WHITENER + body, usedforsecurity=False).digest()
-    if not hmac.compare_digest(expected, digest):
-        raise JksError("the password is wrong, or the store is damaged")
+    if password is not None:
+        expected = hashlib.sha1(_utf16(password) + _WHITENER + body, usedforsecurity=False).digest()
+        if not hmac.compare_digest(expected, digest):
+            raise JksError("the password is wrong, or the store is damaged")
     reader = _Reader(body)
     if reader.take(len(MAGIC)) != MAGIC:
         raise JksError("this is no JKS store")

@@ -109,7 +109,7 @@ def _trusted(source: StoreSource) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(data)
     data = _content(source)
     if _is_jks(data):
-        return [x509.load_der_x509_certificate(one) for one in jks.read_jks(data, source.password or "").trusted]
+        return [x509.load_der_x509_certificate(one) for one in jks.read_jks(data, source.password).trusted]
     store = pkcs12.load_pkcs12(data, (source.password or "").encode())
     own = [] if store.key is not None or store.cert is None else [store.cert]
     return [entry.certificate for entry in (*own, *store.additional_certs)]

@@ -289,10 +289,19 @@ async def test_denials_are_logged_and_questions_are_not(
     ]
 
 
-def test_setting_decides_about_resources_without_acls() -> None:
-    class Asked:
-        principal, client_host, api_key = EVE, "::1", 3
+class Asked:
+    principal, client_host, api_key = EVE, "::1", 22
 
+
+@pytest.mark.parametrize("denied", [True, False])
+def test_deny_of_all_topics_counts_before_the_setting_for_resources_without_acls(denied: bool) -> None:
+    authorizer = Authorizer(is_active=True, allow_everyone_if_no_acl_found=True)
+    if denied:
+        authorizer.put(Pattern(ResourceType.TOPIC, "*"), {Acl(EVE, "*", Operation.ALL, Permission.DENY)})
+    assert authorizer.allows_on_any(Asked(), Operation.WRITE, ResourceType.TOPIC) is not denied
+
+
+def test_setting_decides_about_resources_without_acls() -> None:
     for allows in (True, False):
         authorizer = Authorizer(is_active=True, allow_everyone_if_no_acl_found=allows)
         authorizer.put(Pattern(ResourceType.TOPIC, "t"), {Acl("User:bob", "*", Operation.READ, Permission.ALLOW)})

@@ -164,7 +164,9 @@ async def test_changes_that_are_denied_or_fail_do_not_use_the_quota(tmp_path: Pa
             assert [one.topics[0].error_code for one in responses] == [code, code]
         broker.channel.principal = "User:nobody"
         for name in ("secret", "missing", "secret", "missing"):
-            response = await broker.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, client_id="limited")
+            response = await broker.ask(
+                DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, client_id="limited"
+            )
             assert response.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert response.throttle_time_ms == 0
 

@@ -66,6 +66,7 @@ def deny(operation: Operation = READ, principal: str = ALICE, host: str = "*") -
         ([("t", allow()), ("t...", deny())], False),
         ([("t", allow()), ("t", deny(ALL))], False),
         ([("t", allow()), ("t", deny(host="10.0.0.2"))], True),
+        ([("t", allow()), ("t", deny(host="10.0.0.1"))], False),
         ([("t", allow()), ("t", deny(principal="User:*"))], False),
         ([("t", allow()), ("t", deny(WRITE))], True),
         ([("t...", allow()), ("t", deny(WRITE))], True),
@@ -169,6 +170,8 @@ def test_index_decides_as_a_scan_of_all_acls(seed: int) -> None:
         (Pattern(TOPIC, "t"), allow(Operation.ANY), "only for filters"),
         (Pattern(TOPIC, ""), allow(), "empty resource name"),
         (Pattern(TOPIC, "a/b"), allow(), "'/'"),
+        (Pattern(TOPIC, ".."), allow(), "cannot be stored"),
+        (Pattern(GROUP, "g\0"), allow(), "cannot be stored"),
         (Pattern(ResourceType.CLUSTER, "mine"), allow(Operation.CREATE), "kafka-cluster"),
         (Pattern(TOPIC, "t"), allow(principal="alice"), "alice"),
         (Pattern(TOPIC, "t"), allow(principal="User:"), "User:"),
@@ -180,6 +183,27 @@ def test_index_decides_as_a_scan_of_all_acls(seed: int) -> None:
 def test_impossible_acl_is_rejected(pattern: Pattern, acl: Acl, text: str) -> None:
     with pytest.raises(InvalidAclError, match=text):
         check_acl(pattern, acl)
+
+
+@pytest.mark.parametrize(
+    ("stored", "host"), [("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::5", "2001:db8::5"), ("10.0.0.1", "10.0.0.1")]
+)
+def test_an_address_is_the_same_however_it_is_written(stored: str, host: str) -> None:
+    built = index(("t", allow()), ("t", deny(host=stored)))
+    assert built.decide(ALICE, host, READ, TOPIC, "t") is False
+    assert dict(built)[Pattern(TOPIC, "t")] == {allow(), deny(host=stored)}, "it is shown as it was created"
+
+
+def test_thousands_of_prefixes_are_put_in_the_time_of_their_number() -> None:
+    built = AclIndex()
+    names = [f"{'x' * (number % 90)}{number:05}" for number in range(3_000)]
+    for name in names:
+        built.put(Pattern(TOPIC, name, PatternType.PREFIXED), [allow()])
+    assert all(built.decide(ALICE, HOST, READ, TOPIC, f"{name}-1") for name in names)
+    for name in names[1:]:
+        built.put(Pattern(TOPIC, name, PatternType.PREFIXED), [])
+    assert built.decide(ALICE, HOST, READ, TOPIC, f"{names[0]}-1")
+    assert [built.decide(ALICE, HOST, READ, TOPIC, f"{name}-1") for name in names[1:4]] == [None] * 3
 
 
 def test_possible_acls_are_accepted() -> None:

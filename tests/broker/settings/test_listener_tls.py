@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.network.tls import openssl_name
+from broker.network.tls import TlsError, check_handshake, openssl_name
 from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.listener_tls import ListenerTls
 from config.broker import BrokerConfig
 from tests.support.certificates import Stores
+
+GCM = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +95,49 @@ def test_key_store_of_brokers_must_be_trusted_by_them(stores: Stores, server: Pa
         ({"ssl_enabled_protocols": "TLSv7"}, "TLSv7"),
         ({"ssl_enabled_protocols": "TLSv1.3", "ssl_protocol": "TLSv1.2"}, "no version"),
         ({"ssl_cipher_suites": "TLS_NONSENSE"}, "cipher"),
+        ({"ssl_cipher_suites": f"{GCM},TLS_NONSENSE"}, "NONSENSE"),
+        ({"ssl_enabled_protocols": "TLSv1.1,TLSv1.3"}, "without TLSv1.2"),
+        ({"ssl_endpoint_identification_algorithm": "nonsense"}, "expected https or an empty value"),
+        ({"ssl_cipher_suites": GCM, "ssl_enabled_protocols": "TLSv1.3"}, "none of the cipher suites"),
         ({"ssl_principal_mapping_rules": "nonsense"}, "ssl.principal.mapping.rules"),
     ],
 )
 def test_invalid_setting_is_named(stores: Stores, server: Path, settings: dict[str, str], word: str) -> None:
     with pytest.raises(InvalidSecurityError, match=word):
         ListenerTls(config(stores, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "versions"),
+    [
+        ({}, {"TLSv1.2", "TLSv1.3"}),
+        ({"ssl_cipher_suites": "TLS_AES_256_GCM_SHA384"}, {"TLSv1.3"}),
+        ({"ssl_cipher_suites": GCM}, {"TLSv1.2"}),
+        ({"ssl_cipher_suites": f"{GCM},TLS_AES_256_GCM_SHA384"}, {"TLSv1.2", "TLSv1.3"}),
+    ],
+)
+def test_versions_are_those_that_are_enabled_and_have_a_suite(
+    stores: Stores, server: Path, settings: dict[str, str], versions: set[str]
+) -> None:
+    context = ListenerTls(config(stores, **settings)).listeners["SSL"].context
+    agreed = set()
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        client = ssl.create_default_context(cafile=str(stores.ca))
+        client.minimum_version = client.maximum_version = version
+        try:
+            check_handshake(context, client)
+        except TlsError:
+            continue
+        agreed.add(version.name.replace("_", "."))
+    assert agreed == versions
+
+
+@pytest.mark.parametrize(("algorithm", "checks"), [("https", True), ("HTTPS", True), ("", False)])
+def test_the_name_of_other_brokers_is_checked_unless_that_is_switched_off(
+    stores: Stores, server: Path, algorithm: str, checks: bool
+) -> None:
+    tls = ListenerTls(config(stores, ssl_endpoint_identification_algorithm=algorithm))
+    assert tls.broker_context("SSL").check_hostname is checks
 
 
 def test_listener_without_a_key_store_is_an_error() -> None:

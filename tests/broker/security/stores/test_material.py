@@ -71,6 +71,12 @@ def test_wrong_password_is_an_error_that_names_the_store(stores: Stores, pem: Pa
         assert "wrong" not in str(caught.value).replace("password is wrong", "")
 
 
+def test_jks_trust_store_without_a_password_is_read_without_a_check_of_its_integrity(stores: Stores) -> None:
+    path = stores.trust_store("JKS")
+    trusted = read_trusted(StoreSource("JKS", str(path), STORE_PASSWORD))
+    assert trusted == read_trusted(StoreSource("JKS", str(path)))
+
+
 def test_what_is_no_usable_store_is_named(stores: Stores, pem: Path, tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense"
     nonsense.write_bytes(b"nonsense" * 10)
