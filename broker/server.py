@@ -302,6 +302,7 @@ class Server:
         self._undo.callback(services.peers.close)
         self._undo.callback(services.policies.close)
         self.dispatcher = RequestDispatcher(services)
+        await services.config_changes.encode_again()
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
         self._apply_stored_listeners()
@@ -310,12 +311,13 @@ class Server:
         await self._load_logs(foundation)
         self._connect_parts(foundation, services)
         await self._read_remote_keys()
+        read_security_again = await self._start_security(foundation, services)
         await self._membership.register(lambda: self._registration(foundation.broker_id))
         admission = Admission(self.dispatcher)
         metadata_received = _received(services.control_door)
         if self._is_clustered:
             self._sockets.start(admission)
-        await self._start_background_work(foundation, services)
+        await self._start_background_work(foundation, services, read_security_again)
         self._lose_directory(foundation, services)  # a directory that failed during the start
         if not self._is_clustered:
             self._warn_unmet_settings(services)
@@ -480,8 +482,8 @@ class Server:
         writers = DirectoryWriters(self._log_manager, self._environment.new_threads)
         self._undo.push_async_callback(writers.stop)
 
-    async def _start_background_work(self, foundation: Foundation, services: Services) -> None:
-        """Start background work: the controller first, as its elections assign the partitions to lead."""
+    async def _start_security(self, foundation: Foundation, services: Services) -> Callable[[], Awaitable[None]]:
+        """Read who may do what, before anyone is served; return a function that reads it again in a new session."""
         change_listener = ConfigChangeListener(foundation.store, self._clock, self._entity_changed)
         await change_listener.start()
         await services.scram_credentials.load()
@@ -495,6 +497,21 @@ class Server:
             self._undo.push_async_callback(session.stop)
         await services.delegation_tokens.start()
         self._undo.callback(services.delegation_tokens.stop)
+
+        async def read_again() -> None:
+            await change_listener.start()
+            await services.config_changes.read_again()
+            await services.scram_credentials.load()
+            await services.enforced_quotas.load()
+            await services.acls.start()
+            await services.delegation_tokens.start()
+
+        return read_again
+
+    async def _start_background_work(
+        self, foundation: Foundation, services: Services, read_again: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Start background work: the controller first, as its elections assign the partitions to lead."""
         self._undo.push_async_callback(services.directory_moves.stop)
         self._undo.push_async_callback(services.controller.stop)
         try:
@@ -505,14 +522,6 @@ class Server:
             logger.warning("no election yet, the controller tries again: %s", error)
         self._undo.push_async_callback(services.isr_changes.stop)
         self._undo.push_async_callback(services.fetchers.stop)
-
-        async def read_again() -> None:
-            await change_listener.start()
-            await services.config_changes.read_again()
-            await services.scram_credentials.load()
-            await services.enforced_quotas.load()
-            await services.acls.start()
-            await services.delegation_tokens.start()
 
         self._membership.keep(services.controller, read_again)
         self._undo.push_async_callback(self._membership.stop)

@@ -62,14 +62,18 @@ class FrameReader:
     __slots__ = ("_end", "_own", "_scratch", "_source", "_start", "size_max")
 
     def __init__(self, scratch: memoryview, size_max: int) -> None:
-        self.size_max = size_max
-        if len(scratch) > LENGTH_SIZE + size_max:
-            scratch = scratch[: LENGTH_SIZE + size_max]  # so a whole frame in it is never too large
-        self._scratch = scratch
-        self._source = scratch
         self._own: memoryview | None = None
+        self.limit(scratch, size_max)
         self._start = 0
         self._end = 0
+
+    def limit(self, scratch: memoryview, size_max: int) -> None:
+        """Accept frames of up to `size_max` bytes from the next one on. `scratch` is the whole buffer of the reader."""
+        self.size_max = size_max
+        # So a whole frame in it is never too large.
+        self._scratch = scratch[: LENGTH_SIZE + size_max] if len(scratch) > LENGTH_SIZE + size_max else scratch
+        if self._own is None:
+            self._source = self._scratch
 
     @property
     def kept_size(self) -> int:

@@ -44,7 +44,8 @@ def handle(
         tokens=[
             _described(tokens, token)
             for token in tokens.known
-            if (owners is None or token.owner in owners) and _may_see(services, context, token)
+            if (owners is None or owners.intersection((token.owner, *token.renewers)))
+            and _may_see(services, context, token)
         ]
     )
 

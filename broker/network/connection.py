@@ -37,6 +37,7 @@ from broker.network.writable_sockets import WritableSockets
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
 from storage.files import FileSlice
+from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.connection")
 
@@ -113,6 +114,8 @@ class Registry(Protocol):
     monotonic_s: Callable[[], float]
     """Measures how long responses take to send."""
     muted: MutedConnections
+    closing_lines: LineLimit
+    """Bounds the lines about connections that are closed because of what they sent."""
     send_buffer_size: int
     """`SO_SNDBUF` of the connections' sockets in bytes; -1 if the kernel chooses it."""
 
@@ -354,7 +357,10 @@ class Connection(asyncio.BufferedProtocol):
     def _close_for(self, error: Exception) -> None:
         """Close this connection because one of its requests failed. Requests of other connections are not affected."""
         if isinstance(error, Malformed):
-            logger.warning("closing connection from %s: %s", self.channel, error)
+            held_back = self._registry.closing_lines.admit(self._registry.monotonic_s())
+            if held_back is not None:
+                note = f" ({held_back} such lines not logged)" if held_back else ""
+                logger.warning("closing connection from %s: %s%s", self.channel, error, note)
         else:
             # A bug of ours. If it were raised here, it would end the caller, and the client would wait forever.
             logger.error("closing connection from %s: its request failed unexpectedly", self.channel, exc_info=error)

@@ -13,6 +13,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.loop.clock import Clock
 from broker.network.channel import Channel, Hold
@@ -40,6 +41,8 @@ IDLE_SWEEPS_PER_LIMIT = 10
 ACCEPTED_PER_TURN_MAX = 32
 ACCEPT_RETRY_MS = 1000
 LINE_INTERVAL_S = 10.0
+CLOSING_LINES_MAX = 20
+"""Lines in an interval about connections that are closed because of what they sent."""
 
 # Offsets of tcpi_last_data_sent and tcpi_last_data_recv (ms) in Linux's struct tcp_info.
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
@@ -96,6 +99,8 @@ class Listener:
         self._descriptors = descriptors
         self._lines = LineLimit(LINE_INTERVAL_S)
         self._handshake_lines = LineLimit(LINE_INTERVAL_S)
+        self._crowd_lines = LineLimit(LINE_INTERVAL_S)
+        self.closing_lines = LineLimit(LINE_INTERVAL_S, CLOSING_LINES_MAX)
         self._request_memory = request_memory
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -243,7 +248,7 @@ class Listener:
                 self._note_refusal(f"from {arrival.host}: files need the file descriptors that are left")
                 arrival.close()
             elif not self._quotas.open(self.name, arrival.host):
-                logger.warning("refused a connection from %s: this address has as many as it may", arrival.host)
+                self._note_crowd(arrival.host)
                 arrival.close()
             else:
                 self._arrive(arrival, delay_ms)
@@ -272,7 +277,19 @@ class Listener:
             logger.info(
                 "Failed authentication with %s (SSL handshake failed: %s) (%d such failures not logged)",
                 channel,
-                getattr(error, "reason", None) or str(error) or type(error).__name__,
+                getattr(error, "verify_message", None)
+                or getattr(error, "reason", None)
+                or str(error)
+                or type(error).__name__,
+                held_back,
+            )
+
+    def _note_crowd(self, host: str) -> None:
+        held_back = self._crowd_lines.admit(self._loop.time())
+        if held_back is not None:
+            logger.warning(
+                "refused a connection from %s: this address has as many as it may (%d such refusals not logged)",
+                host,
                 held_back,
             )
 
@@ -329,23 +346,17 @@ class Listener:
             connection.abort()
 
     def _new_connection(self, channel: Channel) -> Connection:
-        reader = FrameReader(self._scratch, self._settings.request_size_max)
-        if self.sasl is not None:
-            self._await_authentication(channel, reader, self.sasl)
+        size_max = self._settings.request_size_max
+        if self.sasl is None:
+            reader = FrameReader(self._scratch, size_max)
+        else:
+            # Only short frames, and only those of an authentication, until it is complete.
+            reader = FrameReader(self._scratch, min(self.sasl.receive_size_max, size_max))
+            channel.authenticate_by(SaslSession(self.sasl))
+            channel.on_authenticated = partial(reader.limit, self._scratch, size_max)
         if self._request_memory is None:
             return Connection(self, self._dispatcher, reader, self._unsent, channel)
         return AccountedConnection(self, self._dispatcher, reader, self._unsent, channel, self._request_memory)
-
-    def _await_authentication(self, channel: Channel, reader: FrameReader, sasl: SaslListener) -> None:
-        """Accept only short frames, and only those of an authentication, until it is complete."""
-        size_max = reader.size_max
-        reader.size_max = min(sasl.receive_size_max, size_max)
-        channel.authenticate_by(SaslSession(sasl))
-
-        def lift_limit() -> None:
-            reader.size_max = size_max
-
-        channel.on_authenticated = lift_limit
 
     # Idle connections
 

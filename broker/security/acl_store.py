@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from broker.loop.slices import Pace
 from broker.security.acls import (
     Acl,
     Filter,
@@ -60,7 +61,9 @@ _PERMISSIONS = {one.title.lower(): one for one in Permission}
 class AclStore:
     """The stored ACLs of the cluster, as one broker reads and changes them."""
 
-    def __init__(self, store: StateStore, clock: Clock, authorizer: Authorizer) -> None:
+    def __init__(self, store: StateStore, clock: Clock, authorizer: Authorizer, new_pace: Callable[[], Pace]) -> None:
+        """`new_pace()` paces a loop over all patterns."""
+        self._new_pace = new_pace
         self._store = store
         self._authorizer = authorizer
         self._listeners = [
@@ -124,10 +127,13 @@ class AclStore:
                 names = await self._store.children(f"{root}/{title}")
                 patterns += [Pattern(_RESOURCE_TYPES[title], name, pattern_type) for name in names]
         nodes = await self._store.get_many([acl_path(_text(pattern)) for pattern in patterns])
+        pace = self._new_pace()
         for pattern, node in zip(patterns, nodes, strict=True):
+            await pace.keep()
             self._put(pattern, None if node is None else node.data)
         present = set(patterns)
         for pattern in [pattern for pattern, _ in self._authorizer.index if pattern not in present]:
+            await pace.keep()
             self._authorizer.put(pattern, ())
 
     async def _changed(self, changes: str, data: bytes | None) -> None:

@@ -101,7 +101,7 @@ PERMISSIONS: Mapping[int, Permissions] = MappingProxyType(
         37: Permissions(topic=Operation.ALTER),
         38: Permissions(note="CreateTokens on the user for a token of another owner"),
         39: Permissions(note="by owner, requester or renewer of the token"),
-        40: Permissions(note="by owner or requester of the token"),
+        40: Permissions(note="by owner, requester or renewer of the token"),
         41: Permissions(note="own tokens; others with Describe on the token or DescribeTokens on the user"),
         42: Permissions(group=Operation.DELETE),
         43: _ALTER_CLUSTER,

@@ -84,6 +84,16 @@ class PasswordEncoder:
         }
         return ",".join(f"{name}:{value}" for name, value in members.items())
 
+    def is_encoded_before(self, text: str) -> bool:
+        """Return whether only the secret before opens a stored text, so that it has to be encoded again."""
+        if self._secret is None or len(self._secrets) < 2:
+            return False
+        try:
+            _decoded(text, self._secret)
+        except (ValueError, KeyError):
+            return True
+        return False
+
     def decode(self, text: str) -> str:
         """Return the password of a stored text. Raises CannotDecode."""
         for secret in self._secrets:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -157,6 +158,25 @@ class ConfigChanges:
         self._on_broker_changed()
         for topic in await self._topic_configs.read_again(self._sliced_work.pace()):
             self._on_topic_changed(topic)
+
+    async def encode_again(self) -> None:
+        """Encode the stored passwords of this broker that only `password.encoder.old.secret` opens with the new one."""
+        entity = broker_entity(self._broker_id)
+        try:
+            stored = await entity_overrides(self._store, entity)
+        except Undecodable:
+            return  # `load_dynamic_layers` reports it
+        if self._encoded_again(stored) != stored:
+            await change_overrides(self._store, entity, self._encoded_again, needs_controller=False)
+            logger.info("encoded the stored passwords of broker %d with the new secret", self._broker_id)
+
+    def _encoded_again(self, stored: Mapping[str, str]) -> dict[str, str]:
+        encoded = dict(stored)
+        for key, text in stored.items():
+            if _is_password(key) and self._passwords.is_encoded_before(text):
+                with suppress(CannotDecode, CannotEncode):  # as above
+                    encoded[key] = self._passwords.encode(self._passwords.decode(text))
+        return encoded
 
     async def load_dynamic_layers(self) -> None:
         """Read the dynamic layers of this broker's configuration without calling the callback."""

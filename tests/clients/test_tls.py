@@ -6,12 +6,13 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiokafka
 import kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -204,6 +205,16 @@ def test_client_with_a_foreign_certificate_is_not_served(encrypted: Encrypted, t
     assert "SSL handshake failed" in encrypted.broker.log.read_text()
 
 
+def test_client_with_an_expired_certificate_is_not_served(encrypted: Encrypted) -> None:
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    expired = encrypted.stores.issue("expired", "the client", not_after=yesterday)
+    for listener in ("MUTUAL", "ASKED"):
+        with pytest.raises(KafkaException):
+            AdminClient(encrypted.librdkafka(listener, certificate=expired)).list_topics(timeout=2)
+    valid = encrypted.librdkafka("MUTUAL", certificate=encrypted.client_pem)
+    assert AdminClient(valid).list_topics(timeout=DEADLINE_S).brokers
+
+
 def test_client_that_trusts_another_authority_does_not_connect(encrypted: Encrypted, tmp_path: Path) -> None:
     settings = {**encrypted.librdkafka(), "ssl.ca.location": str(Stores(tmp_path).ca)}
     with pytest.raises(KafkaException):
@@ -248,6 +259,31 @@ def test_changed_file_is_served_without_a_restart(encrypted: Encrypted) -> None:
     assert open_connection.list_topics(timeout=DEADLINE_S).brokers
     log = encrypted.broker.log.read_text()
     assert "listener TLS://127.0.0.1:0 has read its key store and trust store again" in log
+
+
+def test_stores_change_while_clients_produce(encrypted: Encrypted, topic: str) -> None:
+    """Connections that are open keep their keys; new ones get the new key. No record is lost or sent twice."""
+    stores, name = encrypted.stores, encrypted.served_name()
+    failures = []
+    producer = Producer({**encrypted.librdkafka(), "enable.idempotence": True, "linger.ms": 1})
+    count = 0
+    for round_number in range(5):
+        for _ in range(200):
+            producer.produce(
+                topic, b"%d" % count, on_delivery=lambda error, _: failures.append(error) if error else None
+            )
+            count += 1
+        (stores.folder / "server.pem").write_bytes(stores.issue(f"round-{round_number}", name).read_bytes())
+        alter(encrypted, {"listener.name.tls.ssl.keystore.location": str(stores.folder / "server.pem")})
+        assert encrypted.served_name() == name
+        assert AdminClient(encrypted.librdkafka()).list_topics(timeout=DEADLINE_S).brokers
+    assert producer.flush(DEADLINE_S) == 0
+    assert failures == []
+    consumer = Consumer({**encrypted.librdkafka(), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = [message.value() for message in consumer.consume(count, DEADLINE_S)]
+    consumer.close()
+    assert values == [b"%d" % number for number in range(count)]
 
 
 def test_key_store_of_another_owner_is_rejected(encrypted: Encrypted) -> None:

@@ -32,6 +32,19 @@ def feed(reader: FrameReader, data: bytes, chunk_size: int) -> list[bytes]:
     return frames
 
 
+@pytest.mark.parametrize("chunk_size", [30, 600])
+def test_a_limit_counts_for_frames_that_arrive_whole_as_well(chunk_size: int) -> None:
+    scratch, data = memoryview(bytearray(512)), framed(bytes(100))
+    reader = FrameReader(scratch, 50)
+    target = reader.writable()
+    assert len(target) < len(data)
+    with pytest.raises(FrameTooLarge):
+        feed(reader, data, chunk_size)
+    lifted = FrameReader(scratch, 50)
+    lifted.limit(scratch, 200)
+    assert feed(lifted, data, chunk_size) == [bytes(100)]
+
+
 @pytest.mark.parametrize("chunk_size", [1, 3, 4, 5, 7, 64, 1000])
 def test_frames_are_split_however_they_arrive(chunk_size: int) -> None:
     payloads = [b"", b"a", b"bc", bytes(range(256)) * 3, b"tail"]

@@ -427,3 +427,8 @@ def test_shortages_are_logged_rarely_with_their_file(caplog: pytest.LogCaptureFi
 def test_line_limit_admits_one_line_an_interval() -> None:
     limit = LineLimit(10)
     assert [limit.admit(now_s) for now_s in (0, 1, 9.9, 10, 11, 100)] == [0, None, None, 2, None, 1]
+
+
+def test_line_limit_may_admit_several_lines_an_interval() -> None:
+    limit = LineLimit(10, 2)
+    assert [limit.admit(now_s) for now_s in (0, 1, 2, 9, 10, 10, 10)] == [0, 0, None, None, 2, 0, None]

@@ -6,6 +6,7 @@ Owns how stores are made: PEM by `trustme`, PKCS#12 by the library, JKS by Java'
 from __future__ import annotations
 
 import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -29,10 +30,15 @@ class Stores:
         self.authority = trustme.CA(organization_name="Milena tests")
         self.ca = self._write("ca.pem", self.authority.cert_pem.bytes())
 
-    def issue(self, name: str, common_name: str) -> Path:
+    def issue(self, name: str, common_name: str, *, not_after: datetime | None = None) -> Path:
         """Return a PEM file with a key and its chain for 127.0.0.1 and localhost."""
         certificate = self.authority.issue_cert(
-            "localhost", "127.0.0.1", common_name=common_name, organization_unit_name="tests"
+            "localhost",
+            "127.0.0.1",
+            common_name=common_name,
+            organization_unit_name="tests",
+            not_before=None if not_after is None else not_after - timedelta(days=1),
+            not_after=not_after,
         )
         return self._write(f"{name}.pem", certificate.private_key_and_cert_chain_pem.bytes())
 

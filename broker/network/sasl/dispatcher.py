@@ -20,6 +20,7 @@ from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
+from storage.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.Selector")
 
@@ -28,12 +29,18 @@ _SASL_HANDSHAKE_KEY = 17
 _GSSAPI_TOKEN = bytes((gssapi.FIRST_BYTE,))
 
 
+LINE_INTERVAL_S = 10.0
+LINES_MAX = 20
+"""Lines in an interval about clients that fail to log in."""
+
+
 class SaslDispatcher:
     """`Dispatcher` of connections whose channels have a `SaslSession`."""
 
     def __init__(self, inner: Dispatcher, clock: Clock) -> None:
         self._inner = inner
         self._clock = clock
+        self._lines = LineLimit(LINE_INTERVAL_S, LINES_MAX)
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         session = channel.sasl
@@ -50,7 +57,7 @@ class SaslDispatcher:
         try:
             response = self._inner.dispatch(frame, channel)
         except Malformed as error:
-            logger.info("Failed authentication with %s (%s)", channel, error)
+            self._log_failure(channel, error)
             raise
         if session.stage is Stage.FAILED:
             return asyncio.ensure_future(self._refuse(response, channel, session))
@@ -105,9 +112,15 @@ class SaslDispatcher:
         outcome = await response
         return await self._refuse(outcome, channel, session) if session.stage is Stage.FAILED else outcome
 
+    def _log_failure(self, channel: Channel, reason: object) -> None:
+        held_back = self._lines.admit(self._clock.monotonic_s())
+        if held_back is not None:
+            note = f" ({held_back} such failures not logged)" if held_back else ""
+            logger.info("Failed authentication with %s (%s)%s", channel, reason, note)
+
     async def _refuse(self, response: Response, channel: Channel, session: SaslSession) -> Outcome:
         """Return a failure after its delay, which slows down a search for passwords."""
-        logger.info("Failed authentication with %s (%s)", channel, session.failure)
+        self._log_failure(channel, session.failure)
         await asyncio.sleep(session.failure_delay_ms / 1000)
         if isinstance(response, Awaitable):
             response = await response

@@ -98,3 +98,11 @@ async def test_tokens_of_others_are_seen_with_a_permission(broker: InProcessBrok
         assert len((await ask(broker, BOB, asked)).tokens) == 1
         broker.services.authorizer.put(pattern, ())
     assert (await ask(broker, ALICE, DescribeDelegationTokenRequest(owners=[]))).tokens == []
+
+
+async def test_tokens_of_an_owner_are_also_those_that_it_may_renew(broker: InProcessBroker) -> None:
+    await ask(broker, ALICE, creation(renewers=[CreatableRenewers(principal_type="User", principal_name="bob")]))
+    of_bob = DescribeDelegationTokenRequest(
+        owners=[DescribeDelegationTokenOwner(principal_type="User", principal_name="bob")]
+    )
+    assert len((await ask(broker, BOB, of_bob)).tokens) == 1

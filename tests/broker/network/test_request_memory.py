@@ -5,6 +5,7 @@ from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
+from storage.shortages import LineLimit
 
 SIZE_MAX = 1 << 20
 MEMORY_SIZE = 100_000
@@ -16,6 +17,8 @@ class Served:
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | None:
         return None
+
+    closing_lines = LineLimit(10)
 
     def closed(self, connection: object, traffic: object = None) -> None:
         pass

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.loop.slices import SlicedWork
 from broker.security.acl_store import AclStore
 from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
@@ -24,7 +25,9 @@ class Broker:
 
     def __init__(self, store: MemoryStore) -> None:
         self.authorizer = Authorizer(is_active=True)
-        self.acls = AclStore(store, ManualClock(1_000_000_000), self.authorizer)
+        self.acls = AclStore(
+            store, ManualClock(1_000_000_000), self.authorizer, SlicedWork(ManualClock().monotonic_ms).pace
+        )
 
     @property
     def known(self) -> dict[Pattern, frozenset[Acl]]:

@@ -41,6 +41,13 @@ def test_a_new_secret_reads_what_the_old_one_wrote() -> None:
     assert encoder(secret="new", old_secret="old").decode(text) == "password"
 
 
+def test_what_only_the_old_secret_opens_has_to_be_encoded_again() -> None:
+    both = encoder(secret="new", old_secret="old")
+    assert both.is_encoded_before(encoder(secret="old").encode("password"))
+    assert not both.is_encoded_before(encoder(secret="new").encode("password"))
+    assert not encoder(secret="old").is_encoded_before(encoder(secret="old").encode("password"))
+
+
 @pytest.mark.parametrize("text", ["", "password", "cipherAlgorithm:none", "a:b,c"])
 def test_what_is_no_encrypted_password(text: str) -> None:
     with pytest.raises(CannotDecode):

@@ -1,5 +1,7 @@
 """SASL/PLAIN: one token with user and password."""
 
+import hmac
+
 import pytest
 
 from broker.network.sasl.exchange import AuthenticationFailed, Login, Step
@@ -22,6 +24,21 @@ def evaluate(token: bytes) -> Step:
 )
 def test_right_password_logs_in(token: bytes, user: str) -> None:
     assert evaluate(token) == Step(b"", Login(user))
+
+
+def test_an_unknown_user_takes_the_same_steps_as_a_wrong_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    compare = hmac.compare_digest
+
+    def noted(expected: bytes, given: bytes) -> bool:
+        compared.append(given)
+        return compare(expected, given)
+
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    for user in ("alice", "nobody"):
+        with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
+            evaluate(f"\0{user}\0wrong".encode())
+    assert compared == [b"wrong", b"wrong"]
 
 
 @pytest.mark.parametrize(
