@@ -173,7 +173,7 @@ class ConfigChanges:
     def _encoded_again(self, stored: Mapping[str, str]) -> dict[str, str]:
         encoded = dict(stored)
         for key, text in stored.items():
-            if _is_password(key) and self._passwords.is_encoded_before(text):
+            if is_password(key) and self._passwords.is_encoded_before(text):
                 with suppress(CannotDecode, CannotEncode):  # as above
                     encoded[key] = self._passwords.encode(self._passwords.decode(text))
         return encoded
