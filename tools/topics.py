@@ -30,6 +30,7 @@ from tools.config_entities import TOPICS, Entity
 from tools.config_resources import InvalidConfigs, alter_resource
 from tools.java_names import exception_text
 from tools.legacy_zookeeper import add_zookeeper_option, use_zookeeper
+from tools.log_files import HAS_LINES
 from tools.topic_descriptions import PARTITION_FILTERS, describe_topics
 from tools.topic_ids import parse_topic_id
 from tools.topic_patterns import topic_pattern
@@ -156,7 +157,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 def _failed(reason: str, event: str) -> int:
     print(f"Error while executing topic command : {reason}", flush=True)
-    logger.error("%s\n", event)
+    logger.error("%s\n", event, extra={HAS_LINES: True})
     return 1
 
 
