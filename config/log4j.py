@@ -8,10 +8,9 @@ Keys and values that are not understood give a warning and have no effect, becau
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 LEVELS: Final[Mapping[str, int]] = MappingProxyType(
     {"ALL": 0, "TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 60}
@@ -25,14 +24,13 @@ _CLASSES: Final = frozenset(
 _DATE_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "a": "%p"}
 )
-_DATE_PART = re.compile(r"'(?P<text>[^']*)'|(?P<field>yyyy|MM|dd|HH|mm|ss|a)|(?P<other>[^a-zA-Z'])")
+_DATE_PART: Final = r"'(?P<text>[^']*)'|(?P<field>yyyy|MM|dd|HH|mm|ss|a)|(?P<other>[^a-zA-Z'])"
 _PATTERN_PART = re.compile(r"%(?P<width>-?\d*(?:\.\d+)?)(?P<letter>[a-zA-Z%])(?:\{(?P<option>[^}]*)\})?|[^%]+")
 PATTERN_LETTERS: Final = frozenset("cCdmnptr%xXL")
 _SIZES: Final[Mapping[str, int]] = MappingProxyType({"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30})
 
 
-@dataclass(frozen=True)
-class Appender:
+class Appender(NamedTuple):
     """Where lines go. `file` is None for the console."""
 
     name: str
@@ -48,8 +46,7 @@ class Appender:
     is_null: bool = False
 
 
-@dataclass(frozen=True)
-class LoggerPlan:
+class LoggerPlan(NamedTuple):
     """The level of one logger, None if it inherits its parent's, and the names of its appenders."""
 
     level: int | None = None
@@ -58,13 +55,12 @@ class LoggerPlan:
     """Whether the appenders of its parents get its lines too."""
 
 
-@dataclass(frozen=True)
-class LoggingPlan:
+class LoggingPlan(NamedTuple):
     """All that a file asks for. The root logger has the name ""."""
 
     loggers: Mapping[str, LoggerPlan]
     appenders: Mapping[str, Appender]
-    warnings: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = ()
 
 
 def read_plan(properties: Mapping[str, str], variables: Mapping[str, str]) -> LoggingPlan:
@@ -112,8 +108,9 @@ def date_format(pattern: str) -> str | None:
     """Return a date pattern of Java as strftime has it; None if it has fields that are not understood."""
     parts: list[str] = []
     position = 0
+    parser = re.compile(_DATE_PART)
     while position < len(pattern):
-        found = _DATE_PART.match(pattern, position)
+        found = parser.match(pattern, position)
         if found is None:
             return None
         if found["field"]:

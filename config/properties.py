@@ -5,8 +5,13 @@ is read as Java does, because files are shared with Kafka: the last of several e
 continued, and a backslash before an ordinary character is dropped.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BLANKS = " \t\f"
 _ESCAPES: Mapping[str, str] = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -19,11 +24,12 @@ def load(path: str | Path) -> dict[str, str]:
         OSError: the file cannot be read.
         ValueError: a \\u escape is invalid.
     """
-    return parse(_text_of(Path(path)))
+    return parse(_text_of(path))
 
 
-def _text_of(path: Path) -> str:
-    data = path.read_bytes()
+def _text_of(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        data = file.read()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

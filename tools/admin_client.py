@@ -8,18 +8,16 @@ It uses the project's own codec because the tools show what client libraries hid
 responses of single brokers. Not thread-safe.
 """
 
+from __future__ import annotations
+
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from broker.network.sasl.clients import SaslClient, ServerNotTrusted
-from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.headers import read_response_header, request_header
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import (
@@ -34,6 +32,9 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshake
 from protocol.schema import message_info
 from tools.bootstrap import REACH_TIMEOUT_S, Endpoint, require_reachable
 from tools.client_security import Security
+
+if TYPE_CHECKING:
+    from broker.network.sasl.clients import SaslClient
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -276,7 +277,7 @@ class AdminClient:
                     connection.close()
         raise failure
 
-    def _connection(self, endpoint: Endpoint) -> "_Connection":
+    def _connection(self, endpoint: Endpoint) -> _Connection:
         if endpoint not in self._connections:
             self._connections[endpoint] = _Connection(
                 endpoint, self.client_id, self.request_timeout_ms / 1000, self._security
@@ -334,12 +335,12 @@ class _Connection:
             self._versions = self._api_versions()
             if security.new_login is not None:
                 self._log_in(security.mechanism, security.new_login, endpoint.host)
-        except ssl.SSLError as error:
+        except OSError as error:
+            self._socket.close()
             plain.close()
-            reason = error.reason or str(error)
-            if isinstance(error, ssl.SSLCertVerificationError):
-                reason += f": {error.verify_message}"
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"SSL handshake failed: {reason}") from error
+            if (reason := security.tls_failure(error)) is not None:
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"SSL handshake failed: {reason}") from error
+            raise
         except BaseException:
             self._socket.close()
             raise
@@ -352,6 +353,8 @@ class _Connection:
 
     def _log_in(self, mechanism: str, new_login: Callable[[str], SaslClient], host: str) -> None:
         """Raises KafkaError."""
+        from broker.network.sasl.clients import ServerNotTrusted  # only clients that log in need it
+
         offered = self.call(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
         raise_for(
             offered.error_code,
@@ -369,12 +372,12 @@ class _Connection:
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"Authentication failed: {error}") from error
 
     def _version(self, request: object) -> int:
-        key = message_info(type(request)).api_key
-        ours = APIS[key].versions
-        low, high = self._versions.get(key, (0, -1))
-        newest = min(high, ours[-1])
-        if newest < max(low, ours[0]):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {APIS[key].name}")
+        info = message_info(type(request))
+        low, high = self._versions.get(info.api_key, (0, -1))
+        newest = min(high, info.versions[-1])
+        if newest < max(low, info.versions[0]):
+            name = type(request).__name__.removesuffix("Request")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The broker does not support {name}")
         return newest
 
     def _api_versions(self) -> Mapping[int, tuple[int, int]]:
@@ -384,6 +387,9 @@ class _Connection:
         return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _exchange(self, request: object, response_type: type[T], version: int) -> T:
+        # The first request imports the messages of all APIs, with `protocol.api`. A help text does without.
+        from protocol.headers import read_response_header, request_header
+
         key = message_info(type(request)).api_key
         self._correlation_id += 1
         body = encode(request, version)

@@ -4,8 +4,9 @@ Owns which settings say how a connection is encrypted and who logs in. Must not 
 tokens of a login.
 """
 
+from __future__ import annotations
+
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from config.jaas import JaasError, LoginModule, parse_entries
 from tools.command_line import UsageError
 
 if TYPE_CHECKING:
+    import ssl
+
     from broker.network.sasl.clients import SaslClient
     from broker.security.stores.material import StoreSource
     from broker.settings.client_login import LoginSettings, Surroundings
@@ -48,12 +51,23 @@ class Security:
 
     tls: ssl.SSLContext | None = None
     mechanism: str = ""
-    new_login: "Callable[[str], SaslClient] | None" = None
+    new_login: Callable[[str], SaslClient] | None = None
     """Returns the client of a login to a host. Raises ServerNotTrusted."""
 
     def wrapped(self, plain: socket.socket, host: str) -> socket.socket:
         """Return the encrypted socket after its handshake, or `plain` without TLS. Raises ssl.SSLError."""
         return plain if self.tls is None else self.tls.wrap_socket(plain, server_hostname=host)
+
+    def tls_failure(self, error: OSError) -> str | None:
+        """Return the reason if an error is one of TLS; None for others."""
+        if self.tls is None:
+            return None
+        import ssl  # most clients connect without it
+
+        if not isinstance(error, ssl.SSLError):
+            return None
+        reason = error.reason or str(error)
+        return f"{reason}: {error.verify_message}" if isinstance(error, ssl.SSLCertVerificationError) else reason
 
 
 def client_security(settings: Mapping[str, str]) -> Security:
@@ -76,7 +90,7 @@ def security_protocol(settings: Mapping[str, str]) -> str:
     return protocol
 
 
-def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[str], SaslClient]":
+def _login(mechanism: str, settings: Mapping[str, str]) -> Callable[[str], SaslClient]:
     # Only clients that log in need it.
     from broker.settings.client_login import MECHANISMS, InvalidLoginError, new_clients
 
@@ -89,7 +103,7 @@ def _login(mechanism: str, settings: Mapping[str, str]) -> "Callable[[str], Sasl
         raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
 
 
-def login_settings(settings: Mapping[str, str]) -> "tuple[LoginSettings, Surroundings]":
+def login_settings(settings: Mapping[str, str]) -> tuple[LoginSettings, Surroundings]:
     """Return what a login needs beside its login module."""
     from random import SystemRandom
 
@@ -115,7 +129,7 @@ def login_module(settings: Mapping[str, str]) -> LoginModule:
     return modules[0]
 
 
-def stores(settings: Mapping[str, str]) -> "tuple[StoreSource, StoreSource]":
+def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:
     """Return the key store and the trust store."""
     from broker.security.stores.material import StoreSource  # only clients with TLS need its library
 

@@ -14,7 +14,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import zip_longest
 from typing import Any, NoReturn, Self
 
@@ -47,6 +46,7 @@ class CommandLine(argparse.ArgumentParser):
         self, name: str, description: str, examples: Sequence[str] = (), *, runs_without_arguments: bool = False
     ) -> None:
         """`examples` are arguments of complete command lines, for the help."""
+        self._formatter: argparse.HelpFormatter | None = None
         super().__init__(name, description=description, add_help=False)
         self._examples = examples
         self._runs_without_arguments = runs_without_arguments
@@ -125,6 +125,8 @@ class CommandLine(argparse.ArgumentParser):
 
     def _unknown(self, name: str) -> str:
         """Return the text about an option that does not exist."""
+        from difflib import get_close_matches  # few command lines need it
+
         known = [option for action in self._actions for option in action.option_strings]
         nearest = get_close_matches(name, known, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
@@ -137,6 +139,12 @@ class CommandLine(argparse.ArgumentParser):
         if match := re.fullmatch(r"argument ([^:]*): invalid .* value: '(.*)'", message, re.DOTALL):
             raise UsageError(f"Cannot parse argument '{match[2]}' of option {_first_name(match[1])}")
         raise UsageError(message)
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        """Return one formatter: argparse requests one for each option that is added, to check its placeholder."""
+        if self._formatter is None:
+            self._formatter = argparse.HelpFormatter(self.prog, width=_OPTION_WIDTH + _DESCRIPTION_WIDTH)
+        return self._formatter
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         """Return the options that a prefix matches; several names of one option count once."""

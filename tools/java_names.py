@@ -6,7 +6,6 @@ library.
 Owns these three. Must not know any tool.
 """
 
-import json
 import re
 import struct
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -121,6 +120,8 @@ def string_hash(text: str) -> int:
 
 def json_text(value: object) -> str:
     """Return JSON without blanks, in the given order, with control characters escaped as by Java's library."""
+    import json  # most tools print none
+
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _ESCAPE.sub(lambda match: "\\u" + match[1].upper() if match[1] else match[0], text)
 

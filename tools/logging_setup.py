@@ -8,16 +8,17 @@ otherwise the console, and a tool config/tools-log4j.properties. Must not know k
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import config
 from config import properties
 from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan
 from tools.log_files import LogWriter, install, install_in_background
 
-SHIPPED = Path(config.__file__).parent / "log4j.properties"
-SHIPPED_FOR_TOOLS = SHIPPED.with_name("tools-log4j.properties")
+_FOLDER = os.path.dirname(config.__file__)
+SHIPPED = os.path.join(_FOLDER, "log4j.properties")
+SHIPPED_FOR_TOOLS = os.path.join(_FOLDER, "tools-log4j.properties")
 
 
 def _console(level: str) -> LoggingPlan:
@@ -55,21 +56,20 @@ def start_tool_logging(environment: Mapping[str, str]) -> None:
         _warn_unreadable(path, error)
 
 
-def _plan(path: Path, options: Mapping[str, str], folder: str) -> LoggingPlan:
+def _plan(path: str, options: Mapping[str, str], folder: str) -> LoggingPlan:
     """Raises OSError, ValueError."""
     return read_plan(properties.load(path), {**options, "kafka.logs.dir": folder or "logs"})
 
 
-def _warn_unreadable(path: Path, error: OSError | ValueError) -> None:
+def _warn_unreadable(path: str, error: OSError | ValueError) -> None:
     reason = error.strerror if isinstance(error, OSError) else error
     logging.getLogger("kafka.server.KafkaServer").warning(
         "cannot read %s (KAFKA_LOG4J_OPTS): %s; logging to the console", path, reason
     )
 
 
-def _named(options: Mapping[str, str]) -> Path | None:
-    name = options.get("log4j.configuration", "").removeprefix("file:")
-    return Path(name) if name else None
+def _named(options: Mapping[str, str]) -> str | None:
+    return options.get("log4j.configuration", "").removeprefix("file:") or None
 
 
 def _folder(environment: Mapping[str, str], options: Mapping[str, str]) -> str:

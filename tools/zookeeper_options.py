@@ -6,20 +6,15 @@ Owns the translation of both. Must not know any tool.
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from broker.settings.client_login import Surroundings
-from broker.settings.listener_security import InvalidSecurityError
-from broker.settings.zookeeper_settings import zookeeper_security
 from config import properties
-from config.broker import BrokerConfig
-from config.definition import ConfigErrors
-from controller.zookeeper.security import ZooKeeperSecurity
 from tools.command_line import CommandLine, UsageError
 from tools.java_options import system_properties
+
+if TYPE_CHECKING:
+    from controller.zookeeper.security import ZooKeeperSecurity
 
 TLS_OPTION: Final = "--zk-tls-config-file"
 _PREFIXES: Final = ("zookeeper.ssl.", "zookeeper.sasl.")
@@ -36,6 +31,17 @@ def add_tls_option(line: CommandLine) -> None:
 
 def security_of(tls_file: str | None, variables: Mapping[str, str] = os.environ) -> ZooKeeperSecurity:
     """Return TLS and login for ZooKeeper. Raises UsageError."""
+    # Most runs of a tool with the option do not use ZooKeeper.
+    import random
+    import time
+
+    from broker.settings.client_login import Surroundings
+    from broker.settings.listener_security import InvalidSecurityError
+    from broker.settings.zookeeper_settings import zookeeper_security
+    from config.broker import BrokerConfig
+    from config.definition import ConfigErrors
+
+    surroundings = Surroundings(random.SystemRandom(), lambda: time.time_ns() // 1_000_000)
     settings = system_properties(variables)
     if tls_file is not None:
         try:
@@ -44,10 +50,6 @@ def security_of(tls_file: str | None, variables: Mapping[str, str] = os.environ)
             raise UsageError(f"Cannot read {tls_file}: {error}") from None
         settings |= {key: value for key, value in given.items() if key.startswith(_PREFIXES)}
     try:
-        return zookeeper_security(BrokerConfig.from_properties(settings), Surroundings(random.SystemRandom(), _now_ms))
+        return zookeeper_security(BrokerConfig.from_properties(settings), surroundings)
     except (ConfigErrors, InvalidSecurityError) as error:
         raise UsageError(str(error)) from None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
