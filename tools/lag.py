@@ -27,6 +27,7 @@ from tools.admin_client import CallTimedOut, TopicPartition
 from tools.admin_options import add_admin_options, admin_client
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import CommandLine, StopRequest, UsageError, run_tool, warn
+from tools.lag_commits import CommitFollower
 from tools.lag_reader import ClusterLag, LagReader, PartitionLag, PartitionState
 from tools.lag_windows import WINDOW_SIZE, Status, group_status
 from tools.metrics_server import PROMETHEUS, MetricsServer, Response
@@ -85,18 +86,19 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         wanted = re.compile(options.group)
     except re.error as error:
         raise UsageError(f"Cannot parse argument '{options.group}' of option group: {error}") from None
+    stopped = threading.Event()
     with ExitStack() as stack:
         readers = {}
         for name, bootstrap in clusters.items():
             admin = stack.enter_context(
                 admin_client(argparse.Namespace(**{**vars(options), "bootstrap_server": bootstrap}))
             )
-            consumer = None if options.one_time else _consumer(bootstrap, options.command_config)
-            readers[name] = LagReader(admin, consumer, wanted, options.window)
+            follower = None if options.one_time else _follower(bootstrap, options, wanted, stopped)
+            readers[name] = LagReader(admin, follower, wanted, options.window)
             stack.callback(readers[name].close)
         if options.one_time:
             return _print_once(readers)
-        return _serve(readers, options)
+        return _serve(readers, options, stopped)
 
 
 def _clusters(options: argparse.Namespace) -> dict[str, str]:
@@ -111,11 +113,16 @@ def _clusters(options: argparse.Namespace) -> dict[str, str]:
     return clusters
 
 
-def _consumer(bootstrap: str, path: str | None) -> Consumer:
-    settings = {**load_settings(path, []), "bootstrap.servers": bootstrap, "group.id": "kafka-lag"}
-    return Consumer(
+def _follower(
+    bootstrap: str, options: argparse.Namespace, wanted: re.Pattern[str], stopped: threading.Event
+) -> CommitFollower:
+    settings = {**load_settings(options.command_config, []), "bootstrap.servers": bootstrap, "group.id": "kafka-lag"}
+    consumer = Consumer(
         {**library_settings(settings, is_consumer=True), "enable.auto.commit": False, "enable.auto.offset.store": False}
     )
+    # The other half of an interval is for the requests.
+    time_s = options.interval_ms / 2000
+    return CommitFollower(consumer, wanted, options.window, time_s=time_s, is_stopped=stopped.is_set)
 
 
 def _print_once(readers: Mapping[str, LagReader]) -> int:
@@ -137,9 +144,8 @@ def _print_once(readers: Mapping[str, LagReader]) -> int:
     return status
 
 
-def _serve(readers: Mapping[str, LagReader], options: argparse.Namespace) -> int:
+def _serve(readers: Mapping[str, LagReader], options: argparse.Namespace, stopped: threading.Event) -> int:
     snapshots: dict[str, ClusterLag] = {}
-    stopped = threading.Event()
     try:
         server = MetricsServer(options.listen, partial(_respond, snapshots))
     except OSError as error:

@@ -2,8 +2,7 @@
 
 Owns the requests, and the windows of commits. Must not know how results are shown.
 
-Commits come from `__consumer_offsets`, so that their times are known and consumers need not be running. Groups that
-have not committed since the start are read from their coordinators.
+Groups that have not committed since the start are read from their coordinators.
 """
 
 from __future__ import annotations
@@ -14,19 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka import TopicPartition as LibraryPartition
+from confluent_kafka import KafkaException
 
-from broker.groups.records import OffsetCommitKey, read_key, read_offset
-from protocol.errors import KafkaError, Malformed
+from protocol.errors import KafkaError
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition
 from tools.group_descriptions import committed_offsets
+from tools.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
 from tools.lag_windows import Commit, Ends, Status, Window
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-BATCH_SIZE: Final = 10_000
 PARTITIONS_PER_REQUEST: Final = 20_000
 
 
@@ -69,14 +65,13 @@ class LagReader:
     """Reads one cluster again and again, and keeps the windows of commits in between."""
 
     def __init__(
-        self, admin: AdminClient, consumer: Consumer | None, wanted: re.Pattern[str], window_size: int
+        self, admin: AdminClient, follower: CommitFollower | None, wanted: re.Pattern[str], window_size: int
     ) -> None:
-        """`consumer` reads commits; without it, a changed offset counts as a commit. `wanted` selects groups."""
+        """Without a `follower` of commits, a changed offset counts as a commit. `wanted` matches the groups to read."""
         self._admin = admin
-        self._consumer = consumer
+        self._follower = follower
         self._wanted = wanted
         self._window_size = window_size
-        self._assigned: set[int] = set()
         self._windows: dict[tuple[str, TopicPartition], Window] = {}
         self._committed: dict[str, dict[TopicPartition, int]] = {}
         self._ends: dict[TopicPartition, Ends] = {}
@@ -117,8 +112,8 @@ class LagReader:
         )
 
     def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def _lags(self, group: str, ends: Mapping[TopicPartition, int], now_ms: int) -> dict[TopicPartition, PartitionLag]:
         lags = {}
@@ -140,7 +135,7 @@ class LagReader:
 
     def _note(
         self,
-        times: Mapping[tuple[str, TopicPartition], list[tuple[int, int]]],
+        times: Commits,
         ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> None:
@@ -187,32 +182,11 @@ class LagReader:
             found |= {partition: offset for partition, offset in offsets.items() if not isinstance(offset, KafkaError)}
         return found
 
-    def _follow(self, partition_count: int) -> dict[tuple[str, TopicPartition], list[tuple[int, int]]]:
-        """Return offset and time of the commits since the last call."""
-        if self._consumer is None:
+    def _follow(self, partition_count: int) -> Commits:
+        """Return the commits since the last call."""
+        if self._follower is None:
             return {}
-        found: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = {}
         try:
-            if partition_count != len(self._assigned):
-                self._assigned = set(range(partition_count))
-                self._consumer.assign([LibraryPartition(OFFSETS_TOPIC, number, -1) for number in self._assigned])
-            while messages := self._consumer.consume(BATCH_SIZE, timeout=0.2):
-                for message in messages:
-                    if message.error() is None and message.key() is not None and message.value() is not None:
-                        self._add(found, message.key(), message.value())
+            return self._follower.read(partition_count)
         except KafkaException:
-            return found  # the next interval tries again
-        return found
-
-    def _add(
-        self, found: dict[tuple[str, TopicPartition], list[tuple[int, int]]], key_bytes: bytes, value_bytes: bytes
-    ) -> None:
-        try:
-            key = read_key(key_bytes)
-            if isinstance(key, OffsetCommitKey) and self._wanted.search(key.group):
-                value = read_offset(value_bytes)
-                commits = found.setdefault((key.group, (key.topic, key.partition)), [])
-                commits.append((value.offset, value.commit_timestamp_ms))
-                del commits[: -self._window_size]
-        except Malformed:
-            return  # a record of a newer protocol
+            return {}  # the next interval tries again
