@@ -97,7 +97,7 @@ class LagReader:
         for partition, end in ends.items():
             self._ends.setdefault(partition, Ends()).add(end, now_ms)
         self._forget(partitions.keys())
-        self._note(committed_times, ends, now_ms)
+        self._note(committed_times, now_ms)
         return ClusterLag(
             now_ms,
             len(metadata.brokers),
@@ -136,13 +136,12 @@ class LagReader:
     def _note(
         self,
         times: Commits,
-        ends: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> None:
         """Add the commits since the last call to their windows."""
         for group, offsets in self._committed.items():
             for partition, offset in offsets.items():
-                if partition not in ends:
+                if partition not in self._ends:
                     continue
                 window = self._windows.setdefault((group, partition), Window(self._window_size))
                 new = times.get((group, partition), [])
@@ -150,7 +149,7 @@ class LagReader:
                 if not new and (not window.commits or window.commits[-1].offset != offset):
                     new = [(offset, now_ms)]
                 for committed, time_ms in new:
-                    window.add(Commit(committed, time_ms, max(ends[partition] - committed, 0)))
+                    window.add(Commit(committed, time_ms, max(self._ends[partition].at(time_ms) - committed, 0)))
 
     def _forget(self, present: Iterable[TopicPartition]) -> None:
         kept = set(present)

@@ -120,6 +120,20 @@ class Ends:
             self._offsets[:half] = self._offsets[:half:2]
             self._times_ms[:half] = self._times_ms[:half:2]
 
+    def at(self, time_ms: int) -> int:
+        """Return the end offset at `time_ms`, interpolated between the observations before and after it.
+
+        Before the first observation it is the first end offset, after the last one the last. There must be one.
+        """
+        index = bisect_right(self._times_ms, time_ms)
+        if index in (0, len(self._times_ms)):
+            return self._offsets[min(index, len(self._offsets) - 1)]
+        (before_ms, after_ms), (before, after) = (
+            self._times_ms[index - 1 : index + 1],
+            self._offsets[index - 1 : index + 1],
+        )
+        return before + (after - before) * (time_ms - before_ms) // (after_ms - before_ms)
+
     def lag_ms(self, committed: int, now_ms: int) -> int:
         """Return how long the first record at or after `committed` has been waiting; 0 if there is none.
 

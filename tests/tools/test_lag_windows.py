@@ -73,3 +73,22 @@ def test_the_age_of_the_first_unread_record() -> None:
         ends.add(number + 3, 8000 + number)
     assert len(ends._offsets) <= ENDS_MAX
     assert ends.lag_ms(5 * ENDS_MAX + 1, 20_000) == 20_000 - (8000 + 5 * ENDS_MAX - 1)
+
+
+def test_the_end_at_a_time_lies_between_two_observations() -> None:
+    ends = Ends()
+    for offset, now_ms in ((100, 1000), (300, 2000), (300, 5000)):
+        ends.add(offset, now_ms)
+    assert [ends.at(time_ms) for time_ms in (0, 1000, 1250, 2000, 3000, 9000)] == [100, 100, 150, 300, 300, 300]
+
+
+def test_a_lag_that_grows_between_two_readings_is_a_warning() -> None:
+    """Ten commits within one interval, of a consumer that is half as fast as the producer."""
+    ends = Ends()
+    ends.add(1000, 0)
+    ends.add(2000, STEP_MS)
+    made = Window()
+    for number in range(1, 11):
+        time_ms = number * STEP_MS // 10
+        made.add(Commit(500 + 50 * number, time_ms, ends.at(time_ms) - (500 + 50 * number)))
+    assert made.status(STEP_MS, 1000) is Status.WARN
