@@ -4,7 +4,8 @@ Owns the rules. Must not know how commits and offsets are read. Pure: times are 
 epoch.
 
 A partition is fine if its lag was 0 at any commit of the window. Otherwise, in this order: an offset that went back, no
-commit for longer than the window, commits of one and the same offset, a lag that grew at every commit.
+commit for longer than the window (for 10 minutes if it has one commit alone), commits of one and the same offset, a lag
+that grew at every commit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Final, NamedTuple
 
 WINDOW_SIZE: Final = 10
 """Commits that the rules look at."""
+ONE_COMMIT_AGE_MAX_MS: Final = 600_000
+"""Age from which a commit without others is a STOP: a window of one has no length to compare with."""
 ENDS_MAX: Final = 1000
 """Observed end offsets that are kept for each partition."""
 
@@ -68,10 +71,11 @@ class Window:
         offsets = [commit.offset for commit in commits]
         if any(later < earlier for earlier, later in itertools.pairwise(offsets)):
             return Status.REWIND
+        length_ms = commits[-1].time_ms - commits[0].time_ms if len(commits) > 1 else ONE_COMMIT_AGE_MAX_MS
+        if now_ms - commits[-1].time_ms > length_ms:
+            return Status.STOP
         if len(commits) < 2:
             return Status.OK
-        if now_ms - commits[-1].time_ms > commits[-1].time_ms - commits[0].time_ms:
-            return Status.STOP
         if offsets[0] == offsets[-1]:
             return Status.STALL
         lags = [commit.lag for commit in commits]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.lag_windows import ENDS_MAX, Commit, Ends, Status, Window, group_status
+from tools.lag_windows import ENDS_MAX, ONE_COMMIT_AGE_MAX_MS, Commit, Ends, Status, Window, group_status
 
 STEP_MS = 10_000
 
@@ -38,6 +38,14 @@ def test_no_commit_for_longer_than_the_window_is_a_stop() -> None:
     made = window((1, 5), (2, 5), (3, 5))
     assert made.status(4 * STEP_MS, 5) is Status.OK
     assert made.status(4 * STEP_MS + 1, 5) is Status.STOP
+
+
+def test_one_commit_alone_is_a_stop_when_it_is_old() -> None:
+    """After a restart of kafka-lag, a group whose consumers are gone has one commit: its present offset."""
+    made = window((1, 5))
+    assert made.status(ONE_COMMIT_AGE_MAX_MS, 5) is Status.OK
+    assert made.status(ONE_COMMIT_AGE_MAX_MS + 1, 5) is Status.STOP
+    assert made.status(ONE_COMMIT_AGE_MAX_MS + 1, 0) is Status.OK
 
 
 def test_only_the_last_commits_count() -> None:
