@@ -36,7 +36,7 @@ def plan_isr_change(
         return None
     if reported.partition_epoch < leadership.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
-    _check(context, current, wanted, version)
+    _check(context, partition, current, wanted, version)
     _check_epochs(context, reported)
     return ChangeLeadership(partition, wanted, leadership.partition_epoch)
 
@@ -62,11 +62,16 @@ def _recovery_state(reported: PartitionData) -> LeaderRecoveryState:
         raise KafkaError(ErrorCode.INVALID_REQUEST) from None
 
 
-def _check(context: ControllerContext, current: LeaderAndIsr, wanted: LeaderAndIsr, version: int) -> None:
+def _check(
+    context: ControllerContext, partition: TopicPartition, current: LeaderAndIsr, wanted: LeaderAndIsr, version: int
+) -> None:
     is_recovering = wanted.recovery_state is LeaderRecoveryState.RECOVERING
     if is_recovering and (len(wanted.isr) > 1 or current.recovery_state is LeaderRecoveryState.RECOVERED):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if wanted.leader != current.leader or wanted.leader not in wanted.isr:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if not set(wanted.isr) <= {*current.isr, *context.assignment(partition).replicas}:
+        # A replica that was dropped from the assignment is being deleted. A member that is in the ISR may stay there.
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not set(wanted.isr) <= context.electable_brokers:
         if version < FIRST_VERSION_WITH_INELIGIBLE_REPLICA:

@@ -24,7 +24,7 @@ RECOVERING = LeaderRecoveryState.RECOVERING
 
 def _context(recovery: LeaderRecoveryState = LeaderRecoveryState.RECOVERED) -> ControllerContext:
     context = ControllerContext(1)
-    context.live_brokers = {it: Broker(it, ()) for it in (1, 2, 3)}
+    context.live_brokers = {it: Broker(it, ()) for it in (1, 2, 3, 5)}
     context.shutting_down = {3}
     context.put_topic("t", Topic(decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1, 2, 3, 4))}))
     context.leaderships[PARTITION] = Leadership(LeaderAndIsr(1, 7, (1, 2), recovery), 1, partition_epoch=5)
@@ -54,6 +54,7 @@ REFUSED: list[tuple[PartitionData, ErrorCode]] = [
     (_reported((1,), recovery=2), ErrorCode.INVALID_REQUEST),
     (_reported((2,)), ErrorCode.INVALID_REQUEST),
     (_reported(()), ErrorCode.INVALID_REQUEST),
+    (_reported((1, 2, 5)), ErrorCode.INVALID_REQUEST),
     (_reported((1, 2, 4)), ErrorCode.INELIGIBLE_REPLICA),
     (_reported((1, 2, 3)), ErrorCode.INELIGIBLE_REPLICA),
 ]
