@@ -4,7 +4,7 @@ Owns the new state; `election` chooses the leader. Must not know the store: curr
 names the versions that it is based on. A plan holds each partition at most once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -104,6 +104,42 @@ def plan_removal_from_isr(
         plan.changes.append(
             ChangeLeadership(partition, state.with_leader(leader, isr), leadership.partition_epoch, others)
         )
+    return plan
+
+
+def plan_departure(
+    context: ControllerContext,
+    current: Mapping[TopicPartition, Leadership],
+    staying: Mapping[TopicPartition, Sequence[int]],
+) -> LeadershipPlan:
+    """Remove all replicas but those in `staying` from ISR and leadership, before they are deleted.
+
+    `staying` holds each partition's replicas that are kept, in order of preference. If none of them is in sync, the
+    others hold the only copy of acknowledged records, and the departure is a failure. So it is if the leader would
+    leave and no in-sync replica that stays can lead.
+    """
+    plan = LeadershipPlan()
+    for partition, leadership in _not_fenced(context, current, plan):
+        state, kept = leadership.state, staying[partition]
+        isr = tuple(replica for replica in state.isr if replica in kept)
+        leader = state.leader
+        if leader != NO_LEADER and leader not in kept:
+            chosen = election.leader_when_reassigned(kept, isr, context.online_replicas(partition))
+            leader = NO_LEADER if chosen is None else chosen
+        if not isr or (leader == NO_LEADER and state.leader != NO_LEADER):
+            wanted = "in sync" if not isr else "in sync and online"
+            plan.failures[partition] = (
+                f"none of the replicas {list(kept)} that would stay is {wanted} (isr {list(state.isr)})"
+            )
+        elif (leader, isr) != (state.leader, state.isr):
+            plan.changes.append(
+                ChangeLeadership(
+                    partition,
+                    state.with_leader(leader, isr),
+                    leadership.partition_epoch,
+                    context.assignment(partition).replicas,
+                )
+            )
     return plan
 
 

@@ -12,8 +12,8 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
-    """Return whether every target replica is in sync."""
-    return set(assignment.target) <= set(isr)
+    """Return whether nothing is to be added or removed, as after a cancellation, or every target replica is in sync."""
+    return not assignment.is_being_reassigned or set(assignment.target) <= set(isr)
 
 
 def plan_reassignment(

@@ -17,17 +17,19 @@ from controller.fenced_store import FencedStore
 from controller.leadership import (
     ElectionReason,
     LeadershipPlan,
+    plan_departure,
     plan_elections,
     plan_first_leaders,
     plan_new_epochs,
     plan_removal_from_isr,
 )
-from controller.model import Leadership, PartitionReplica, TopicPartition
+from controller.model import NO_LEADER, Leadership, PartitionReplica, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
 from controller.settings import ControllerSettings, ControllerStatistics
 from controller.turns import Turns
+from protocol.messages.update_metadata import UpdateMetadataRequest
 
 logger = logging.getLogger("state.change.logger")
 
@@ -57,6 +59,8 @@ class Transitions:
         self._statistics = statistics
         self._batch = RequestBatch(context, controller_id, settings.inter_broker_listener_name)
         self.settings = settings
+        self.metadata_requests = 0
+        """How many UpdateMetadata requests were sent in this term."""
 
     async def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Send the live brokers, and the states of `partitions`."""
@@ -120,6 +124,20 @@ class Transitions:
         await self._flush()
         for partition, why in failures.items():
             logger.error("cannot renew the leader epoch of %s: %s", partition, why)
+
+    async def keep_only(self, partition: TopicPartition, staying: Sequence[int]) -> str | None:
+        """Remove all other replicas from ISR and leadership, so that they can be deleted.
+
+        `staying` is in order of preference for a new leader. Returns None if no other replica leads or is in sync now,
+        else why a record could be lost or the partition would have no leader; then nothing was changed.
+        """
+
+        async def plan(current: Mapping[TopicPartition, Leadership]) -> LeadershipPlan:
+            return await self._planned(current, lambda one: plan_departure(self._context, one, {partition: staying}))
+
+        _, failures = await self._change([partition], plan)
+        await self._flush()
+        return failures.get(partition)
 
     async def change_isr(
         self, changes: Sequence[ChangeLeadership]
@@ -259,6 +277,7 @@ class Transitions:
         """Apply to the context what the store now holds, and add the requests for the brokers to the batch."""
         self._context.leaderships |= written
         async for change in self._turns.through(changes):
+            self._go_offline_without_leader(change.partition)
             # A topic that is being deleted is left out: UpdateMetadata has already removed it from the brokers.
             if change.partition in written:
                 logger.info(
@@ -271,6 +290,13 @@ class Transitions:
                 self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
                 self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))
 
+    def _go_offline_without_leader(self, partition: TopicPartition) -> None:
+        """Move a partition that has lost its leader offline: only such partitions are elected again."""
+        is_online = self._context.partition_state(partition) is PartitionState.ONLINE
+        if is_online and self._context.leaderships[partition].state.leader == NO_LEADER:
+            self._context.move_partition(partition, PartitionState.OFFLINE)
+
     async def _flush(self) -> None:
         for broker_id, request in await self._turns.finished(self._batch.drain()):
+            self.metadata_requests += isinstance(request, UpdateMetadataRequest)
             self._send(broker_id, request)

@@ -102,6 +102,7 @@ class Brokers:
         for replica in replicas:
             (to_delete if self._context.is_to_be_deleted(replica.partition.topic) else staying).append(replica)
         transitions = self._term.transitions
+        sent_before = transitions.metadata_requests
         leaderless = [
             it
             for it in self._context.partitions_without_leader()
@@ -112,8 +113,8 @@ class Brokers:
         await transitions.move_replicas(staying, ReplicaState.OFFLINE)
         if to_delete:
             await self._deletions.fail(to_delete)
-        if not leaderless:
-            # No request has yet told the brokers that one of them is gone.
+        if transitions.metadata_requests == sent_before:
+            # Every UpdateMetadata names the live brokers, but none was sent: no state has changed.
             await transitions.send_metadata(self._context.live_brokers)
 
     # -- shutting down ---------------------------------------------------------------------------------------------

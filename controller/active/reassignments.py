@@ -12,11 +12,11 @@ from controller.active.deletions import Deletions
 from controller.active.term import Term
 from controller.events import AlterReassignments, ListReassignments, ReassignmentNodeChanged
 from controller.leadership import ElectionReason
-from controller.model import ApiError, PartitionReplica, ReplicaAssignment, TopicPartition
+from controller.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment, TopicPartition
 from controller.reassignment import is_complete, plan_reassignment
 from controller.replica_states import ReplicaState
-from controller.state_store import NoNode
-from protocol.errors import KafkaError
+from controller.state_store import DataTooLarge, NoNode
+from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -93,14 +93,35 @@ class Reassignments:
     # -- phases ----------------------------------------------------------------------------------------------------
 
     async def _begin(self, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+        """Record a new assignment, and drop the replicas that only a replaced or cancelled move wanted.
+
+        These leave the ISR first. So a crash at any point leaves either the earlier move or the wanted one.
+
+        Raises:
+            KafkaError: INVALID_REPLICA_ASSIGNMENT; the assignment is unchanged.
+        """
         current = self._context.assignment(partition)
         if wanted != current:
+            dropped = [it for it in current.replicas if it not in wanted.replicas]
+            if dropped:
+                await self._release(partition, [it for it in wanted.replicas if it in current.replicas])
             await self._record(partition, wanted)
-            await self._drop(partition, [it for it in current.replicas if it not in wanted.replicas])
+            await self._drop(partition, dropped)
         elif partition not in self._context.reassigning:
             return
         self._context.reassigning.add(partition)
         await self._advance(partition)
+
+    async def _release(self, partition: TopicPartition, staying: list[int]) -> None:
+        """Take leadership and the ISR away from all replicas but those in `staying`."""
+        if partition not in self._context.leaderships:
+            return
+        problem = await self._term.transitions.keep_only(partition, staying)
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Cannot drop replicas of {partition}: {problem}. Repeat the request once one of them has caught up.",
+            )
 
     async def _advance(self, partition: TopicPartition) -> None:
         self._deletions.mark_ineligible([partition.topic])
@@ -111,7 +132,7 @@ class Reassignments:
 
     def _is_complete(self, partition: TopicPartition) -> bool:
         leadership = self._context.leaderships.get(partition)
-        return leadership is not None and is_complete(self._context.assignment(partition), leadership.state.isr)
+        return is_complete(self._context.assignment(partition), () if leadership is None else leadership.state.isr)
 
     async def _start_new_replicas(self, partition: TopicPartition) -> None:
         """Send the move to all replicas, old and new; the leader reports when the new ones are in sync."""
@@ -139,7 +160,8 @@ class Reassignments:
 
     async def _hand_over(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
         """Elect a leader among the target replicas if the current one is not a target, else renew the epoch."""
-        leader = self._context.leaderships[partition].state.leader
+        leadership = self._context.leaderships.get(partition)
+        leader = NO_LEADER if leadership is None else leadership.state.leader
         if leader in completed.replicas and self._context.is_replica_online(leader, partition):
             await self._term.transitions.renew_epochs([partition])
         else:
@@ -148,7 +170,13 @@ class Reassignments:
     async def _record(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         topic = self._context.topic(partition.topic)
         topic.partitions[partition.partition] = assignment
-        await self._term.store.write_topic(partition.topic, topic)
+        try:
+            await self._term.store.write_topic(partition.topic, topic)
+        except DataTooLarge as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Topic '{partition.topic}' is too large: {error.path} would exceed 1 MB.",
+            ) from error
         self._context.put_assignment(partition, assignment)
 
     async def _drop(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:

@@ -293,3 +293,20 @@ async def test_statistics_count_events_under_kafkas_names() -> None:
     assert by_event["ControllerChange"].count >= 1
     assert cluster.controller.statistics.queue_time.count >= 3
     await cluster.close()
+
+
+async def test_move_whose_topic_would_be_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2 3")
+    await cluster.run("create t partitions=5 rf=2")
+    size = len(cluster.tree.entries["/brokers/topics/t"].data or b"")
+    monkeypatch.setattr("controller.memory_store.DATA_SIZE_MAX", size)
+    seen = await cluster.run("reassign t-0 1,2,3")
+    assert seen == [
+        "t-0: INVALID_REPLICA_ASSIGNMENT Topic 't' is too large: /brokers/topics/t would exceed 1 MB.",
+    ]
+    request = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
+    await cluster.run(f"set /admin/reassign_partitions {request}")
+    assert "/admin/reassign_partitions" not in cluster.tree.entries
+    assert (await cluster.run("controllers"))[0] == "1: active, epoch 1, sees 1"
+    await cluster.close()

@@ -28,6 +28,15 @@ MOVE_AND_ELECT = [
     "delete gone",
     "reassign t-1 2,1",
     "cancel t-1",
+    "create led assignment=2",
+    "reassign led-0 3,1",
+    "isr 2 led-0 isr=2,3",
+    "elect preferred led-0",
+    "cancel led-0",
+    "reassign led-0 3,1",
+    "isr 2 led-0 isr=2,3",
+    "elect preferred led-0",
+    "reassign led-0 1",
 ]
 
 

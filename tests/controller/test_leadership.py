@@ -6,6 +6,7 @@ from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
 from controller.leadership import (
     ElectionReason,
+    plan_departure,
     plan_elections,
     plan_first_leaders,
     plan_new_epochs,
@@ -134,6 +135,36 @@ def test_removal_from_the_isr_keeps_the_last_replica(
         assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(after[0], 8, after[1]), 9, others)]
 
 
+# staying, leader, isr -> leader, isr; None: nothing to write; text: why it is refused
+DEPARTURES: list[tuple[tuple[int, ...], int, tuple[int, ...], tuple[int, tuple[int, ...]] | str | None]] = [
+    ((1, 2), 1, (1, 2), None),
+    ((1, 2), 1, (1, 2, 3), (1, (1, 2))),
+    ((1, 2), 3, (1, 2, 3), (1, (1, 2))),
+    ((2, 1), 3, (1, 2, 3), (2, (1, 2))),
+    ((1, 2), 3, (3, 2), (2, (2,))),
+    ((1, 2), 3, (3,), "none of the replicas [1, 2] that would stay is in sync (isr [3])"),
+    ((1, 2), -1, (3,), "none of the replicas [1, 2] that would stay is in sync (isr [3])"),
+    ((4, 2), 3, (3, 4), "none of the replicas [4, 2] that would stay is in sync and online (isr [3, 4])"),
+    ((4, 2), -1, (4,), None),
+    ((4, 2), 2, (2, 3, 4), (2, (2, 4))),
+]
+
+
+@pytest.mark.parametrize(("staying", "leader", "isr", "after"), DEPARTURES)
+def test_departure_leaves_an_in_sync_replica_and_a_leader(
+    staying: tuple[int, ...], leader: int, isr: tuple[int, ...], after: tuple[int, tuple[int, ...]] | str | None
+) -> None:
+    """Broker 4 is dead."""
+    context = _context(ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2)))
+    plan = plan_departure(context, _now(leader, isr), {PARTITION: staying})
+    if isinstance(after, str):
+        assert (plan.changes, plan.failures) == ([], {PARTITION: after})
+    elif after is None:
+        assert (plan.changes, plan.failures) == ([], {})
+    else:
+        assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(after[0], 8, after[1]), 9, (3, 4, 1, 2))]
+
+
 def test_new_epoch_sends_is_new_to_added_replicas() -> None:
     context = _context(ReplicaAssignment((2, 3, 1), adding=(3,), removing=(1,)))
     plan = plan_new_epochs(context, _now(1, (1, 2)))
@@ -146,6 +177,7 @@ def test_state_of_a_newer_controller_is_not_changed() -> None:
     for plan in (
         plan_elections(context, current, ElectionReason.OFFLINE),
         plan_removal_from_isr(context, current, 1),
+        plan_departure(context, current, {PARTITION: (2,)}),
         plan_new_epochs(context, current),
     ):
         assert plan.changes == []

@@ -69,3 +69,8 @@ def test_cancelling_removes_the_added_replicas() -> None:
 )
 def test_reassignment_is_complete_once_the_target_is_in_sync(isr: tuple[int, ...], complete: bool) -> None:
     assert is_complete(ReplicaAssignment((2, 3, 1), adding=(3,), removing=(1,)), isr) is complete
+
+
+@pytest.mark.parametrize("isr", [(1, 2), (1,), ()])
+def test_cancelled_reassignment_is_complete_whatever_is_in_sync(isr: tuple[int, ...]) -> None:
+    assert is_complete(ReplicaAssignment((1, 2)), isr)
