@@ -109,7 +109,7 @@ from controller.registration import (
 )
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StateStore, StoreError, StoreUnavailable
-from controller.zookeeper.session_events import SessionEvents
+from controller.zookeeper.session_events import CLOSED, SessionEvents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.releases import RELEASES, release_named
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -445,6 +445,7 @@ class Server:
             on_lost=lambda error: self._stop_after_fatal(
                 f"no copy of the metadata store can be written any more: {error}"
             ),
+            on_response=self._store_sessions.responded,
         )
         self._embedded_store = store
         return store, accepted
@@ -750,6 +751,7 @@ class Server:
             lambda: self._state,
             lambda: [listener.name for listener in self._sockets.listeners if not listener.is_accepting],
             lambda: turns.lag_s(self._clock.monotonic_s()),
+            lambda: self._store_sessions.state != CLOSED,
         )
         await endpoint.start(
             registry,

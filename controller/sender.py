@@ -7,15 +7,18 @@ except which responses matter: those of UpdateMetadata do not.
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from controller.broker_channels import BrokerChannels, ControlRequest, ControlResponse
 from controller.events import Event, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
 from controller.model import Broker, TopicPartition
-from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 logger = logging.getLogger("kafka.controller.RequestSendThread")
 state_log = logging.getLogger("state.change.logger")
+STATES_LOGGED_MAX = 50
+"""Partitions of one request that are listed: this happens in one step, and the receiver lists all."""
 
 
 class Sender:
@@ -44,6 +47,8 @@ class Sender:
             request.controller_id,
             request.controller_epoch,
         )
+        if isinstance(request, LeaderAndIsrRequest) and state_log.isEnabledFor(logging.INFO):
+            _log_states(broker_id, request)
         future = asyncio.ensure_future(self._channels.send(broker_id, request))
         self._in_flight[future] = broker_id
         future.add_done_callback(lambda future: self._complete(broker_id, request, future))
@@ -81,3 +86,26 @@ class Sender:
             )
             if deleted:
                 self._enqueue(StopReplicaResponseReceived(broker_id, deleted, response))
+
+
+def shown_state(topic: str, state: LeaderAndIsrPartitionState) -> str:
+    """Return the leadership of a partition, as a control request has it, for the log of state changes."""
+    return (
+        f"{topic}-{state.partition_index} has leader {state.leader} in leader epoch {state.leader_epoch}, "
+        f"ISR {state.isr}, replicas {state.replicas}, partition epoch {state.partition_epoch}"
+    )
+
+
+def _log_states(broker_id: int, request: LeaderAndIsrRequest) -> None:
+    states = ((topic.topic_name, state) for topic in request.topic_states for state in topic.partition_states)
+    for topic, state in islice(states, STATES_LOGGED_MAX):
+        state_log.info(
+            "sending to broker %d as controller %d epoch %d: %s",
+            broker_id,
+            request.controller_id,
+            request.controller_epoch,
+            shown_state(topic, state),
+        )
+    left = sum(1 for _ in states)
+    if left:
+        state_log.info("sending to broker %d: %d more partitions, which its own log lists", broker_id, left)

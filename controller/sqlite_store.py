@@ -60,7 +60,9 @@ class SqliteStore(SingleWrites):
         on_disk_failed: Callable[[Path, Exception], None] = lambda path, error: logger.error("%s: %s", path, error),
         on_lost: Callable[[Exception], None] = lambda error: None,
         sleep: Callable[[float], None] = lambda seconds: None,
+        on_response: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        self._on_response = on_response
         self._name = ", ".join(map(str, file_paths))
         self._copies = StoreCopies(file_paths, clock, self._disk_failed, sleep=sleep)
         self._on_disk_failed = on_disk_failed
@@ -173,7 +175,10 @@ class SqliteStore(SingleWrites):
     async def _run(
         self, executor: ThreadPoolExecutor, job: Callable[[], T], then: Callable[[T], None] | None = None
     ) -> T:
-        future = asyncio.get_running_loop().run_in_executor(executor, job)
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
+        future = loop.run_in_executor(executor, job)
+        future.add_done_callback(lambda _: self._on_response(loop.time() - sent_s))
         if then is not None:
             future.add_done_callback(partial(_call_with_result, then))
         try:

@@ -24,6 +24,7 @@ from broker.loop.periodic_jobs import take_steps
 from broker.loop.slices import SlicedWork, Slices
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
+from controller.sender import shown_state
 from controller.topic_creation import topic_name_problem
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
@@ -37,7 +38,6 @@ from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetad
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 state_log = logging.getLogger("state.change.logger")
-TRACE = 5
 
 UNKNOWN_BROKER_EPOCH = -1
 NEGATIVE = "it has a partition with a negative number"
@@ -120,11 +120,11 @@ class ControlDoor:
             request.controller_id,
             request.controller_epoch,
         )
-        applying = asyncio.ensure_future(self._apply(request))
+        applying = asyncio.ensure_future(self._apply(request, correlation_id))
         applying.add_done_callback(_log_failure)
         return await asyncio.shield(applying)
 
-    async def _apply(self, request: ControlRequest) -> ControlResponse:
+    async def _apply(self, request: ControlRequest, correlation_id: int | None) -> ControlResponse:
         # asyncio.Lock is fair: requests are applied in the order of the calls, even if one has to read the store.
         async with self._in_order:
             error = self._fence.admit(request)
@@ -135,7 +135,7 @@ class ControlDoor:
             async with self._replica_manager.truncations.kept_out(partial(_partitions_of, request)):
                 if isinstance(request, StopReplicaRequest):
                     return await self._stop_replicas(request)
-                return await self._lead_and_follow(request)
+                return await self._lead_and_follow(request, correlation_id)
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         request, unusable = await self._sliced_work.finished(_without_unusable(request))
@@ -151,15 +151,15 @@ class ControlDoor:
         ]
         return response
 
-    async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest, correlation_id: int | None) -> LeaderAndIsrResponse:
         request, unusable = await self._sliced_work.finished(_without_unusable(request))
         await self._load_configs(request)
         # A log is registered only after the last step.
         await take_steps(
             self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
         )
-        if state_log.isEnabledFor(TRACE):
-            await self._sliced_work.finished(_trace(request))
+        if state_log.isEnabledFor(logging.INFO):
+            await self._sliced_work.finished(_log_states(request, correlation_id))
         response = await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
         response.topics += [
             LeaderAndIsrTopicError(
@@ -193,21 +193,16 @@ class ControlDoor:
         return UpdateMetadataResponse()
 
 
-def _trace(request: LeaderAndIsrRequest) -> Slices[None]:
+def _log_states(request: LeaderAndIsrRequest, correlation_id: int | None) -> Slices[None]:
     """Log the state of each partition."""
     for topic in request.topic_states:
         for state in topic.partition_states:
-            state_log.log(
-                TRACE,
-                "controller %d epoch %d: %s-%d has leader %d, leader epoch %d, ISR %s, replicas %s",
+            state_log.info(
+                "received from controller %d epoch %d with correlation id %s: %s",
                 request.controller_id,
                 request.controller_epoch,
-                topic.topic_name,
-                state.partition_index,
-                state.leader,
-                state.leader_epoch,
-                state.isr,
-                state.replicas,
+                correlation_id,
+                shown_state(topic.topic_name, state),
             )
             yield
 

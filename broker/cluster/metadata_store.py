@@ -57,11 +57,13 @@ async def open_store(
     sleep: Callable[[float], None],
     accepts_changed: bool,
     on_lost: Callable[[Exception], None],
+    on_response: Callable[[float], None] = lambda seconds: None,
 ) -> tuple[SqliteStore, list[LogDirectory]]:
     """Open the store with a copy in each live directory; take changed directories offline, or accept them.
 
     Returns the store and the directories that were accepted, for `record_directories`. `on_lost(error)` is called in
-    any thread when no copy can be written any more. Raises NoMetadataError, StoreUnavailable, ForeignDirectoryError.
+    any thread when no copy can be written any more, and `on_response(seconds)` after each operation. Raises
+    NoMetadataError, StoreUnavailable, ForeignDirectoryError.
     """
     places = {Path(one.path) / METADATA_FILE: one for one in log_manager.directories.live}
     store = SqliteStore(
@@ -70,6 +72,7 @@ async def open_store(
         on_disk_failed=lambda path, error: log_manager.directories.fail(places[path], _named(path, error)),
         on_lost=on_lost,
         sleep=sleep,
+        on_response=on_response,
     )
     try:
         copies = await store.examine()

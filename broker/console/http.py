@@ -28,6 +28,7 @@ from broker.console.openapi import document
 from broker.console.problem import ProblemError, bad_request, of_kafka_error
 from broker.console.records import LONG_READS_MAX, Line
 from broker.console.routes import RESOURCES, Resource, parsed
+from broker.metrics.http_connections import WRITE_TIMEOUT_S
 from broker.network.outgoing import PeerUnavailable
 from config import broker_properties as properties
 from milena_broker import __version__
@@ -38,7 +39,6 @@ logger = logging.getLogger("milena.console")
 REQUEST_TIME_MAX_S: Final = 20.0
 REQUESTS_MAX: Final = 32
 """Requests for JSON that are served at the same time; further ones wait for their turn."""
-WRITE_TIMEOUT_S: Final = 30.0
 """How long the client of a long read may read nothing."""
 
 CONTENT_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -42,6 +42,10 @@ class GroupInspection:
             counts[group.machine.state] += 1
         return counts
 
+    def member_count(self) -> int:
+        """Return the number of members of all groups."""
+        return sum(len(group.machine.members) for group in self._groups)
+
     def offset_count(self) -> int:
         """Return the number of committed offsets in all groups."""
         return sum(len(group.offsets.committed) for group in self._groups)

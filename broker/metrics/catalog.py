@@ -14,7 +14,7 @@ from broker.metrics.histogram import Histogram
 from broker.metrics.host import GarbageCollections, Host
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
-from broker.metrics.metric import Kind, Metric, Sample
+from broker.metrics.metric import Kind, Metric, Sample, Shown
 from broker.metrics.of_cluster import broker_metrics, controller_metrics, session_metrics
 from broker.metrics.of_coordinators import group_metrics, transaction_metrics
 from broker.metrics.of_host import host_metrics, process_metrics
@@ -72,10 +72,13 @@ def all_metrics(
 
 
 def _count(metrics: Sequence[Metric]) -> Iterator[Sample | None]:
-    """Count the samples. Those of partitions are counted once for all metrics that the same partitions have."""
+    """Count the samples that Prometheus is shown.
+
+    Those of partitions are counted once for all metrics that the same partitions have.
+    """
     total = 0
     of_partitions: dict[str, int] = {}
-    for metric in metrics:
+    for metric in (metric for metric in metrics if metric.shown is not Shown.JSON):
         kind_of_object = metric.bean.partition(",")[0]
         count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
         if count is None:
@@ -100,14 +103,15 @@ def _of_all_parts(
     requests: Mapping[str, RequestMetrics],
     waiting_requests: Callable[[], int],
 ) -> Iterator[Metric]:
-    yield from broker_metrics(state, services.metadata_cache.cluster_id, started_ms)
+    yield from broker_metrics(state, services.broker_id, services.metadata_cache.cluster_id, started_ms)
     yield from controller_metrics(services.controller)
     yield from queue_metrics(services.control_channels)
     yield from outgoing_metrics(services.peers)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
     yield from fetcher_metrics(services.fetchers, services.peers.address_of)
     yield from isr_metrics(services.isr_changes)
-    yield from waiting_metrics(services.replica_manager, services.fetch_sessions)
+    topics_awaited = services.topics.purgatory
+    yield from waiting_metrics(services.replica_manager, services.fetch_sessions, topics_awaited, services.groups)
     yield from move_metrics(services.directory_moves)
     yield from group_metrics(services.groups)
     yield from transaction_metrics(services.transactions)

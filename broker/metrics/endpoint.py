@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from broker.loop.slices import SlicedWork
 from broker.metrics.health import Health, Verdict
 from broker.metrics.http_access import HttpAccess
-from broker.metrics.http_connections import BODY_SIZE_MAX, BoundedRunner, whole_body
+from broker.metrics.http_connections import BODY_SIZE_MAX, BoundedRunner, whole_body, written
 from broker.metrics.jolokia import JolokiaError, JolokiaRequest, request_of_path, requests_of_body, respond
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
@@ -140,12 +140,13 @@ class MetricsEndpoint:
         is_open_metrics = content_type.startswith(OPEN_METRICS)
         with contextlib.suppress(ConnectionError):
             await _send(
+                request,
                 response,
                 pieces(self._registry, with_partitions=self._shows_partitions(), is_open_metrics=is_open_metrics),
             )
             # Counting open files may take a while. This part ends with the mark of OpenMetrics' end.
             loop = asyncio.get_running_loop()
-            await response.write(await loop.run_in_executor(self._blocking, encoder, self._process))
+            await written(request, response, await loop.run_in_executor(self._blocking, encoder, self._process))
             await response.write_eof()
         return response
 
@@ -181,12 +182,12 @@ class MetricsEndpoint:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
-            await _send(response, text)
+            await _send(request, response, text)
             await response.write_eof()
         return response
 
 
-async def _send(response: web.StreamResponse, text: Iterable[str]) -> None:
+async def _send(request: web.Request, response: web.StreamResponse, text: Iterable[str]) -> None:
     """Send a text in chunks of limited size; others are served between its pieces."""
     waiting: list[str] = []
     size = 0
@@ -195,11 +196,11 @@ async def _send(response: web.StreamResponse, text: Iterable[str]) -> None:
         size += len(piece)
         if size >= CHUNK_SIZE or not piece or len(waiting) >= PIECES_PER_TURN:
             if size:
-                await response.write("".join(waiting).encode())
+                await written(request, response, "".join(waiting).encode())
             waiting, size = [], 0
             await asyncio.sleep(0)
     if size:
-        await response.write("".join(waiting).encode())
+        await written(request, response, "".join(waiting).encode())
 
 
 def _health_response(verdict: Verdict) -> web.Response:

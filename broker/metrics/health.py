@@ -59,12 +59,15 @@ class Health:
         state: Callable[[], BrokerState],
         closed_listeners: Callable[[], list[str]] = list,
         loop_lag_s: Callable[[], float] = float,
+        is_registered: Callable[[], bool] = lambda: True,
     ) -> None:
         """Store the sources of the checks.
 
         `closed_listeners()` returns the names of the listeners that accept no connections now. `loop_lag_s()` returns
-        the present lag of the event loop in seconds.
+        the present lag of the event loop in seconds. `is_registered()` is False between the end of one session with
+        the metadata store and the beginning of the next.
         """
+        self._is_registered = is_registered
         self._loop_lag_s = loop_lag_s
         self._closed_listeners = closed_listeners
         self._state = state
@@ -105,6 +108,8 @@ class Health:
         state = self._state()
         if state != BrokerState.RUNNING:
             reasons.append(f"the broker is in the state {state.name}")
+        if not self._is_registered():
+            reasons.append("the session with the metadata store has ended, and with it the registration")
         if self._broker_id not in self._metadata.brokers:
             reasons.append(f"the cluster's metadata have no broker {self._broker_id}")
         reasons += [f"the listener {name} accepts no connections" for name in self._closed_listeners()]

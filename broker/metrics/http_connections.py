@@ -16,19 +16,28 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.network.tls import ServerContext
+from storage.shortages import LineLimit
 
 logger = logging.getLogger(__name__)
+requests_logger = logging.getLogger("milena.http.requests")
+"""The server's own lines about requests that failed."""
 
 CONNECTIONS_MAX: Final = 256
 FIRST_REQUEST_S: Final = 10.0
 BODY_SIZE_MAX: Final = 2 << 20
 BODY_S: Final = 10.0
+REASON_MAX: Final = 200
 LINGERING_S: Final = 1.0
 """How long the rest of a body is received after the response, so that the client gets to read it."""
 PAUSE_S: Final = 0.1
 """Between two attempts to accept a connection, after one that failed."""
+WRITE_TIMEOUT_S: Final = 30.0
+"""How long a client may take to read the part of a response that does not fit into buffers."""
+BAD_REQUEST_LINES_S: Final = 10.0
+"""One line in this time is about requests that are no HTTP."""
 KEEPALIVE_S: Final = 30.0
 """How long an idle connection stays open after a request."""
 
@@ -49,6 +58,41 @@ async def whole_body(
     return await handler(request)
 
 
+async def written(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    """Write a part of a response. The connection of a client that does not read it is closed.
+
+    Raises ConnectionError.
+    """
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await response.write(data)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionAbortedError(f"the client reads nothing for {WRITE_TIMEOUT_S:g} s") from None
+
+
+class BadRequestLines(logging.Filter):
+    """Makes one line, and only every now and then, of what the server logs about requests that are no HTTP."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        super().__init__()
+        self._monotonic_s = monotonic_s
+        self._lines = LineLimit(BAD_REQUEST_LINES_S)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        held_back = self._lines.admit(self._monotonic_s())
+        reason = " ".join(error.message.split())[:REASON_MAX]
+        record.msg = "refused a request that is no HTTP: %s (%d such requests not logged)"
+        record.args = (reason, held_back)
+        record.exc_info = None
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        return held_back is not None
+
+
 class BoundedRunner(web.AppRunner):
     """An `AppRunner` that accepts its connections itself, at most `CONNECTIONS_MAX` at a time."""
 
@@ -59,7 +103,10 @@ class BoundedRunner(web.AppRunner):
             shutdown_timeout=shutdown_timeout,
             keepalive_timeout=KEEPALIVE_S,
             lingering_time=LINGERING_S,
+            logger=requests_logger,
         )
+        self._bad_request_lines = BadRequestLines(asyncio.get_running_loop().time)
+        requests_logger.addFilter(self._bad_request_lines)
         self._silent: set[Any] = set()
         """New connections that have not sent a whole request header."""
         self._opening: set[asyncio.Task[None]] = set()
@@ -77,6 +124,7 @@ class BoundedRunner(web.AppRunner):
     async def cleanup(self) -> None:
         for opening in self._opening:
             opening.cancel()
+        requests_logger.removeFilter(self._bad_request_lines)
         await super().cleanup()
 
     async def _accept_all(self, bound: socket.socket, context: ServerContext | None) -> None:

@@ -112,7 +112,9 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
         yield Metric(Kind.TIMER, bean, text, _event_times(statistics.by_event, event))
 
 
-def broker_metrics(state: Callable[[], BrokerState], cluster_id: str, started_ms: int) -> Iterator[Metric]:
+def broker_metrics(
+    state: Callable[[], BrokerState], broker_id: int, cluster_id: str, started_ms: int
+) -> Iterator[Metric]:
     """`started_ms`: wall-clock time of the start."""
     yield Metric(
         Kind.GAUGE,
@@ -142,6 +144,21 @@ def broker_metrics(state: Callable[[], BrokerState], cluster_id: str, started_ms
         alone(lambda: started_ms),
         attribute="start-time-ms",
     )
+    build = (
+        ("version", "The release of Kafka with which this broker is compatible.", KAFKA_VERSION),
+        ("commit-id", "The commit of that release.", KAFKA_COMMIT_ID),
+        ("start-time-ms", "When the broker was started, in milliseconds since the epoch.", started_ms),
+    )
+    for attribute, text, value in build:
+        yield Metric(
+            Kind.GAUGE,
+            "kafka.server:type=app-info",
+            text,
+            lambda value=value: [((str(broker_id),), value)],  # type: ignore[misc]
+            ("id",),
+            attribute,
+            shown=Shown.JSON,
+        )
     for direction, of_this in (("read", "read_bytes"), ("write", "write_bytes")):
         bean = f"kafka.server:type=KafkaServer,name=linux-disk-{direction}-bytes"
         yield Metric(Kind.GAUGE, bean, f"Bytes of disk {direction}s by this process.", _disk_bytes(of_this))

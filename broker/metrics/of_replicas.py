@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.states import GroupState
 from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.replica.delayed_fetch import FetcherType
@@ -194,9 +196,26 @@ def isr_metrics(changes: IsrChanges) -> Iterator[Metric]:
         yield Metric(Kind.METER, f"kafka.server:type=ReplicaManager,name={name}", text, alone(fact))
 
 
-def waiting_metrics(replicas: ReplicaManager, sessions: FetchSessionCache) -> Iterator[Metric]:
+NEVER_WAITING = ("RemoteFetch", "ElectLeader", "AlterAcls")
+"""Kafka's purgatories for what does not wait here."""
+
+
+def waiting_metrics(
+    replicas: ReplicaManager, sessions: FetchSessionCache, topics: Purgatory, groups: GroupCoordinator
+) -> Iterator[Metric]:
+    """`topics` has the requests that wait for new topics."""
+
     def of_purgatories(fact: Callable[[Purgatory], int]) -> Callable[[], Iterator[Sample]]:
-        return lambda: (((purgatory.name,), fact(purgatory)) for purgatory in replicas.purgatories)
+        def read() -> Iterator[Sample]:
+            for purgatory in (*replicas.purgatories, topics):
+                yield (purgatory.name,), fact(purgatory)
+            # Groups have timers of their own: one for each member, and one for each rebalance that is not complete.
+            yield ("Heartbeat",), groups.inspection.member_count()
+            yield ("Rebalance",), groups.inspection.count_by_state()[GroupState.PREPARING_REBALANCE]
+            for name in NEVER_WAITING:
+                yield (name,), 0
+
+        return read
 
     waiting: tuple[tuple[str, str, Callable[[Purgatory], int]], ...] = (
         (

@@ -198,6 +198,16 @@ def test_a_listener_that_accepts_nothing_is_a_reason(tmp_path: Path) -> None:
     assert verdict.content["reasons"] == ["the listener PLAINTEXT accepts no connections"]
 
 
+def test_broker_without_a_session_is_not_registered(cluster: Cluster) -> None:
+    is_registered = True
+    health = Health(ME, cluster, cluster.metadata, lambda: cluster.state, is_registered=lambda: is_registered)
+    assert health.ready().is_positive
+    is_registered = False
+    assert health.ready().content["reasons"] == [
+        "the session with the metadata store has ended, and with it the registration"
+    ]
+
+
 def test_broker_is_not_alive_after_a_stall_until_the_loop_turns_in_time(cluster: Cluster) -> None:
     clock = ManualClock()
     turns = Turns(clock.monotonic_s())

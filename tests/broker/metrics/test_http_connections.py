@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import ssl
 from pathlib import Path
 
@@ -101,3 +103,41 @@ async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path, monkeypat
         assert b"408 Request Timeout" in rest
         assert rest.endswith(b"no whole body within 0.2 s\n")
         writer.close()
+
+
+async def test_a_client_that_does_not_read_its_metrics_loses_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connections, "WRITE_TIMEOUT_S", 0.3)
+    async with running_broker(tmp_path, SETTINGS) as broker:
+        await broker.create_topic("t", 500)
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", broker.metrics_port))
+        await loop.sock_sendall(client, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 20)
+        await asyncio.sleep(1.5)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := await asyncio.wait_for(loop.sock_recv(client, 1 << 20), 5):
+                received += piece
+        client.close()
+        assert received.count(b"HTTP/1.1 200 OK") < 20, "it has waited for all of them"
+
+
+async def test_requests_that_are_no_http_make_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_broker(tmp_path, SETTINGS) as broker:
+        for hostile in (
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.metrics_port)
+            writer.write(hostile)
+            assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+            writer.close()
+    lines = [record for record in caplog.records if record.name == "milena.http.requests"]
+    assert len(lines) == 1
+    assert lines[0].getMessage().startswith("refused a request that is no HTTP: ")
+    assert "\n" not in lines[0].getMessage()
+    assert lines[0].exc_info is None

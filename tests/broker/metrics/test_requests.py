@@ -214,7 +214,12 @@ async def test_a_fetch_that_waits_in_vain_counts_as_expired(tmp_path: Path) -> N
     async with running_broker(tmp_path) as broker:
         await broker.create_topic("t")
         await fetch(broker, "t", max_wait_ms=1)
-        metrics = waiting_metrics(broker.services.replica_manager, broker.services.fetch_sessions)
+        metrics = waiting_metrics(
+            broker.services.replica_manager,
+            broker.services.fetch_sessions,
+            broker.services.topics.purgatory,
+            broker.services.groups,
+        )
         (metric,) = (it for it in metrics if "DelayedFetchMetrics" in it.bean)
         assert list(metric.read()) == [(("consumer",), 1), (("follower",), 0)]
 
