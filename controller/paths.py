@@ -73,6 +73,13 @@ PERSISTENT_PATHS = (
 PRODUCER_ID_BLOCK_SIZE = 1000
 _ANY_VERSION = range(1 << 31)
 
+# Requests carry these numbers as int32. A number outside would make every request that names it impossible to encode.
+_IDS = range(1 << 31)
+_LEADERS = range(-2, 1 << 31)
+_PORTS = range(-1, 1 << 16)
+# The next epoch must fit as well.
+_EPOCHS = range(-1, (1 << 31) - 1)
+
 
 class Undecodable(ValueError):  # noqa: N818 - it says what the data is
     """The node does not hold the expected data: it was written by hand or by a later version."""
@@ -82,8 +89,8 @@ class Undecodable(ValueError):  # noqa: N818 - it says what the data is
 def _decoding(what: str) -> Iterator[None]:
     try:
         yield
-    except Undecodable:
-        raise
+    except Undecodable as error:
+        raise Undecodable(f"{what}: {error}") from error
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise Undecodable(f"{what}: {error!r}") from error
 
@@ -100,11 +107,11 @@ class _Json:
             raise Undecodable(f"expected an object, found {value!r}")
         self._members: dict[str, object] = value
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None, within: range | None = None) -> int:
         value = self._members.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise Undecodable(f"{name}: expected an integer, found {value!r}")
-        return int(value)
+        return int(value) if within is None else _within(within, int(value), name)
 
     def text(self, name: str) -> str:
         value = self._members[name]
@@ -124,11 +131,17 @@ class _Json:
     def integers(self, name: str) -> tuple[int, ...]:
         return _integers(self._members[name])
 
+    def distinct_ids(self, name: str) -> tuple[int, ...]:
+        return _distinct_ids(self._members[name], name)
+
     def replicas(self, name: str) -> dict[int, tuple[int, ...]]:
         value = self._members.get(name) or {}
         if not isinstance(value, dict):
             raise Undecodable(f"{name}: expected an object, found {value!r}")
-        return {int(partition): _integers(replicas) for partition, replicas in value.items()}
+        return {
+            _within(_IDS, int(partition), f"a partition in {name}"): _distinct_ids(replicas, name)
+            for partition, replicas in value.items()
+        }
 
     def array(self, name: str) -> list[object]:
         value = self._members.get(name, [])
@@ -151,6 +164,20 @@ def _at_least_one(value: tuple[int, ...]) -> tuple[int, ...]:
     if not value:
         raise Undecodable("a partition without replicas")
     return value
+
+
+def _within(allowed: range, value: int, name: str) -> int:
+    if value not in allowed:
+        raise Undecodable(f"{name}: {value}, expected {allowed[0]} to {allowed[-1]}")
+    return value
+
+
+def _distinct_ids(value: object, name: str) -> tuple[int, ...]:
+    """Return the ids of different brokers; raise Undecodable if one is repeated."""
+    ids = tuple(_within(_IDS, replica, name) for replica in _integers(value))
+    if len(set(ids)) < len(ids):
+        raise Undecodable(f"{name}: the broker ids {list(ids)}, expected no id twice")
+    return ids
 
 
 def _integers(value: object) -> tuple[int, ...]:
@@ -213,9 +240,10 @@ def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int) -> bytes:
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker:
     """Decode versions 1 to 5; version 1 is a single PLAINTEXT endpoint. `epoch` is the node's czxid."""
     with _decoding(broker_path(broker_id)):
+        _within(_IDS, broker_id, "broker id")
         registration = _parse(data, range(1, 6))
         if registration.integer("version") == 1:
-            host, port = registration.text("host"), registration.integer("port")
+            host, port = registration.text("host"), registration.integer("port", within=_PORTS)
             return Broker(broker_id, (Endpoint("PLAINTEXT", host, port, "PLAINTEXT"),), None, epoch)
         protocols = registration.texts("listener_security_protocol_map")
         endpoints = tuple(_parse_endpoint(str(url), protocols) for url in registration.array("endpoints"))
@@ -235,9 +263,8 @@ def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
     if match is None:
         raise Undecodable(f"endpoint {url!r}, expected NAME://host:port")
     listener = match["listener"]
-    return Endpoint(
-        listener, match["ipv6"] or match["host"] or "", int(match["port"]), protocols.get(listener, listener)
-    )
+    port = _within(_PORTS, int(match["port"]), "port")
+    return Endpoint(listener, match["ipv6"] or match["host"] or "", port, protocols.get(listener, listener))
 
 
 # -- /milena -------------------------------------------------------------------------------------------------------
@@ -321,12 +348,12 @@ def decode_partition_state(
     with _decoding(partition_state_path(partition)):
         members = _parse(data)
         state = LeaderAndIsr(
-            leader=members.integer("leader"),
-            leader_epoch=members.integer("leader_epoch"),
-            isr=members.integers("isr"),
+            leader=members.integer("leader", within=_LEADERS),
+            leader_epoch=members.integer("leader_epoch", within=_EPOCHS),
+            isr=members.distinct_ids("isr"),
             recovery_state=LeaderRecoveryState(members.integer("leader_recovery_state", 0)),
         )
-        return Leadership(state, members.integer("controller_epoch"), version, written_zxid)
+        return Leadership(state, members.integer("controller_epoch", within=_EPOCHS), version, written_zxid)
 
 
 # -- /controller, /controller_epoch --------------------------------------------------------------------------------
@@ -339,7 +366,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 def decode_controller(data: bytes | None) -> int:
     """Return the controller's broker id."""
     with _decoding(CONTROLLER):
-        return _parse(data).integer("brokerid")
+        return _parse(data).integer("brokerid", within=_LEADERS)
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -348,7 +375,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes | None) -> int:
     with _decoding(CONTROLLER_EPOCH):
-        return int(data or b"")
+        return _within(_EPOCHS, int(data or b""), "controller epoch")
 
 
 # -- /admin --------------------------------------------------------------------------------------------------------

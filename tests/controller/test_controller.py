@@ -310,3 +310,20 @@ async def test_move_whose_topic_would_be_too_large_is_rejected(monkeypatch: pyte
     assert "/admin/reassign_partitions" not in cluster.tree.entries
     assert (await cluster.run("controllers"))[0] == "1: active, epoch 1, sees 1"
     await cluster.close()
+
+
+@pytest.mark.parametrize("partitions", ['{"0":[1,1]}', '{"0":[1,99999999999]}', '{"99999999999":[1]}'])
+async def test_unusable_topic_of_another_writer_stops_no_controller(
+    partitions: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    topic = f'{{"version":3,"partitions":{partitions},"topic_id":"ECfE0cOGS8SNYT4w2PFq3w"}}'
+    await cluster.run(f"set /brokers/topics/bad {topic}")
+    assert "/brokers/topics/bad: " in caplog.text
+    assert await cluster.run("delete bad") == ["bad: UNKNOWN_TOPIC_OR_PARTITION"]
+    await cluster.run("set /admin/delete_topics/bad x")
+    await cluster.run("kill 1")
+    assert await cluster.run("controllers") == ["2: active, epoch 2, sees 2"]
+    assert "t: NONE" in await cluster.run("create t assignment=2")
+    await cluster.close()

@@ -265,3 +265,52 @@ def test_decoders_raise_only_undecodable(index: int) -> None:
             decode(data)
         except Undecodable:
             continue
+
+
+TOPIC = '{"version":3,"partitions":%s,"adding_replicas":%s,"removing_replicas":{},"topic_id":"mxeDiPb0QsCUKycbljLM5g"}'
+STATE = '{"version":1,"controller_epoch":%d,"leader":%d,"leader_epoch":%d,"isr":%s}'
+BROKER = (
+    '{"version":5,"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
+    '"endpoints":["PLAINTEXT://a:%d"],"host":"a","port":1}'
+)
+_decode_topic: Decode = lambda data: paths.decode_topic("t", data)  # noqa: E731
+_decode_state: Decode = lambda data: paths.decode_partition_state(PARTITION, data, 0)  # noqa: E731
+INT32_MAX = 2**31 - 1
+
+USABLE: list[tuple[Decode, str]] = [
+    (_decode_topic, TOPIC % (f'{{"{INT32_MAX}":[0,{INT32_MAX}]}}', "{}")),
+    (_decode_state, STATE % (INT32_MAX - 1, INT32_MAX, INT32_MAX - 1, "[0]")),
+    (_decode_state, STATE % (0, -1, 0, "[]")),
+    (paths.decode_controller_epoch, str(INT32_MAX - 1)),
+    (lambda data: paths.decode_broker(INT32_MAX, data, 0), BROKER % 65535),
+]
+
+UNUSABLE: list[tuple[Decode, str]] = [
+    (_decode_topic, TOPIC % ('{"0":[1,1]}', "{}")),
+    (_decode_topic, TOPIC % ('{"0":[1,2]}', '{"0":[2,2]}')),
+    (_decode_topic, TOPIC % (f'{{"0":[1,{INT32_MAX + 1}]}}', "{}")),
+    (_decode_topic, TOPIC % ('{"0":[-1]}', "{}")),
+    (_decode_topic, TOPIC % (f'{{"{INT32_MAX + 1}":[1]}}', "{}")),
+    (_decode_topic, TOPIC % ('{"-1":[1]}', "{}")),
+    (_decode_state, STATE % (1, INT32_MAX + 1, 0, "[1]")),
+    (_decode_state, STATE % (1, -3, 0, "[1]")),
+    (_decode_state, STATE % (1, 1, INT32_MAX, "[1]")),
+    (_decode_state, STATE % (INT32_MAX, 1, 0, "[1]")),
+    (_decode_state, STATE % (1, 1, 0, f"[{INT32_MAX + 1}]")),
+    (_decode_state, STATE % (1, 1, 0, "[1,1]")),
+    (paths.decode_controller_epoch, str(INT32_MAX)),
+    (lambda data: paths.decode_broker(INT32_MAX + 1, data, 0), BROKER % 1),
+    (lambda data: paths.decode_broker(1, data, 0), BROKER % 65536),
+    (lambda data: paths.decode_broker(1, data, 0), '{"version":1,"host":"a","port":99999999999}'),
+]
+
+
+@pytest.mark.parametrize(("decode", "node"), USABLE)
+def test_numbers_that_requests_can_carry_are_decoded(decode: Decode, node: str) -> None:
+    decode(node.encode())
+
+
+@pytest.mark.parametrize(("decode", "node"), UNUSABLE)
+def test_repeated_replicas_and_numbers_that_no_request_can_carry_are_undecodable(decode: Decode, node: str) -> None:
+    with pytest.raises(Undecodable):
+        decode(node.encode())
