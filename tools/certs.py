@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tools.version import version_line
+from tools.command_line import CommandLine, run_tool
 
 DAYS = 825
 """Clients of some operating systems reject certificates that are valid for longer."""
@@ -26,17 +26,32 @@ ORGANIZATION = "Milena development"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    parser = argparse.ArgumentParser("milena-certs", description=__doc__)
-    parser.add_argument("--version", action="version", version=version_line())
-    parser.add_argument("folder", type=Path, help="where to write ca.pem, ca.key, server.pem and client.pem")
-    parser.add_argument("hosts", nargs="*", default=["localhost", "127.0.0.1"], help="names and addresses of brokers")
-    options = parser.parse_args(arguments)
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    line = CommandLine(
+        "milena-certs",
+        "This tool makes a certificate authority, a server and a client certificate for development, and prints the "
+        "settings that use them.",
+        ("certs localhost 127.0.0.1",),
+    )
+    line.add_argument("folder", nargs="?", help="Where to write ca.pem, ca.key, server.pem and client.pem.")
+    line.add_argument(
+        "hosts", nargs="*", default=["localhost", "127.0.0.1"], help="Names and addresses of the brokers."
+    )
+    return line
+
+
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    line.require(options, "folder")
+    folder = Path(options.folder)
     try:
-        make(options.folder, options.hosts)
+        make(folder, options.hosts)
     except (OSError, ValueError) as error:
         print(f"milena-certs: {error}", file=sys.stderr)
         return 1
-    print(settings(options.folder.resolve()))
+    print(settings(folder.resolve()))
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from config.broker import BrokerConfig
 from config.broker_properties import INT_MAX, MAX_CONNECTIONS
 from tools.broker_config import SettingsError, read_broker_config
-from tools.command_line import CommandLine, run_tool
+from tools.command_line import CommandLine, WithoutArguments, run_tool
 from tools.group_tables import Column, table
 from tools.host_checks import CONNECTIONS_EXPECTED, Finding, Load, check_host, has_failed
 from tools.host_facts import read_facts
@@ -38,7 +38,7 @@ def _command_line() -> CommandLine:
         "kafka-check",
         "This tool compares this host with what a broker needs.",
         ("--config config/server.properties", "--config config/server.properties --write-rate 50 --mirroring"),
-        runs_without_arguments=True,
+        without_arguments=WithoutArguments.RUN,
     )
     line.add_option(
         "--config",

@@ -14,6 +14,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from itertools import zip_longest
 from typing import Any, NoReturn, Self
 
@@ -39,18 +40,32 @@ class UnreachableError(Exception):
     """No broker accepts a connection. The text is one line that names the addresses and the reason."""
 
 
+class WithoutArguments(Enum):
+    """What a tool does without arguments."""
+
+    USAGE_ERROR = "prints its help to stderr and fails"
+    HELP = "prints its help"
+    RUN = "runs"
+
+
 class CommandLine(argparse.ArgumentParser):
     """The options of one tool."""
 
     def __init__(
-        self, name: str, description: str, examples: Sequence[str] = (), *, runs_without_arguments: bool = False
+        self,
+        name: str,
+        description: str,
+        examples: Sequence[str] = (),
+        *,
+        without_arguments: WithoutArguments = WithoutArguments.USAGE_ERROR,
     ) -> None:
         """`examples` are arguments of complete command lines, for the help."""
         self._formatter: argparse.HelpFormatter | None = None
         super().__init__(name, description=description, add_help=False)
         self._examples = examples
-        self._runs_without_arguments = runs_without_arguments
+        self._without_arguments = without_arguments
         self.add_argument("--help", action="store_true", help="Print usage information.")
+        self.add_argument("-h", action="store_true", dest="help", help=argparse.SUPPRESS)
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
 
     def add_flag(self, name: str, help_text: str) -> None:
@@ -97,13 +112,13 @@ class CommandLine(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
         """Return the given options. Raises UsageError, also without arguments; exits for `--version` and `--help`."""
         given = sys.argv[1:] if arguments is None else list(arguments)
-        if not given and not self._runs_without_arguments:
+        if not given and self._without_arguments is WithoutArguments.USAGE_ERROR:
             raise UsageError("")
         options, unknown = self.parse_known_args(given)
         if options.version:
             print(version_line())
             raise SystemExit(0)
-        if options.help:
+        if options.help or (not given and self._without_arguments is WithoutArguments.HELP):
             print(self.format_help(), end="")
             raise SystemExit(0)
         for argument in unknown:
@@ -115,7 +130,11 @@ class CommandLine(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the purpose of the tool and a table of its options."""
         rows = [("Option", "Description"), ("------", "-----------")]
-        options = (action for action in self._actions if not isinstance(action, argparse._SubParsersAction))
+        options = (
+            action
+            for action in self._actions
+            if not isinstance(action, argparse._SubParsersAction) and action.help is not argparse.SUPPRESS
+        )
         rows += sorted((_option_text(action), action.help or "") for action in options)
         table = (line for row in rows for line in _table_lines(*row))
         examples = (
@@ -208,8 +227,10 @@ def run_guarded(run: Callable[[], int]) -> int:
     start_tool_logging(os.environ)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status = run()
-        sys.stdout.flush()
+        try:
+            status = run()
+        finally:
+            sys.stdout.flush()  # a closed pipe must be noticed here, also at the end of a help text
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -219,6 +240,32 @@ def run_guarded(run: Callable[[], int]) -> int:
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
     return status
+
+
+def run_usage_tool(usage: str, run: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    """Return the exit status of a tool without options, whose help is one usage text.
+
+    `--help`, `--version`, an unknown option and no argument at all do not reach `run`.
+    """
+    first = arguments[0] if arguments else ""
+
+    def answer() -> int:
+        match first:
+            case "--version":
+                print(version_line())
+            case "--help" | "-h":
+                print(usage)
+            case "":
+                print(usage, file=sys.stderr)
+                return 1
+            case _ if first.startswith("-"):
+                print(f"{first.lstrip('-')} is not a recognized option\n{usage}", file=sys.stderr)
+                return 1
+            case _:
+                return run(arguments)
+        return 0
+
+    return run_guarded(answer)
 
 
 def is_given(options: argparse.Namespace, name: str) -> bool:
@@ -274,6 +321,8 @@ def _first_name(names: str) -> str:
 
 def _option_text(action: argparse.Action) -> str:
     names = ", ".join(action.option_strings)
+    if not names:
+        return f"<{action.dest}>" if action.nargs == "?" else f"<{action.dest}>..."
     if action.metavar is None:
         return names
     return f"{names} [<{action.metavar}>]" if action.nargs == "?" else f"{names} <{action.metavar}>"

@@ -13,15 +13,23 @@ from functools import partial
 from importlib import import_module
 
 from milena_broker import commands
-from tools.version import version_line
+from tools.command_line import CommandLine, run_tool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the script and return the exit status."""
-    parser = argparse.ArgumentParser("milena-completion", description="Prints the completion of the tools' options.")
-    parser.add_argument("shell", choices=sorted(_SHELLS))
-    parser.add_argument("--version", action="version", version=version_line())
-    options = parser.parse_args(arguments)
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    line = CommandLine("milena-completion", "This tool prints the completion of the tools' options.", ("bash",))
+    line.add_argument("shell", nargs="?", help=", ".join(sorted(_SHELLS)))
+    return line
+
+
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    line.require(options, "shell")
+    line.require_one_of(options, "shell", sorted(_SHELLS))
     sys.stdout.write(_SHELLS[options.shell](tool_options()))
     return 0
 
@@ -44,6 +52,8 @@ def _tools() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
+        if action.help is argparse.SUPPRESS:
+            continue
         purpose = (action.help or "").partition(". ")[0].removesuffix(".")
         yield from ((option, purpose) for option in action.option_strings)
 

@@ -16,9 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import StopRequest, UnreachableError, UsageError, run_guarded
+from tools.command_line import StopRequest, UnreachableError, UsageError, run_usage_tool
 from tools.performance import Progress, cpu_line, percentiles
-from tools.version import version_line
 
 USAGE: Final = (
     "USAGE: kafka-e2e-latency broker_list topic num_messages producer_acks message_size_bytes "
@@ -97,10 +96,7 @@ class _Clients:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given == ["--version"]:
-        print(version_line())
-        return 0
-    return run_guarded(lambda: _run(given))
+    return run_usage_tool(USAGE, _run, given)
 
 
 def _run(given: Sequence[str]) -> int:

@@ -14,9 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import CommandLine, StopRequest, UsageError, run_tool
+from tools.command_line import CommandLine, StopRequest, UsageError, WithoutArguments, run_tool
 from tools.performance import Latencies, Progress, Statistics, cpu_line, metrics_table
-from tools.verifiable_events import prints_help_alone
 
 logger = logging.getLogger("org.apache.kafka.tools.ProducerPerformance")
 
@@ -186,8 +185,7 @@ def numbered_payloads(first: int, count: int) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    line = _command_line()
-    return 0 if prints_help_alone(line, arguments) else run_tool(line, _run, arguments)
+    return run_tool(_command_line(), _run, arguments)
 
 
 def _command_line() -> CommandLine:
@@ -198,6 +196,7 @@ def _command_line() -> CommandLine:
             "--topic orders --num-records 1000000 --record-size 100 --throughput -1 --bootstrap-server localhost:9092",
             "--topic orders --num-records 9000 --payload-file rows --throughput 500 --producer.config my.properties",
         ],
+        without_arguments=WithoutArguments.HELP,
     )
     line.add_option("--topic", value="TOPIC", help_text="REQUIRED: produce messages to this topic.")
     line.add_option("--num-records", value="COUNT", parse=int, help_text="REQUIRED: how many messages to produce.")

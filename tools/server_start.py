@@ -56,8 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Milena {__version__}")
         return 0
     if "--help" in arguments:
-        print(parser().format_help())
-        return 0
+        from tools.command_line import run_guarded  # a broker starts without it
+
+        return run_guarded(_print_help)
     if arguments and arguments[0] == DAEMON:
         return _start_daemon(arguments[1:])
     try:
@@ -74,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.file is not None and (exposed := _exposed_secrets(Path(options.file))) is not None:
         config.warnings.append(exposed)
     return _check(options, config) if options.is_check else _run(config, topics, shows_settings=options.shows_settings)
+
+
+def _print_help() -> int:
+    print(parser().format_help())
+    return 0
 
 
 def _start_daemon(arguments: Sequence[str]) -> int:

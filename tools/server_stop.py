@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tools.command_line import CommandLine, WithoutArguments, run_tool
 from tools.running_servers import running_brokers
-from tools.version import version_line
 
 _BROKER_ROLE = "broker"
 WAIT_DEFAULT_S = 60.0
@@ -17,19 +17,32 @@ POLL_S = 0.05
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send SIGTERM, or the signal in the environment variable SIGNAL, and return the exit status."""
-    parser = argparse.ArgumentParser("kafka-server-stop", description=__doc__)
-    parser.add_argument("--process-role", help="only processes of this role; every process here is a broker")
-    parser.add_argument("--node-id", type=int, help="only the broker with this id")
-    parser.add_argument(
-        "--wait",
-        nargs="?",
-        type=float,
-        const=WAIT_DEFAULT_S,
-        metavar="SECONDS",
-        help=f"return when they have ended; status 1 after so many seconds (default: {WAIT_DEFAULT_S:g})",
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    line = CommandLine(
+        "kafka-server-stop",
+        "This tool stops the brokers that were started from this installation.",
+        ("--node-id 2 --wait",),
+        without_arguments=WithoutArguments.RUN,
     )
-    parser.add_argument("--version", action="version", version=version_line())
-    options = parser.parse_args(arguments)
+    line.add_option(
+        "--process-role", value="role", help_text="Only processes of this role; every process here is a broker."
+    )
+    line.add_option("--node-id", value="id", parse=int, help_text="Only the broker with this id.")
+    line.add_option(
+        "--wait",
+        value="seconds",
+        parse=float,
+        value_is_optional=True,
+        value_if_absent=WAIT_DEFAULT_S,
+        help_text=f"Return when they have ended, or with status 1 after so many seconds ({WAIT_DEFAULT_S:g}).",
+    )
+    return line
+
+
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
     brokers = [
         broker
         for broker in running_brokers()

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, run_tool
-from tools.verifiable_events import Emit, printing, prints_help_alone
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, WithoutArguments, run_tool
+from tools.verifiable_events import Emit, printing
 
 ENDLESS: Final = -1
 POLL_S: Final = 0.1
@@ -148,8 +148,7 @@ def _text(data: bytes | str | None) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    line = _command_line()
-    return 0 if prints_help_alone(line, arguments) else run_tool(line, _run, arguments)
+    return run_tool(_command_line(), _run, arguments)
 
 
 def _command_line() -> CommandLine:
@@ -157,6 +156,7 @@ def _command_line() -> CommandLine:
         "kafka-verifiable-consumer",
         "This tool consumes messages from a specific topic and emits consumer events (e.g. group rebalances, received "
         "messages, and offsets committed) as JSON objects to STDOUT.",
+        without_arguments=WithoutArguments.HELP,
     )
     line.add_option("--topic", value="TOPIC", help_text="REQUIRED: The topic to consume.")
     line.add_option(*BOOTSTRAP_SERVER, value="HOST1:PORT1[,HOST2:PORT2]", help_text="REQUIRED: The brokers.")

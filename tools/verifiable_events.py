@@ -5,12 +5,10 @@ Owns the form of a line, and what both tools do without arguments. Must not know
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tools.command_line import CommandLine
 from tools.java_names import json_text
 
 Emit = Callable[[str, dict[str, object]], None]
@@ -27,12 +25,3 @@ def printing() -> Emit:
             print(line, flush=True)
 
     return emit
-
-
-def prints_help_alone(line: CommandLine, arguments: Sequence[str] | None) -> bool:
-    """Print the usage if there is no argument, or `--help`; these tools exit with 0 then."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if given and not {"-h", "--help"}.intersection(given):
-        return False
-    line.print_help()
-    return True

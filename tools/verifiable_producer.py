@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, run_tool
-from tools.verifiable_events import Emit, printing, prints_help_alone
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, WithoutArguments, run_tool
+from tools.verifiable_events import Emit, printing
 
 ENDLESS: Final = -1
 POLL_S: Final = 0.1
@@ -143,8 +143,7 @@ def _text(data: bytes | str | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
-    line = _command_line()
-    return 0 if prints_help_alone(line, arguments) else run_tool(line, _run, arguments)
+    return run_tool(_command_line(), _run, arguments)
 
 
 def _command_line() -> CommandLine:
@@ -152,6 +151,7 @@ def _command_line() -> CommandLine:
         "kafka-verifiable-producer",
         "This tool produces increasing integers to the specified topic and prints JSON metadata to stdout on each "
         '"send" request, making externally visible which messages have been acked and which have not.',
+        without_arguments=WithoutArguments.HELP,
     )
     line.add_option("--topic", value="TOPIC", help_text="REQUIRED: The topic to produce to.")
     line.add_option(*BOOTSTRAP_SERVER, value="HOST1:PORT1[,HOST2:PORT2]", help_text="REQUIRED: The brokers.")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tools.command_line import run_usage_tool
 from tools.running_servers import register_zookeeper
-from tools.version import version_line
 from tools.zookeeper_jars import NoZooKeeperError, server_command
 
 USAGE = "USAGE: zookeeper-server-start [-daemon] zookeeper.properties"
@@ -15,11 +15,11 @@ USAGE = "USAGE: zookeeper-server-start [-daemon] zookeeper.properties"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status if no server can be started; otherwise the server continues this process."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if "--version" in arguments:
-        print(version_line())
-        return 0
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    return run_usage_tool(USAGE, _run, sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
         print(USAGE, file=sys.stderr)
         return 1
     settings = Path(arguments[0])

@@ -3,16 +3,22 @@
 import argparse
 from collections.abc import Sequence
 
+from tools.command_line import CommandLine, WithoutArguments, run_tool
 from tools.running_servers import running_zookeepers
 from tools.server_stop import send_signal
-from tools.version import version_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send SIGTERM, or the signal in the environment variable SIGNAL, and return the exit status."""
-    parser = argparse.ArgumentParser("zookeeper-server-stop", description=__doc__)
-    parser.add_argument("--version", action="version", version=version_line())
-    parser.parse_args(arguments)
+    return run_tool(_command_line(), _run, arguments)
+
+
+def _command_line() -> CommandLine:
+    purpose = "This tool stops the ZooKeeper servers that were started from this installation."
+    return CommandLine("zookeeper-server-stop", purpose, without_arguments=WithoutArguments.RUN)
+
+
+def _run(line: CommandLine, options: argparse.Namespace) -> int:
     pids = running_zookeepers()
     if not pids:
         print("No zookeeper server to stop")

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from controller.state_store import ANY_VERSION
-from tools.command_line import UsageError, run_guarded
-from tools.version import version_line
+from tools.command_line import UsageError, run_usage_tool
 from tools.znode_trees import (
     AclEntry,
     NodeStat,
@@ -65,16 +64,10 @@ class _Arguments(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: that of the command, or of the last one of standard input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
-        print(version_line())
-        return 0
-    if not given or given[0].startswith("-"):
-        print(USAGE, file=sys.stderr)
-        return 1
-    return run_guarded(lambda: _run(given))
+    return run_usage_tool(USAGE, _run, given)
 
 
-def _run(given: list[str]) -> int:
+def _run(given: Sequence[str]) -> int:
     address, *command = given
     tls_file = None
     if command[:1] and command[0].lstrip("-") == "zk-tls-config-file":
