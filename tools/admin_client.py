@@ -210,6 +210,15 @@ class AdminClient:
             _listed_offsets,
         )
 
+    def list_offsets_once(
+        self, timestamps: Mapping[TopicPartition, int], *, broker_id: int
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Return the offsets of partitions that one broker leads, without a retry.
+
+        Raises OSError, Malformed and KafkaError.
+        """
+        return dict(_listed_offsets(self._send(_list_offsets_request(timestamps), ListOffsetsResponse, broker_id)))
+
     def leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
         """Ask once. Return the leader of each partition, or the error why it has none."""
         topics = {topic.name: topic for topic in self._read_metadata(sorted({name for name, _ in partitions})).topics}
@@ -262,7 +271,10 @@ class AdminClient:
     def _send(self, request: object, response_type: type[T], broker_id: int | None) -> T:
         """Return the response of one broker, or of the first that responds. Raises the OSError of the last."""
         if broker_id is None:
-            endpoints = [*self._brokers.values(), *self._bootstrap]
+            # Those with a connection come first: a broker that failed is not asked again before others.
+            endpoints = sorted(
+                [*self._brokers.values(), *self._bootstrap], key=lambda endpoint: endpoint not in self._connections
+            )
         elif broker_id in self._brokers:
             endpoints = [self._brokers[broker_id]]
         else:

@@ -17,7 +17,12 @@ from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from tools.admin_client import LATEST, AdminClient, TopicPartition
 from tools.group_tables import MISSING, OFFSETS, STATES, member_columns, table
 
@@ -61,8 +66,17 @@ def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
 
 def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, int]:
     """Return the committed offsets of a group. Raises KafkaError."""
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    found = admin.query_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups)
+    request = committed_offsets_request([group])
+    return read_offsets(admin.query_coordinator(group, request, OffsetFetchResponse, lambda response: response.groups))
+
+
+def committed_offsets_request(groups: Sequence[str]) -> OffsetFetchRequest:
+    """Return the request for all committed offsets of groups that have the same coordinator."""
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups])
+
+
+def read_offsets(found: OffsetFetchResponseGroup) -> dict[TopicPartition, int]:
+    """Return the committed offsets in the response for one group."""
     return {
         (topic.name, partition.partition_index): partition.committed_offset
         for topic in found.topics

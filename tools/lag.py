@@ -12,8 +12,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Final
 
@@ -23,17 +23,20 @@ from broker.metrics.metric import Kind, Metric, Sample
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
 from protocol.errors import KafkaError
-from tools.admin_client import CallTimedOut, TopicPartition
+from tools.admin_client import AdminClient, CallTimedOut, TopicPartition
 from tools.admin_options import add_admin_options, admin_client
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import CommandLine, StopRequest, UsageError, run_tool, warn
+from tools.command_line import CommandLine, StopRequest, UnreachableError, UsageError, run_tool, warn
 from tools.lag_commits import CommitFollower
-from tools.lag_reader import ClusterLag, LagReader, PartitionLag, PartitionState
+from tools.lag_reader import ClusterLag, LagReader, Part, PartitionLag, PartitionState, Problem
 from tools.lag_windows import WINDOW_SIZE, Status, group_status
 from tools.metrics_server import PROMETHEUS, MetricsServer, Response
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9308"
 DEFAULT_INTERVAL_MS: Final = 10_000
+CALL_TIMEOUT_MS: Final = 10_000
+END_S: Final = 5.0
+"""How long the tool waits for its threads when it is stopped."""
 
 Snapshots = Mapping[str, ClusterLag]
 Group = Mapping[TopicPartition, PartitionLag]
@@ -88,17 +91,32 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         raise UsageError(f"Cannot parse argument '{options.group}' of option group: {error}") from None
     stopped = threading.Event()
     with ExitStack() as stack:
-        readers = {}
-        for name, bootstrap in clusters.items():
-            admin = stack.enter_context(
-                admin_client(argparse.Namespace(**{**vars(options), "bootstrap_server": bootstrap}))
+        admins = {
+            name: stack.enter_context(
+                admin_client(
+                    argparse.Namespace(**{**vars(options), "bootstrap_server": bootstrap}),
+                    timeout_ms=None if options.one_time else CALL_TIMEOUT_MS,
+                )
             )
-            follower = None if options.one_time else _follower(bootstrap, options, wanted, stopped)
-            readers[name] = LagReader(admin, follower, wanted, options.window)
-            stack.callback(readers[name].close)
+            for name, bootstrap in clusters.items()
+        }
         if options.one_time:
-            return _print_once(readers)
-        return _serve(readers, options, stopped)
+            return _print_once({name: LagReader(admin, None, wanted, options.window) for name, admin in admins.items()})
+        snapshots: dict[str, ClusterLag] = {}
+        try:
+            server = MetricsServer(options.listen, partial(_respond, snapshots))
+        except OSError as error:
+            print(f"Error: cannot listen on {options.listen}: {error.strerror}", file=sys.stderr)
+            return 1
+        with server, StopRequest(stopped.set) as stop:
+            _require_one(admins.values())
+            print(f"kafka-lag listens on {server.address}", flush=True)
+            readers = {
+                name: LagReader(admin, _follower(clusters[name], options, wanted, stopped), wanted, options.window)
+                for name, admin in admins.items()
+            }
+            _watch_all(readers, snapshots, stopped, options.interval_ms / 1000)
+        return 0 if stop.is_made else 1
 
 
 def _clusters(options: argparse.Namespace) -> dict[str, str]:
@@ -111,6 +129,22 @@ def _clusters(options: argparse.Namespace) -> dict[str, str]:
     if not clusters:
         raise UsageError('Missing required argument "[bootstrap-server]"')
     return clusters
+
+
+def _require_one(admins: Iterable[AdminClient]) -> None:
+    """Return if one cluster can be reached. Raises UnreachableError."""
+    failure = None
+    for admin in admins:
+        try:
+            admin.metadata([])
+        except UnreachableError as error:
+            failure = error
+        except (KafkaError, CallTimedOut):
+            return  # reading reports it
+        else:
+            return
+    if failure is not None:
+        raise failure
 
 
 def _follower(
@@ -129,12 +163,10 @@ def _print_once(readers: Mapping[str, LagReader]) -> int:
     status = 0
     rows = [("CLUSTER", "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")]
     for name, reader in readers.items():
-        try:
-            found = reader.read()
-        except (KafkaError, CallTimedOut) as error:
-            print(f"Error: cluster {name}: {error}", file=sys.stderr)
+        found = read_cluster(reader)
+        for problem in found.problems:
+            print(f"Error: cluster {name}: {problem.text}", file=sys.stderr)
             status = 1
-            continue
         for group, lags in sorted(found.groups.items()):
             for (topic, partition), lag in sorted(lags.items()):
                 rows.append((name, group, topic, str(partition), str(lag.offset), str(lag.end), str(lag.lag)))
@@ -144,27 +176,44 @@ def _print_once(readers: Mapping[str, LagReader]) -> int:
     return status
 
 
-def _serve(readers: Mapping[str, LagReader], options: argparse.Namespace, stopped: threading.Event) -> int:
-    snapshots: dict[str, ClusterLag] = {}
+def read_cluster(reader: LagReader) -> ClusterLag:
+    """Return the present state; without brokers, and with the problem, if the cluster cannot be read."""
     try:
-        server = MetricsServer(options.listen, partial(_respond, snapshots))
-    except OSError as error:
-        print(f"Error: cannot listen on {options.listen}: {error.strerror}", file=sys.stderr)
-        return 1
-    with server, StopRequest(stopped.set):
-        print(f"kafka-lag listens on {server.address}", flush=True)
-        while not stopped.is_set():
-            due_s = time.monotonic() + options.interval_ms / 1000
-            for name, reader in readers.items():
-                try:
-                    snapshots[name] = reader.read()
-                except (KafkaError, CallTimedOut) as error:
-                    snapshots.pop(name, None)  # old figures would look alive
-                    warn(f"cluster {name}: {error}")
-                if stopped.is_set():
-                    break
-            stopped.wait(max(due_s - time.monotonic(), 0))
-    return 0
+        return reader.read()
+    except (KafkaError, CallTimedOut, UnreachableError) as error:
+        return ClusterLag(problems=(Problem(Part.CLUSTER, str(error)),))
+
+
+def _watch_all(
+    readers: Mapping[str, LagReader], snapshots: dict[str, ClusterLag], stopped: threading.Event, interval_s: float
+) -> None:
+    """Read all clusters at each interval, until `stopped`. Each has a thread: none waits for another."""
+    threads = [
+        threading.Thread(target=_watch, args=(name, reader, snapshots, stopped, interval_s), name=name, daemon=True)
+        for name, reader in readers.items()
+    ]
+    for thread in threads:
+        thread.start()
+    stopped.wait()
+    end_s = time.monotonic() + END_S
+    for thread in threads:
+        thread.join(max(end_s - time.monotonic(), 0))
+
+
+def _watch(
+    name: str, reader: LagReader, snapshots: dict[str, ClusterLag], stopped: threading.Event, interval_s: float
+) -> None:
+    """Read one cluster at each interval, until `stopped`."""
+    try:
+        with closing(reader):
+            while not stopped.is_set():
+                due_s = time.monotonic() + interval_s
+                found = snapshots[name] = read_cluster(reader)
+                if found.problems:
+                    warn(f"cluster {name}: {len(found.problems)} problems, the first: {found.problems[0].text}")
+                stopped.wait(max(due_s - time.monotonic(), 0))
+    finally:
+        stopped.set()  # also after an unexpected error: old figures would look alive
 
 
 def _respond(snapshots: Snapshots, path: Sequence[str]) -> Response:
@@ -174,8 +223,14 @@ def _respond(snapshots: Snapshots, path: Sequence[str]) -> Response:
     return Response(status, json.dumps(content), "application/json")
 
 
+def _read(snapshots: Snapshots) -> Snapshots:
+    """Return the clusters that could be read."""
+    return {name: it for name, it in snapshots.items() if it.brokers}
+
+
 def burrow(snapshots: Snapshots, path: Sequence[str]) -> tuple[int, dict[str, object]]:
     """Return status and JSON of a path below `/v3/kafka`, in the form that Burrow gives it."""
+    snapshots = _read(snapshots)
     match list(path):
         case ["v3", "kafka"]:
             return 200, {"error": False, "message": "cluster list returned", "clusters": sorted(snapshots)}
@@ -225,8 +280,17 @@ def metrics_text(snapshots: Snapshots) -> str:
     return "".join(pieces(registry, with_partitions=True, is_open_metrics=False))
 
 
-def lag_metrics(snapshots: Snapshots) -> Iterator[Metric]:
+def lag_metrics(all_snapshots: Snapshots) -> Iterator[Metric]:
     """Return the metrics; each has the label `cluster` before those of the widely used exporter."""
+    snapshots = _read(all_snapshots)
+    yield _gauge(
+        "kafka_lag_read_errors",
+        "What the last reading could not read: the cluster, brokers, groups, or the commits.",
+        ("part",),
+        lambda: [
+            ((name, part.value), it.problem_counts()[part]) for name, it in all_snapshots.items() for part in Part
+        ],
+    )
     yield _gauge("kafka_brokers", "Brokers.", (), lambda: [((name,), it.brokers) for name, it in snapshots.items()])
     for name, text, of_partition in _PARTITION_METRICS:
         yield _gauge(
@@ -262,7 +326,7 @@ def lag_metrics(snapshots: Snapshots) -> Iterator[Metric]:
     )
 
 
-_PARTITION_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionState], int]], ...]] = (
+_PARTITION_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionState], int | None]], ...]] = (
     ("current_offset", "End offset of a partition.", lambda it: it.end),
     ("oldest_offset", "First offset of a partition.", lambda it: it.start),
     ("leader", "Broker that leads a partition.", lambda it: it.leader),
@@ -295,11 +359,12 @@ def _gauge(name: str, text: str, tags: tuple[str, ...], read: Callable[[], Seque
     return Metric(Kind.GAUGE, "", text, read, ("cluster", *tags), own_name=name)
 
 
-def _partitions(snapshots: Snapshots, fact: Callable[[PartitionState], int]) -> Callable[[], list[Sample]]:
+def _partitions(snapshots: Snapshots, fact: Callable[[PartitionState], int | None]) -> Callable[[], list[Sample]]:
     return lambda: [
-        ((name, topic, str(number)), fact(state))
+        ((name, topic, str(number)), value)
         for name, it in snapshots.items()
         for (topic, number), state in it.partitions.items()
+        if (value := fact(state)) is not None
     ]
 
 

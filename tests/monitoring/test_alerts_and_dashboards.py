@@ -87,7 +87,7 @@ async def test_every_metric_and_label_in_use_is_exported(exported: dict[str, set
 
 def test_alerts_are_complete() -> None:
     names = [rule["alert"] for rule in rules()]
-    assert len(names) == len(set(names)) == 27
+    assert len(names) == len(set(names)) == 28
     for rule in rules():
         assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("warning", "critical")
