@@ -57,7 +57,7 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             texts = [await response.text()]
     lag = PartitionLag(1, 2, 1, 5, Status.OK, 1.0, ())
-    state = PartitionState(0, (0,), (0,))
+    state = PartitionState(0, (0,), (0,), 0, 2)
     texts.append(metrics_text({"c": ClusterLag(0, 1, {("t", 0): state}, {"g": {("t", 0): lag}}, {"g": 1})}))
     probe = Probe(1.0)
     probe.sent(0, 1, 0.0, 0.0, is_acknowledged=True)
