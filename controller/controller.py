@@ -351,7 +351,17 @@ class Controller:
         transitions = Transitions(
             self.broker_id, context, store, sender.send, self._settings, self.statistics, self._turns
         )
-        shared = Term(context, store, transitions, sender, self._settings, self._queue.put, self._random, self._turns)
+        shared = Term(
+            context,
+            store,
+            transitions,
+            sender,
+            self._settings,
+            self._queue.put,
+            self._put_later,
+            self._random,
+            self._turns,
+        )
         term = _ActiveTerm(won, context, ActiveController(shared), sender)
         return term
 
@@ -390,6 +400,9 @@ class Controller:
     def _rebalance(self, term: _ActiveTerm) -> None:
         self._queue.put(RebalanceDue())
         self._schedule_rebalance(term, self._settings.leader_imbalance_check_interval_seconds)
+
+    def _put_later(self, seconds: float, event: Event) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._queue.put, event)
 
     # -- deletions -------------------------------------------------------------------------------------------------
 

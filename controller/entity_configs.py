@@ -9,7 +9,7 @@ read once.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from controller import paths
 from controller.change_notifications import ChangeListener
@@ -20,11 +20,14 @@ from controller.state_store import (
     Check,
     Create,
     Delete,
+    Node,
     NodeExists,
     NoNode,
     Operation,
+    SessionExpired,
     SetData,
     StateStore,
+    StoreUnavailable,
 )
 from protocol.errors import ErrorCode, KafkaError
 
@@ -41,11 +44,14 @@ Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 async def overrides_of_topics(store: StateStore, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the configuration overrides of each topic, read in one round trip; empty if there are none.
 
-    Overrides that cannot be decoded are logged and count as none: they must not keep the topic from being served.
+    Overrides that cannot be decoded are logged and count as none: they must not keep the topic from being served. A
+    topic whose node the store refuses to read is logged and left out.
+
+    Raises:
+        SessionExpired: the topics must be read again in the next session.
     """
-    nodes = await store.get_many([paths.config_path(paths.topic_entity(topic)) for topic in topics])
     overrides: dict[str, dict[str, str]] = {}
-    for topic, node in zip(topics, nodes, strict=True):
+    async for topic, node in _readable(store, topics):
         overrides[topic] = {}
         if node is not None:
             try:
@@ -53,6 +59,26 @@ async def overrides_of_topics(store: StateStore, topics: Sequence[str]) -> dict[
             except paths.Undecodable as error:
                 logger.error("ignoring the overrides of topic %s: %s", topic, error)
     return overrides
+
+
+async def _readable(store: StateStore, topics: Sequence[str]) -> AsyncIterator[tuple[str, Node | None]]:
+    """Yield each topic with the node of its overrides. If the store refuses nodes, search them by halves."""
+    waiting = [topics]
+    while waiting:
+        part = waiting.pop()
+        try:
+            nodes = await store.get_many([paths.config_path(paths.topic_entity(topic)) for topic in part])
+        except SessionExpired:
+            raise
+        except StoreUnavailable as error:
+            if len(part) == 1:
+                logger.error("cannot read the overrides of topic %s: %s", part[0], error)
+            else:
+                middle = len(part) // 2
+                waiting += [part[middle:], part[:middle]]
+            continue
+        for found in zip(part, nodes, strict=True):
+            yield found
 
 
 async def entity_overrides(store: StateStore, entity: ConfigEntity) -> dict[str, str]:

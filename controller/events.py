@@ -114,10 +114,14 @@ class PreferredElectionNodeChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived(Event):
-    """A broker applied leadership states, or reports the partitions for which it could not."""
+    """A broker applied leadership states, or reports the partitions for which it could not.
+
+    `sent` has the partitions of the request, each with whether the replica was new.
+    """
 
     broker_id: int
     response: LeaderAndIsrResponse
+    sent: Mapping[TopicPartition, bool]
     statistic: ClassVar[str] = "LeaderAndIsrResponseReceived"
 
 
@@ -132,6 +136,19 @@ class StopReplicaResponseReceived(Event):
 
 
 # -- timers and configuration -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrDue(Event):
+    """It is time to send the states of partitions again, because a broker could not apply a request as a whole.
+
+    `partitions` is as `sent` of `LeaderAndIsrResponseReceived`. `controller_epoch` is the term in which it was sent.
+    """
+
+    controller_epoch: int
+    broker_id: int
+    partitions: Mapping[TopicPartition, bool]
+    statistic: ClassVar[str] = "LeaderAndIsrResponseReceived"
 
 
 @dataclass(frozen=True, slots=True)

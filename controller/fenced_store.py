@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from controller import paths
 from controller.effects import ChangeLeadership
+from controller.entity_configs import overrides_of_topics
 from controller.model import Broker, Leadership, Topic, TopicPartition
 from controller.state_store import (
     Check,
@@ -93,11 +94,8 @@ class FencedStore:
         )
 
     async def read_topic_overrides(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the configuration overrides of each topic, empty if there are none."""
-        wanted = {topic: paths.config_path(paths.topic_entity(topic)) for topic in topics}
-        nodes = await self.store.get_many(list(wanted.values()))
-        found = await self._decoded(wanted, nodes, lambda topic, node: paths.decode_config(wanted[topic], node.data))
-        return {topic: found.get(topic, {}) for topic in wanted}
+        """Return the configuration overrides of each topic, without topics whose node the store refuses to read."""
+        return await overrides_of_topics(self.store, list(topics))
 
     async def read_isr_changes(self, notes: Sequence[str]) -> list[TopicPartition]:
         """Return the partitions named in ISR change notifications."""

@@ -12,6 +12,7 @@ from itertools import islice
 from controller.broker_channels import BrokerChannels, ControlRequest, ControlResponse
 from controller.events import Event, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
 from controller.model import Broker, TopicPartition
+from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -73,10 +74,19 @@ class Sender:
         if (error := future.exception()) is not None:
             # The channel gives up when the broker's registration is gone, which is an event of its own.
             logger.warning("broker %d did not respond to a %s: %s", broker_id, type(request).__name__, error)
-            return
-        response = future.result()
-        if isinstance(response, LeaderAndIsrResponse):
-            self._enqueue(LeaderAndIsrResponseReceived(broker_id, response))
+            if not isinstance(request, LeaderAndIsrRequest) or broker_id not in self._open:
+                return
+            # This broker, whose channel is a direct call, could not apply it.
+            response: ControlResponse = LeaderAndIsrResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            response = future.result()
+        if isinstance(response, LeaderAndIsrResponse) and isinstance(request, LeaderAndIsrRequest):
+            sent = {
+                TopicPartition(topic.topic_name, state.partition_index): state.is_new
+                for topic in request.topic_states
+                for state in topic.partition_states
+            }
+            self._enqueue(LeaderAndIsrResponseReceived(broker_id, response, sent))
         elif isinstance(response, StopReplicaResponse) and isinstance(request, StopReplicaRequest):
             deleted = frozenset(
                 TopicPartition(topic.topic_name, state.partition_index)

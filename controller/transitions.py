@@ -67,6 +67,17 @@ class Transitions:
         self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))
         await self._flush()
 
+    async def send_states(self, broker_id: int, partitions: Mapping[TopicPartition, bool]) -> None:
+        """Send one broker the present states of those of `partitions` whose replica on it is started.
+
+        The values of `partitions` say whether the replica is new.
+        """
+        async for partition, is_new in self._turns.through(partitions.items()):
+            state = self._context.replica_state(PartitionReplica(partition, broker_id))
+            if state in (ReplicaState.NEW, ReplicaState.ONLINE) and partition in self._context.leaderships:
+                self._batch.add(SendLeaderAndIsr((broker_id,), partition, is_new))
+        await self._flush()
+
     # -- partitions ------------------------------------------------------------------------------------------------
 
     async def move_partitions(self, partitions: Iterable[TopicPartition], target: PartitionState) -> None:
@@ -179,7 +190,8 @@ class Transitions:
             return stuck
         overrides = await self._store.read_topic_overrides(stuck)
         default = str(self.settings.unclean_leader_election_enable)
-        return {topic for topic in stuck if overrides[topic].get(UNCLEAN_ELECTION, default).strip().lower() == "true"}
+        # A topic whose overrides cannot be read may forbid it.
+        return {it for it, found in overrides.items() if found.get(UNCLEAN_ELECTION, default).strip().lower() == "true"}
 
     # -- replicas --------------------------------------------------------------------------------------------------
 

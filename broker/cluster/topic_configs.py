@@ -29,7 +29,10 @@ class TopicConfigs:
         config: BrokerConfig,
         read_overrides: Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]],
     ) -> None:
-        """`read_overrides(topics)` reads those of all topics from the metadata store, in one round trip."""
+        """`read_overrides(topics)` reads those of all topics from the metadata store, in one round trip.
+
+        It leaves out the topics whose overrides the store refuses to read.
+        """
         self._config = config
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
@@ -51,12 +54,19 @@ class TopicConfigs:
         return [topic for topic in topics if topic not in self._overrides]
 
     async def load(self, topics: Collection[str], pace: Pace) -> None:
-        """Read the overrides of topics, again if they are known."""
+        """Read the overrides of topics, again if they are known.
+
+        Overrides that cannot be read stay as they are known, else count as none: the topic must be served.
+        """
         if not topics:
             return
         warnings: list[str] = []
-        for topic, stored in (await self._read_overrides(list(topics))).items():
-            warnings += self._learn(topic, stored)
+        found = await self._read_overrides(list(topics))
+        for topic in topics:
+            if topic in found:
+                warnings += self._learn(topic, found[topic])
+            else:
+                self._overrides.setdefault(topic, {})
             await pace.keep()
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)

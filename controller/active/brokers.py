@@ -15,6 +15,7 @@ from controller.events import (
     BrokerModified,
     BrokersChanged,
     ControlledShutdown,
+    LeaderAndIsrDue,
     LeaderAndIsrResponseReceived,
     LogDirEventsNotified,
 )
@@ -26,6 +27,12 @@ from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
+# A LeaderAndIsr with one of these was sent by an older controller, or to an earlier registration of the broker.
+_STALE = frozenset({ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH})
+
+# The pauses before a LeaderAndIsr that failed as a whole is sent again; then the controller gives up.
+RESEND_PAUSES_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+
 
 class Brokers:
     def __init__(self, term: Term, deletions: Deletions, reassignments: Reassignments, elections: Elections) -> None:
@@ -34,6 +41,7 @@ class Brokers:
         self._deletions = deletions
         self._reassignments = reassignments
         self._elections = elections
+        self._failed_requests: dict[int, int] = {}
 
     async def read(self) -> dict[int, Broker]:
         """Return the registered brokers by id. `BrokersChanged` is queued at the next change of the list."""
@@ -93,6 +101,7 @@ class Brokers:
             self._context.live_brokers.pop(broker_id, None)
             self._context.shutting_down.discard(broker_id)
             self._context.offline_directory_replicas.pop(broker_id, None)
+            self._failed_requests.pop(broker_id, None)
         await self._handle_offline_replicas(self._context.replicas_on(broker_ids))
 
     async def _handle_offline_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
@@ -155,8 +164,12 @@ class Brokers:
 
     async def leader_and_isr_response_received(self, event: LeaderAndIsrResponseReceived) -> None:
         """Apply the errors of a LeaderAndIsr response: replicas in offline log directories, and recovered ones."""
-        if event.response.error_code or event.broker_id not in self._context.live_brokers:
+        if event.broker_id not in self._context.live_brokers or event.response.error_code in _STALE:
             return
+        if event.response.error_code:
+            self._send_later(event)
+            return
+        self._failed_requests.pop(event.broker_id, None)
         failed: set[TopicPartition] = set()
         opened: set[TopicPartition] = set()
         for topic in event.response.topics:
@@ -176,3 +189,30 @@ class Brokers:
         if recovered:
             await self._elections.elect_missing()
             await self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))
+
+    def _send_later(self, event: LeaderAndIsrResponseReceived) -> None:
+        """Send the states of a request again after a pause, because the broker applied none of them."""
+        failed = self._failed_requests.get(event.broker_id, 0)
+        code = ErrorCode(event.response.error_code).name
+        if failed >= len(RESEND_PAUSES_SECONDS):
+            logger.error(
+                "broker %d failed %d LeaderAndIsr requests in a row, the last with %s: %d partitions are not served "
+                "there until it restarts or their leaders change",
+                event.broker_id,
+                failed + 1,
+                code,
+                len(event.sent),
+            )
+            return
+        pause = RESEND_PAUSES_SECONDS[failed]
+        logger.warning(
+            "broker %d failed a LeaderAndIsr with %s: sending it again in %g s", event.broker_id, code, pause
+        )
+        self._failed_requests[event.broker_id] = failed + 1
+        due = LeaderAndIsrDue(self._context.epoch, event.broker_id, event.sent)
+        self._term.put_later(pause, due)
+
+    async def leader_and_isr_due(self, event: LeaderAndIsrDue) -> None:
+        """Send the present states of the partitions of a request that failed."""
+        if event.controller_epoch == self._context.epoch and event.broker_id in self._context.live_brokers:
+            await self._term.transitions.send_states(event.broker_id, event.partitions)

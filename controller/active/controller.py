@@ -43,6 +43,7 @@ class ActiveController:
             events.ControlledShutdown: self._brokers.controlled_shutdown,
             events.LogDirEventsNotified: self._brokers.log_dir_events_notified,
             events.LeaderAndIsrResponseReceived: self._brokers.leader_and_isr_response_received,
+            events.LeaderAndIsrDue: self._brokers.leader_and_isr_due,
             events.TopicsChanged: self._topics.topics_changed,
             events.TopicModified: self._topics.topic_modified,
             events.CreateTopics: self._topics.create_topics,

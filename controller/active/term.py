@@ -50,6 +50,8 @@ class Term:
     sender: Sender
     settings: ControllerSettings
     put: Callable[[Event], None]
+    put_later: Callable[[float, Event], None]
+    """Queues an event after some seconds, also if this term has ended by then."""
     random: Random
     turns: Turns
 

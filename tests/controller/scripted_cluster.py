@@ -49,6 +49,8 @@ class ScriptedBroker:
         self.failed_directory: set[TopicPartition] = set()
         self.cannot_delete: set[TopicPartition] = set()
         self.highest_controller_epoch = -1
+        self.failures: list[ErrorCode] = []
+        """The errors of the next LeaderAndIsr requests, each for a request as a whole."""
         self._log = log
         self._released = asyncio.Event()
         self._released.set()
@@ -72,7 +74,8 @@ class ScriptedBroker:
             self._log(f"{self.broker_id} -- refuses controller epoch {request.controller_epoch}")
             return self._answer(request, ErrorCode.STALE_CONTROLLER_EPOCH)
         self.highest_controller_epoch = request.controller_epoch
-        return self._answer(request, ErrorCode.NONE)
+        fails = isinstance(request, LeaderAndIsrRequest) and self.failures
+        return self._answer(request, self.failures.pop(0) if fails else ErrorCode.NONE)
 
     def _answer(self, request: ControlRequest, code: ErrorCode) -> ControlResponse:
         if isinstance(request, UpdateMetadataRequest):

@@ -327,3 +327,59 @@ async def test_unusable_topic_of_another_writer_stops_no_controller(
     assert await cluster.run("controllers") == ["2: active, epoch 2, sees 2"]
     assert "t: NONE" in await cluster.run("create t assignment=2")
     await cluster.close()
+
+
+async def test_states_that_a_broker_could_not_apply_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.active.brokers.RESEND_PAUSES_SECONDS", (0.001, 0.002))
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    cluster.brokers[2].failures = [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR]
+    await cluster.run("create t assignment=2,1")
+    sent = [line for line in await _seen_within(cluster, 0.05) if line.startswith("2 <- LeaderAndIsr")]
+    assert sent == ["2 <- LeaderAndIsr c1 t-0 leader=2 epoch=0 isr=2,1 version=0 replicas=2,1 new"] * 2
+    await cluster.close()
+
+
+async def test_controller_gives_up_on_a_broker_that_fails_every_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("controller.active.brokers.RESEND_PAUSES_SECONDS", (0.001, 0.002))
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    cluster.brokers[2].failures = [ErrorCode.UNKNOWN_SERVER_ERROR] * 5
+    await cluster.run("create t assignment=2,1")
+    await _seen_within(cluster, 0.05)
+    assert len(cluster.brokers[2].failures) == 2, "two more attempts"
+    assert "broker 2 failed 3 LeaderAndIsr requests in a row" in caplog.text
+    await cluster.close()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
+async def test_stale_states_are_not_sent_again(monkeypatch: pytest.MonkeyPatch, code: ErrorCode) -> None:
+    monkeypatch.setattr("controller.active.brokers.RESEND_PAUSES_SECONDS", (0.001, 0.002))
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    cluster.brokers[2].failures = [code] * 2
+    await cluster.run("create t assignment=2,1")
+    assert await _seen_within(cluster, 0.05) == []
+    assert cluster.brokers[2].failures == [code]
+    await cluster.close()
+
+
+async def test_replica_that_was_stopped_since_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.active.brokers.RESEND_PAUSES_SECONDS", (0.01,))
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    cluster.brokers[2].failures = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("shutdown 2")
+    assert await _seen_within(cluster, 0.05) == []
+    await cluster.close()
+
+
+async def _seen_within(cluster: ScriptedCluster, seconds: float) -> list[str]:
+    """Return what the brokers receive in this time of the wall clock."""
+    cluster.lines.clear()
+    await asyncio.sleep(seconds)
+    await cluster.settle()
+    return list(cluster.lines)

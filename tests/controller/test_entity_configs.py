@@ -1,7 +1,7 @@
 """Overrides of every kind of entity, and the notifications of their changes."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from controller.entity_configs import (
 )
 from controller.memory_store import MemoryStore, MemoryTree
 from controller.paths import ConfigEntity
+from controller.state_store import Node, SessionExpired, StoreUnavailable, Watch
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
 
@@ -151,3 +152,40 @@ async def test_old_notifications_are_purged_by_readers(controlled: MemoryStore, 
     await _settle()
     assert tree.children("/config/changes") == ["config_change_0000000001"]
     listener.stop()
+
+
+class Refusing(MemoryStore):
+    """Refuses to read some nodes, as ZooKeeper does with a node whose ACL excludes the broker."""
+
+    refused: frozenset[str] = frozenset()
+    reads = 0
+
+    async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        self.reads += 1
+        if self.refused & set(paths):
+            raise StoreUnavailable(f"ZooKeeper refuses {min(self.refused & set(paths))}")
+        return await super().get_many(paths, watch)
+
+
+async def test_topics_whose_overrides_cannot_be_read_are_left_out(
+    tree: MemoryTree, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Refusing(tree)
+    await store.open()
+    topics = [f"t{number}" for number in range(64)]
+    store.refused = frozenset(f"/config/topics/{topic}" for topic in ("t5", "t40"))
+    found = await overrides_of_topics(store, topics)
+    assert sorted(topics) == sorted([*found, "t5", "t40"])
+    assert store.reads < 30, "one refused node costs a logarithmic number of reads"
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "cannot read the overrides of topic t5",
+        "cannot read the overrides of topic t40",
+    ]
+
+
+async def test_overrides_are_not_guessed_in_an_expired_session(tree: MemoryTree) -> None:
+    store = MemoryStore(tree)
+    await store.open()
+    await store.lose_session()
+    with pytest.raises(SessionExpired):
+        await overrides_of_topics(store, ["a", "b"])

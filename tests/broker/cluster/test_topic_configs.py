@@ -87,3 +87,18 @@ async def test_overrides_are_cached_until_the_topic_is_forgotten() -> None:
     assert configs.unknown(["t", "u"]) == []
     configs.forget("t")
     assert configs.unknown(["t", "u"]) == ["t"]
+
+
+async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
+    stored = {"t": {"retention.ms": "5"}}
+
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {topic: stored[topic] for topic in topics if topic in stored}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    await load(configs, "t", "u")
+    assert configs.effective("u").retention_ms == 604_800_000
+    del stored["t"]
+    await load(configs, "t", "u")
+    assert configs.effective("t").retention_ms == 5
+    assert configs.unknown(["t", "u"]) == []
