@@ -20,12 +20,14 @@ from confluent_kafka import KafkaException
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition, raise_for
 from tools.group_descriptions import committed_offsets_request, read_offsets
 from tools.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
+from tools.lag_first_unread import FirstUnread, Source, Unread
 from tools.lag_windows import Commit, Ends, Status, Window
 
 T = TypeVar("T")
@@ -113,6 +115,7 @@ class LagReader:
         self._now_ms = now_ms
         self._windows: dict[tuple[str, TopicPartition], Window] = {}
         self._ends: dict[TopicPartition, Ends] = {}
+        self._first_unread = FirstUnread()
 
     def read(self) -> ClusterLag:
         """Return the present state. Raises KafkaError, CallTimedOut, UnreachableError: the cluster has no metadata."""
@@ -130,6 +133,16 @@ class LagReader:
             self._ends.setdefault(partition, Ends()).add(end, now_ms)
         self._forget(partitions.keys(), committed, are_all=not attempts.problems)
         self._note(times, committed, now_ms)
+        positions = {
+            group: {
+                partition: Unread(partition, max(offset, starts.get(partition, 0)), ends[partition])
+                for partition, offset in offsets.items()
+                if partition in ends
+            }
+            for group, offsets in committed.items()
+        }
+        behind = {each for of_group in positions.values() for each in of_group.values() if each.offset < each.end}
+        first_times = self._first_unread.read(behind, _sources(metadata), partial(self._fetch, attempts))
         return ClusterLag(
             now_ms,
             len(metadata.brokers),
@@ -139,7 +152,10 @@ class LagReader:
                 )
                 for partition, state in partitions.items()
             },
-            {group: self._lags(group, offsets, ends, now_ms) for group, offsets in committed.items()},
+            {
+                group: self._lags(group, committed[group], of_group, first_times, now_ms)
+                for group, of_group in positions.items()
+            },
             members,
             tuple(attempts.problems),
         )
@@ -149,19 +165,23 @@ class LagReader:
             self._follower.close()
 
     def _lags(
-        self, group: str, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now_ms: int
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, Unread],
+        first_times: Mapping[tuple[TopicPartition, int], int],
+        now_ms: int,
     ) -> dict[TopicPartition, PartitionLag]:
         lags = {}
-        for partition, offset in offsets.items():
-            if (end := ends.get(partition)) is None:
-                continue
+        for partition, (_, first, end) in positions.items():
             window = self._windows.get((group, partition)) or Window(self._window_size)
-            lag = max(end - offset, 0)
+            lag = max(end - offsets[partition], 0)
+            time_ms = first_times.get((partition, first))
             lags[partition] = PartitionLag(
-                offset,
+                offsets[partition],
                 end,
                 lag,
-                self._ends[partition].lag_ms(offset, now_ms),
+                self._ends[partition].lag_ms(first, now_ms) if time_ms is None else max(now_ms - time_ms, 0),
                 window.status(now_ms, lag),
                 window.completeness,
                 tuple(window.commits),
@@ -249,6 +269,9 @@ class LagReader:
                 found |= {each: offset for each, offset in (offsets or {}).items() if isinstance(offset, int)}
         return found
 
+    def _fetch(self, attempts: _Attempts, broker_id: int, request: FetchRequest) -> FetchResponse | None:
+        return attempts.ask(broker_id, partial(self._admin.call_once, request, FetchResponse, broker_id=broker_id))
+
     def _follow(self, partition_count: int) -> Commits:
         return {} if self._follower is None else self._follower.read(partition_count)
 
@@ -292,5 +315,14 @@ def _partitions(metadata: MetadataResponse) -> dict[TopicPartition, PartitionSta
         (topic.name, it.partition_index): PartitionState(it.leader_id, tuple(it.replica_nodes), tuple(it.isr_nodes))
         for topic in metadata.topics
         if topic.name is not None and not topic.error_code
+        for it in topic.partitions
+    }
+
+
+def _sources(metadata: MetadataResponse) -> dict[TopicPartition, Source]:
+    return {
+        (topic.name, it.partition_index): Source(it.leader_id, topic.topic_id)
+        for topic in metadata.topics
+        if topic.name is not None
         for it in topic.partitions
     }

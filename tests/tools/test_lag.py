@@ -62,10 +62,11 @@ def until(address: str, path: str, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def group(broker: BrokerProcess) -> str:
-    """Ten records in `lag-topic`, of which the group has committed three."""
+    """Ten records in `lag-topic` that are an hour old, of which the group has committed three."""
     producer = Producer({"bootstrap.servers": broker.bootstrap})
+    time_ms = int((time.time() - 3600) * 1000)
     for _ in range(10):
-        producer.produce("lag-topic", b"x", partition=0)
+        producer.produce("lag-topic", b"x", partition=0, timestamp=time_ms)
     assert producer.flush(20) == 0
     commit(broker, 3)
     return "lag-group"
@@ -83,6 +84,9 @@ def test_lag_is_served_to_prometheus_and_as_burrow_does(broker: BrokerProcess, g
         labels = f'cluster="default",consumergroup="{group}",topic="lag-topic",partition="0"'
         text = until(address, "/metrics", f"kafka_consumergroup_lag{{{labels}}} 7\n")
         assert f"kafka_consumergroup_current_offset{{{labels}}} 3\n" in text
+        assert re.search(
+            rf"^kafka_consumergroup_lag_seconds{re.escape(f'{{{labels}}}')} 3[67]\d\d\.", text, re.MULTILINE
+        )
         assert f'kafka_consumergroup_members{{cluster="default",consumergroup="{group}"}} 0\n' in text
         assert 'kafka_topic_partition_current_offset{cluster="default",topic="lag-topic",partition="0"} 10\n' in text
         commit(broker, 8)

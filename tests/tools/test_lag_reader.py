@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import (
     MetadataResponse,
@@ -25,6 +26,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from protocol.records.builder import RecordData, build_batch
 from tools.admin_client import EARLIEST, CallTimedOut, TopicPartition
 from tools.command_line import UnreachableError
 from tools.lag import _watch, burrow, metrics_text, read_cluster
@@ -40,8 +42,11 @@ class FakeAdmin:
         self.silent: set[int] = set()
         self.failed_groups: dict[str, ErrorCode] = {}
         self.calls: list[int] = []
+        self.fetched: list[int] = []
         self.ends: dict[TopicPartition, int] = {("t", 0): 10, ("t", 1): 10}
         self.committed: dict[str, int] = {"g1": 3, "g2": 4}
+        self.times_ms: dict[int, int] = {}
+        """The times of the records that can be read, by offset."""
 
     def metadata(self) -> MetadataResponse:
         partitions = [
@@ -64,6 +69,8 @@ class FakeAdmin:
                 return DescribeGroupsResponse(groups=[DescribedGroup(group_id=each) for each in request.groups])
             case OffsetFetchRequest():
                 return OffsetFetchResponse(groups=[self._offsets(each.group_id) for each in request.groups])
+            case FetchRequest():
+                return self._records(request)
         raise AssertionError(request)
 
     def list_offsets_once(
@@ -76,6 +83,16 @@ class FakeAdmin:
         self.calls.append(broker_id)
         if broker_id in self.silent:
             raise TimeoutError("timed out")
+
+    def _records(self, request: FetchRequest) -> FetchResponse:
+        wanted = request.topics[0].partitions[0]
+        self.fetched.append(wanted.fetch_offset)
+        time_ms = self.times_ms.get(wanted.fetch_offset)
+        data = (
+            b"" if time_ms is None else build_batch([RecordData(time_ms, None, b"v")], base_offset=wanted.fetch_offset)
+        )
+        part = PartitionData(partition_index=wanted.partition, records=data)
+        return FetchResponse(responses=[FetchableTopicResponse(partitions=[part])])
 
     def _offsets(self, group: str) -> OffsetFetchResponseGroup:
         if group in self.failed_groups:
@@ -214,3 +231,17 @@ def test_a_cluster_is_read_while_another_does_not_respond() -> None:
     hangs.set()
     threads[0].join(30)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_the_age_of_a_lag_is_that_of_the_first_unread_record() -> None:
+    """Records that are older than the tool have their own age, and a group that stands still is read once."""
+    admin = FakeAdmin()
+    admin.times_ms = {3: 400}
+    reading = reader(admin, now_ms=1000)
+    found = reading.read()
+    assert (found.groups["g1"]["t", 0].lag_ms, found.groups["g2"]["t", 0].lag_ms) == (600, 0)
+    assert admin.fetched == [3, 4]
+    assert reading.read().groups["g1"]["t", 0].lag_ms == 600
+    assert admin.fetched == [3, 4, 4]
+    admin.committed["g1"] = 10
+    assert reading.read().groups["g1"]["t", 0].lag_ms == 0
