@@ -83,6 +83,7 @@ from broker.settings.listener_security import (
     sasl_listeners,
 )
 from broker.settings.plug_ins import InvalidPlugInError, plug_in_problems
+from broker.settings.principal_builder import principal_builder
 from broker.settings.reporters import new_reporters, reporter_names
 from broker.settings.unmet_settings import unmet_by_one_broker
 from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
@@ -626,6 +627,7 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
+        self._sockets.principal_builder = principal_builder(self._config)
         sources = self._sources = Sources(
             self._scram_credential,
             self._environment.random,

@@ -543,8 +543,8 @@ ALLOW_EVERYONE_IF_NO_ACL_FOUND = boolean(
     "allow.everyone.if.no.acl.found", False, READ_ONLY, LOW, visibility=FOREIGN,
     doc="Whether a resource without ACLs is accessible to everyone.")
 PRINCIPAL_BUILDER_CLASS = class_name("principal.builder.class", DEFAULT_PRINCIPAL_BUILDER, PER_BROKER, MEDIUM,
-    KnownClass("Other principal builders are", (DEFAULT_PRINCIPAL_BUILDER,)),
-    no_effect=NoEffect.PLUG_INS, doc="Builds the principal of a connection from its credentials.")
+    PythonClass((DEFAULT_PRINCIPAL_BUILDER,)),
+    doc="Builds the principal of a connection from its credentials, as package.module:Class.")
 PASSWORD_ENCODER_SECRET = password("password.encoder.secret", None, READ_ONLY, MEDIUM,
     doc="Secret that encrypts passwords stored in the cluster's metadata.")
 PASSWORD_ENCODER_OLD_SECRET = password("password.encoder.old.secret", None, READ_ONLY, MEDIUM,
@@ -634,8 +634,8 @@ JAVA_SECURITY_AUTH_LOGIN_CONFIG = string("java.security.auth.login.config", None
 SASL_SERVER_MAX_RECEIVE_SIZE = integer("sasl.server.max.receive.size", 524_288, READ_ONLY, MEDIUM,
     doc="Largest SASL message accepted before authentication.")
 SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.class", None, READ_ONLY, MEDIUM,
-    KnownClass("Other callback handlers are", TOKEN_VALIDATORS),
-    no_effect=NoEffect.SASL, doc="Plug-in that checks SASL credentials of clients.")
+    PythonClass(TOKEN_VALIDATORS),
+    doc="Checks the passwords of PLAIN or the tokens of OAUTHBEARER, as package.module:Class.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
     SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")

@@ -131,7 +131,6 @@ class NoEffect(Enum):
     WINDOWS = "the throttle of moves between log directories spreads the bytes evenly, without samples"
     ALL_RECORDED = "the broker records all its metrics at any level"
     JMX = "there is no JMX; metrics.http.listener serves the same objects as JSON"
-    PLUG_INS = "plug-ins are not supported, see docs/not-yet.md"
     TIERED_STORAGE = "tiered storage is not supported, see docs/not-yet.md"
     JAVA = "it is an option of the Java platform, which the broker does not use"
     ONE_EVENT_LOOP = "one event loop serves all connections; there are no such threads"

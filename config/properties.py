@@ -41,7 +41,7 @@ def line_numbers(path: str | Path) -> dict[str, int]:
 
     Raises as `load` does.
     """
-    return {_unescape(_split(line)[0]): number for number, line in _numbered_lines(_text_of(Path(path)))}
+    return {_unescape(_split(line)[0]): number for number, line in _numbered_lines(_text_of(path))}
 
 
 def parse(text: str) -> dict[str, str]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
-from broker.handlers.request_context import RequestContext
+from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.security_disabled import LOGGED_IN_ALREADY
 from broker.loop.clock import Clock
 from broker.network.channel import Channel
+from broker.network.principals import NoPrincipalError
 from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage, WrongState
 from protocol.errors import ErrorCode
@@ -53,5 +54,8 @@ def _concluded(
     if verdict.step is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=verdict.error)
     if verdict.step.login is not None:
-        channel.authenticated(f"User:{verdict.step.login.user}")
+        try:
+            channel.authenticated(verdict.step.login.user, session.mechanism)
+        except NoPrincipalError as error:
+            raise CloseConnection(str(error)) from error
     return SaslAuthenticateResponse(auth_bytes=verdict.step.token or b"", session_lifetime_ms=verdict.lifetime_ms)

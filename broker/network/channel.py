@@ -14,9 +14,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from broker.network.principals import PrincipalBuilder, ProvenClient, built
 from broker.network.sasl.session import SaslSession
 
-ANONYMOUS = "User:ANONYMOUS"
+NOBODY = "ANONYMOUS"
+ANONYMOUS = f"User:{NOBODY}"
 UNKNOWN_SOFTWARE = ("unknown", "unknown")
 
 
@@ -70,6 +72,7 @@ class Channel:
         "listener",
         "on_authenticated",
         "principal",
+        "principal_builder",
         "request_count",
         "sasl",
         "security_protocol",
@@ -88,6 +91,7 @@ class Channel:
         self.authentication = Authentication.COMPLETE
         self.sasl: SaslSession | None = None
         """The client's authentication; None on a listener without SASL."""
+        self.principal_builder: PrincipalBuilder | None = None
         self.on_authenticated: Callable[[], None] = _do_nothing
         """Lifts the limits on a client that has not authenticated itself."""
         self.security_protocol = "PLAINTEXT"
@@ -112,9 +116,14 @@ class Channel:
         self.sasl = session
         self.authentication = Authentication.PENDING
 
-    def authenticated(self, principal: str) -> None:
-        """Serve all requests from now on, as those of `principal`."""
-        self.principal = principal
+    def identified(self, user: str, *, certificate: bytes | None = None, mechanism: str = "") -> None:
+        """Determine the principal of a client that is connected, or has logged in. Raises NoPrincipalError."""
+        client = ProvenClient(self.listener, self.security_protocol, self.client_host, certificate, mechanism, user)
+        self.principal = built(self.principal_builder, client)
+
+    def authenticated(self, user: str, mechanism: str) -> None:
+        """Serve all requests from now on, as those of a user. Raises NoPrincipalError."""
+        self.identified(user, mechanism=mechanism)
         self.authentication = Authentication.COMPLETE
         self.on_authenticated()
         self.on_authenticated = _do_nothing

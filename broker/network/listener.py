@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.loop.clock import Clock
-from broker.network.channel import Channel, Hold
+from broker.network.channel import NOBODY, Channel, Hold
 from broker.network.connection import NO_TRAFFIC, Connection, Dispatcher, Traffic
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
 from broker.network.muted_connections import MutedConnections
 from broker.network.network import Arrival, ListenError, ListeningPort, Network, SocketOptions
+from broker.network.principals import NoPrincipalError, PrincipalBuilder
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.session import SaslListener, SaslSession
@@ -76,12 +77,16 @@ class Listener:
         *,
         request_memory: RequestMemory | None = None,
         on_exceeded: Callable[[], None] = lambda: None,
+        principal_builder: PrincipalBuilder | None = None,
     ) -> None:
-        """`request_memory` bounds the memory of arriving requests; None: it is unbounded.
+        """`principal_builder` determines the principals of clients; None: their proven names do.
+
+        `request_memory` bounds the memory of arriving requests; None: it is unbounded.
 
         `on_exceeded` is called when this listener is protected and accepted a connection above the broker's limit.
         """
         self.name = name
+        self._principal_builder = principal_builder
         self.sasl: SaslListener | None = None
         """How clients authenticate themselves; None: they do not. Set before `start`."""
         self.tls: TlsListener | None = None
@@ -264,8 +269,9 @@ class Listener:
             return
         certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
         try:
-            connection.channel.principal = tls.principal_of(certificate)
-        except NotAuthenticated as error:
+            name = NOBODY if certificate is None else tls.name_in(certificate)
+            connection.channel.identified(name, certificate=certificate)
+        except (NotAuthenticated, NoPrincipalError) as error:
             self._note_failed_handshake(connection.channel, error)
             connection.abort()
 
@@ -309,7 +315,13 @@ class Listener:
 
     def _arrive(self, arrival: Arrival, delay_ms: int) -> None:
         """Serve an accepted connection after `delay_ms`. The quotas count it already."""
-        connection = self._new_connection(Channel(arrival.host, arrival.port, self.name))
+        channel = Channel(arrival.host, arrival.port, self.name)
+        channel.security_protocol = self._security_protocol
+        if self._principal_builder is not None:
+            channel.principal_builder = self._principal_builder
+            if self.tls is None and self.sasl is None and not self._identify(channel, arrival):
+                return
+        connection = self._new_connection(channel)
         self._connections.add(connection)
         self.accepted_count += 1
         if delay_ms:
@@ -319,6 +331,21 @@ class Listener:
             self._take_over(arrival, connection)
         if self._quotas.is_exceeded:
             self._on_exceeded()
+
+    @property
+    def _security_protocol(self) -> str:
+        return ("" if self.sasl is None else "SASL_") + ("PLAINTEXT" if self.tls is None else "SSL")
+
+    def _identify(self, channel: Channel, arrival: Arrival) -> bool:
+        """Determine the principal of a client that proves nothing; False if it is refused."""
+        try:
+            channel.identified(NOBODY)
+        except NoPrincipalError as error:
+            logger.warning("refused a connection from %s: %s", channel, error)
+            arrival.close()
+            self._quotas.close(self.name, arrival.host)
+            return False
+        return True
 
     def _take_over(self, arrival: Arrival, connection: Connection) -> None:
         self._delayed.pop(connection, None)

@@ -17,6 +17,7 @@ from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget
 from broker.network.listener import LINE_INTERVAL_S, Listener, ListenerSettings, idle_ms
 from broker.network.network import Network
+from broker.network.principals import PrincipalBuilder
 from broker.network.request_memory import RequestMemory
 from broker.network.sasl.session import SaslListener
 from broker.network.tls import TlsListener
@@ -57,6 +58,8 @@ class SocketServer:
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentResponses(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         self._control_plane_listener = control_plane_listener
+        self.principal_builder: PrincipalBuilder | None = None
+        """Determines the principals of clients; set before `bind`."""
         self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}
         self._addresses: dict[str, Address] = {}
@@ -120,6 +123,7 @@ class SocketServer:
             self._clock,
             request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
             on_exceeded=self._close_least_recently_used,
+            principal_builder=self.principal_builder,
         )
         port = listener.bind(address.host, address.port)
         self._listeners[address.name] = listener

@@ -64,8 +64,8 @@ class TlsListener:
     """The TLS side of one listener. The context may be replaced; open connections keep theirs."""
 
     context: ServerContext
-    principal_of: Callable[[bytes | None], str]
-    """Returns the principal of a client certificate in DER, or without one. Raises NotAuthenticated."""
+    name_in: Callable[[bytes], str]
+    """Returns the name in a client certificate in DER. Raises NotAuthenticated."""
     failure_count: int = 0
     """Handshakes that failed, and clients that were not let in."""
 

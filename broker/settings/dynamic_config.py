@@ -46,7 +46,8 @@ PER_LISTENER_ONLY = frozenset(
 NEEDS_RESTART_HERE = frozenset(
     row.name
     for row in BROKER_PROPERTIES.values()
-    if row is rows.METRIC_REPORTERS or (row.name.startswith("sasl.") and row.no_effect is None)
+    if row in (rows.METRIC_REPORTERS, rows.PRINCIPAL_BUILDER_CLASS)
+    or (row.name.startswith("sasl.") and row.no_effect is None)
 )
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 from broker.network.sasl import gssapi, oauthbearer, plain
 from broker.network.sasl.broker_login import BrokerLogin, Run
 from broker.network.sasl.exchange import Exchange, Login
 from broker.network.sasl.gssapi import GssapiExchange
-from broker.network.sasl.oauthbearer import OauthBearerExchange
-from broker.network.sasl.plain import PlainExchange
+from broker.network.sasl.oauthbearer import InvalidToken, OauthBearerExchange
+from broker.network.sasl.plain import PlainExchange, by_table
 from broker.network.sasl.scram import Digest, ScramCredential, ScramExchange, ScramUser
 from broker.network.sasl.session import RunBlocking, SaslListener, SaslMechanism
 from broker.security.authorizer import Authorizer
@@ -28,6 +28,7 @@ from broker.security.remote_keys import SCHEMES, RemoteKeys
 from broker.security.token_source import TIMEOUT_S, TokenRenewal
 from broker.security.web_tokens import TokenRules, UnknownKeyError, unsecured_login, verified_login
 from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
+from broker.settings.plug_ins import InvalidPlugInError, configured_plug_in
 from config import broker_properties as rows
 from config.addresses import LOOPBACK, HostAndPort, is_loopback
 from config.broker import LISTENER_PREFIX, BrokerConfig
@@ -55,6 +56,18 @@ _USER_PREFIX = "user_"
 _SECTION = "KafkaServer"
 
 T = TypeVar("T")
+
+
+class Checker(Protocol):
+    """A plug-in of `sasl.server.callback.handler.class`. It runs in a thread, and may wait."""
+
+    def check(self, *credentials: str) -> object:
+        """PLAIN: return True if the password (second) is that of the user (first).
+
+        OAUTHBEARER: return the user whom the token (the only one) is about; an exception or an empty user refuses it.
+        """
+        ...
+
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Returns the SCRAM credential of a user for a mechanism."""
@@ -236,7 +249,10 @@ def _mechanisms(
                 f"expected some of {', '.join(MECHANISMS)}"
             )
         module = _login_module(config, listener, name, jaas_file)
-        if name in SCRAM:
+        checker = _checker(config, listener, name)
+        if checker is not None:
+            new_exchange = _checked_by(checker, name)
+        elif name in SCRAM:
             new_exchange = _scram(SCRAM[name], sources, secret)
         elif name == oauthbearer.NAME:
             new_exchange = _oauthbearer(config, listener, module, sources)
@@ -245,9 +261,52 @@ def _mechanisms(
         else:
             new_exchange = _plain(listener, module)
         session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
-        run_blocking = sources.run_blocking if name == gssapi.NAME else None  # it reads the keytab at each login
+        may_block = checker is not None or name == gssapi.NAME  # that reads the keytab at each login
+        run_blocking = sources.run_blocking if may_block else None
         mechanisms[name] = SaslMechanism(new_exchange, session_ms_max, run_blocking)
     return mechanisms
+
+
+def _checker(config: BrokerConfig, listener: Listener, mechanism: str) -> Checker | None:
+    """Return the plug-in that checks the credentials of a mechanism; None if the broker does.
+
+    Raises InvalidSecurityError.
+    """
+    row = rows.SASL_SERVER_CALLBACK_HANDLER_CLASS
+    name = config.for_listener(listener.name, row, mechanism)
+    if not name or name in rows.TOKEN_VALIDATORS:
+        return None
+    if mechanism not in (plain.NAME, oauthbearer.NAME):
+        if config.of_listener(listener.name, row, mechanism) is None:
+            return None  # it is meant for the other mechanisms
+        raise InvalidSecurityError(
+            f"Invalid value {name} for configuration {row.name} of listener {listener}: {mechanism} has none, expected "
+            f"it for {plain.NAME} or {oauthbearer.NAME}"
+        )
+    try:
+        return cast(Checker, configured_plug_in(config, row, name, "check"))
+    except InvalidPlugInError as error:
+        raise InvalidSecurityError(f"listener {listener}: {error}") from error
+
+
+def _checked_by(checker: Checker, mechanism: str) -> Callable[[], Exchange]:
+    def is_right(user: str, password: str) -> bool:
+        try:
+            return checker.check(user, password) is True
+        except Exception:
+            logger.exception("the plug-in for %s fails, so the user is refused", mechanism)
+            return False
+
+    def verify(token: str) -> Login:
+        try:
+            user = checker.check(token)
+        except Exception as error:
+            raise InvalidToken(f"the plug-in refuses the token: {error!r}") from error
+        if not isinstance(user, str) or not user:
+            raise InvalidToken("the plug-in refuses the token")
+        return Login(user)
+
+    return (lambda: PlainExchange(is_right)) if mechanism == plain.NAME else (lambda: OauthBearerExchange(verify))
 
 
 def _plain(listener: Listener, module: LoginModule | None) -> Callable[[], Exchange]:
@@ -261,7 +320,7 @@ def _plain(listener: Listener, module: LoginModule | None) -> Callable[[], Excha
     passwords = {
         key.removeprefix(_USER_PREFIX): value for key, value in module.options.items() if key.startswith(_USER_PREFIX)
     }
-    return lambda: PlainExchange(passwords.get)
+    return lambda: PlainExchange(by_table(passwords.get))
 
 
 def _oauthbearer(

@@ -15,7 +15,6 @@ from typing import Any
 
 from cryptography import x509
 
-from broker.network.channel import ANONYMOUS
 from broker.network.tls import (
     VERSIONS,
     ClientAuth,
@@ -88,7 +87,7 @@ class ListenerTls:
         self.listeners: dict[str, TlsListener] = {}
         for listener in encrypted_listeners(config):
             made = self._made[listener.name] = _make(config, listener)
-            self.listeners[listener.name] = TlsListener(made.context, _principals(config, listener))
+            self.listeners[listener.name] = TlsListener(made.context, _names(config, listener))
 
     def broker_context(self, listener: str) -> ClientContext:
         """Return the present context of connections to other brokers; `listener` is the one that brokers use."""
@@ -105,7 +104,7 @@ class ListenerTls:
         """Check that `reload` with `config` would succeed. Raises InvalidSecurityError."""
         for listener in encrypted_listeners(config):
             if self._changed(config, listener) is not None:
-                _principals(config, listener)
+                _names(config, listener)
 
     def reload(self, config: BrokerConfig) -> None:
         """Use changed stores for new connections, and read those of new listeners.
@@ -116,7 +115,7 @@ class ListenerTls:
             try:
                 made = self._changed(config, listener)
                 if made is not None:
-                    _principals(config, listener)
+                    _names(config, listener)
             except InvalidSecurityError as error:
                 logger.error("listener %s keeps its key store and trust store: %s", listener, error)
                 continue
@@ -127,7 +126,7 @@ class ListenerTls:
                 self.listeners[listener.name].context = made.context
                 logger.info("listener %s has read its key store and trust store again", listener)
             else:
-                self.listeners[listener.name] = TlsListener(made.context, _principals(config, listener))
+                self.listeners[listener.name] = TlsListener(made.context, _names(config, listener))
 
     def _changed(self, config: BrokerConfig, listener: Listener) -> _Made | None:
         """Return a new context if settings or files have changed. Raises InvalidSecurityError."""
@@ -242,8 +241,8 @@ def _store_type(config: BrokerConfig, listener: Listener, row: Property[str]) ->
     return value
 
 
-def _principals(config: BrokerConfig, listener: Listener) -> Callable[[bytes | None], str]:
-    """Return `TlsListener.principal_of`. Raises InvalidSecurityError."""
+def _names(config: BrokerConfig, listener: Listener) -> Callable[[bytes], str]:
+    """Return `TlsListener.name_in`. Raises InvalidSecurityError."""
     row = rows.SSL_PRINCIPAL_MAPPING_RULES
     text = config.for_listener(listener.name, row)
     try:
@@ -251,17 +250,15 @@ def _principals(config: BrokerConfig, listener: Listener) -> Callable[[bytes | N
     except ValueError as error:
         raise InvalidSecurityError(f"Invalid value {text} for configuration {row.name}: {error}") from error
 
-    def principal_of(certificate: bytes | None) -> str:
-        if certificate is None:
-            return ANONYMOUS
+    def name_in(certificate: bytes) -> str:
         try:
-            return f"User:{principal_name(rules, subject_of(certificate))}"
+            return principal_name(rules, subject_of(certificate))
         except NoRuleApplies as error:
             raise NotAuthenticated(str(error)) from error
         except ValueError as error:
             raise NotAuthenticated(f"the client's certificate cannot be read: {error}") from error
 
-    return principal_of
+    return name_in
 
 
 def _check_same_owner(config: BrokerConfig, listener: Listener, before: Identity, after: Identity) -> None:

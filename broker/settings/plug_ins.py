@@ -7,7 +7,7 @@ of plug-in.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from config import broker_properties as rows
@@ -19,6 +19,11 @@ SINGLE: tuple[Property[str | None], ...] = (
     rows.CLIENT_QUOTA_CALLBACK_CLASS,
     rows.CREATE_TOPIC_POLICY_CLASS_NAME,
 )
+NAMED_OF_SAME: tuple[tuple[Property[str | None], Collection[str]], ...] = (
+    (rows.PRINCIPAL_BUILDER_CLASS, (rows.DEFAULT_PRINCIPAL_BUILDER,)),
+    (rows.SASL_SERVER_CALLBACK_HANDLER_CLASS, rows.TOKEN_VALIDATORS),
+)
+"""Settings that may also name a class of Kafka, which the broker implements itself."""
 LISTS: tuple[Property[tuple[str, ...]], ...] = (rows.METRIC_REPORTERS, rows.KAFKA_METRICS_REPORTERS)
 
 
@@ -50,6 +55,7 @@ def plug_in_names(config: BrokerConfig, row: Property[tuple[str, ...]]) -> Itera
 def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:
     """Yield an error for each plug-in that is no class. Imports the modules, and creates no instance."""
     named: list[tuple[Property[Any], str]] = [(row, name) for row in SINGLE if (name := config[row])]
+    named += [(row, name) for row, own in NAMED_OF_SAME if (name := config[row]) and name not in own]
     named += [(row, name) for row in LISTS for name in plug_in_names(config, row)]
     for row, name in named:
         try:

@@ -159,11 +159,7 @@ def test_node_id_is_broker_id() -> None:
         ),
         (
             {"principal.builder.class": "a.B"},
-            (
-                "Other principal builders are not supported yet, expected one of "
-                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder; "
-                "see docs/not-yet.md"
-            ),
+            "Expected a Python class as package.module:Class; Java classes cannot be loaded",
         ),
         (
             {"sasl.login.class": "a.B"},

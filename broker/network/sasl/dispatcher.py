@@ -15,6 +15,7 @@ from collections.abc import Awaitable
 from broker.loop.clock import Clock
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import AwaitedResponse, Buffers, Dispatcher, Outcome, Response
+from broker.network.principals import NoPrincipalError
 from broker.network.sasl import gssapi
 from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage
@@ -101,7 +102,10 @@ class SaslDispatcher:
         if verdict.step is None:
             return asyncio.ensure_future(self._refuse(None, channel, session))
         if verdict.step.login is not None:
-            channel.authenticated(f"User:{verdict.step.login.user}")
+            try:
+                channel.authenticated(verdict.step.login.user, session.mechanism)
+            except NoPrincipalError as error:
+                raise Malformed(str(error)) from error
         response = verdict.step.token
         return None if response is None else [LENGTH.pack(len(response)) + response]
 

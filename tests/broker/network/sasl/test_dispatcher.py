@@ -12,7 +12,7 @@ from broker.network.channel import Authentication, Channel
 from broker.network.connection import Outcome, Response
 from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.exchange import Login, Step
-from broker.network.sasl.plain import PlainExchange
+from broker.network.sasl.plain import PlainExchange, by_table
 from broker.network.sasl.session import SaslListener, SaslMechanism, SaslSession
 from protocol.errors import Malformed
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -43,7 +43,7 @@ class Served:
         self.clock = ManualClock()
         self.inner = Inner()
         self.dispatcher = SaslDispatcher(self.inner, self.clock)
-        mechanism = SaslMechanism(lambda: PlainExchange({"alice": "secret"}.get), session_ms_max)
+        mechanism = SaslMechanism(lambda: PlainExchange(by_table({"alice": "secret"}.get)), session_ms_max)
         self.session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
         self.channel = Channel("127.0.0.1", 5, "A")
         self.channel.authenticate_by(self.session)
@@ -94,7 +94,7 @@ async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
 
     clock, api_key = ManualClock(), 36
     mechanism = SaslMechanism(
-        lambda: Blocking({"alice": "secret"}.get),
+        lambda: Blocking(by_table({"alice": "secret"}.get)),
         run_blocking=lambda work: asyncio.get_running_loop().run_in_executor(None, work),
     )
     session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))

@@ -5,13 +5,13 @@ import hmac
 import pytest
 
 from broker.network.sasl.exchange import AuthenticationFailed, Login, Step
-from broker.network.sasl.plain import PlainExchange
+from broker.network.sasl.plain import PlainExchange, by_table
 
 PASSWORDS = {"alice": "secret", "zoë": "pässword"}
 
 
 def evaluate(token: bytes) -> Step:
-    return PlainExchange(PASSWORDS.get).evaluate(token)
+    return PlainExchange(by_table(PASSWORDS.get)).evaluate(token)
 
 
 @pytest.mark.parametrize(
