@@ -19,6 +19,8 @@ from storage.names import LOG
 from tools.host_checks import PARAMETERS, Directory, HostFacts
 
 _CLOCK_UNSYNCHRONISED: Final = 5  # TIME_ERROR of adjtimex(2)
+_MEMORY_LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
+"""The files of cgroups 2 and 1. A container sees its own limits at the root."""
 _TIMEX_SIZE: Final = 512  # larger than struct timex of any architecture
 
 
@@ -31,7 +33,11 @@ class Mount(NamedTuple):
 
 
 def read_facts(
-    log_dirs: Sequence[str] | None, application_logs: str | None, *, proc: Path = Path("/proc")
+    log_dirs: Sequence[str] | None,
+    application_logs: str | None,
+    *,
+    proc: Path = Path("/proc"),
+    cgroups: Path = Path("/sys/fs/cgroup"),
 ) -> HostFacts:
     """Return the facts of this host.
 
@@ -39,6 +45,7 @@ def read_facts(
         log_dirs: The log directories, which need not exist yet; None if they are not known.
         application_logs: The folder of the broker's own log files, if it writes any.
         proc: Where the kernel shows its values.
+        cgroups: Where it shows the limits of this container.
     """
     directories = {path: _existing(path) for path in log_dirs or ()}
     host = Host(list(directories.values()))
@@ -50,7 +57,9 @@ def read_facts(
         kernel=_kernel(proc),
         swap_size=memory.get("SwapTotal"),
         swap_used_size=memory["SwapTotal"] - memory["SwapFree"] if {"SwapTotal", "SwapFree"} <= memory.keys() else None,
-        available_memory_size=memory.get("MemAvailable"),
+        available_memory_size=min(
+            (size for size in (memory.get("MemAvailable"), _memory_limit(cgroups)) if size is not None), default=None
+        ),
         clock_is_synchronised=_clock_is_synchronised(),
         directories=[
             _directory(path, existing, mount_of(mounts, existing), file_systems.get(existing), application_logs)
@@ -106,6 +115,16 @@ def _kernel(proc: Path) -> Mapping[str, tuple[int, ...]]:
         except (OSError, ValueError):
             continue  # a container may hide it
     return {parameter: values for parameter, values in found.items() if values}
+
+
+def _memory_limit(cgroups: Path) -> int | None:
+    """Return the memory that a container may use, in bytes; None without a limit."""
+    for name in _MEMORY_LIMITS:
+        try:
+            return int((cgroups / name).read_text())
+        except (OSError, ValueError):
+            continue  # the other version of cgroups, or `max`
+    return None
 
 
 def _directory(

@@ -3,9 +3,7 @@
 Owns the requests that describe and alter them, and the printed lines. Must not know options.
 """
 
-import hashlib
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 
 from config.definition import text_of
@@ -177,6 +175,9 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
 
 def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     """Parse `iterations=4096,password=secret` to a credential; the password does not leave this process."""
+    import hashlib  # few changes are about credentials
+    import secrets
+
     match = _CREDENTIAL.fullmatch(text)
     if match is None:
         raise UsageError(f"Invalid credential for {mechanism}; expected [iterations=N,password=P] or [password=P]")

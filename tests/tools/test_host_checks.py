@@ -213,6 +213,24 @@ def test_facts_are_read_from_proc_and_the_directories(tmp_path: Path) -> None:
     assert read_facts(None, None, proc=tmp_path / "none").segment_count is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_limited"),
+    [
+        ("memory.max", "1048576\n", True),
+        ("memory.max", "max\n", False),
+        ("memory/memory.limit_in_bytes", "1048576\n", True),
+        ("memory/memory.limit_in_bytes", f"{(1 << 63) - 4096}\n", False),
+    ],
+)
+def test_the_limit_of_a_container_counts_as_available_memory(
+    tmp_path: Path, name: str, text: str, is_limited: bool
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    facts = read_facts(None, None, cgroups=tmp_path)
+    assert (facts.available_memory_size == 1_048_576) is is_limited
+
+
 def test_every_parameter_is_a_file_of_linux() -> None:
     assert len(set(PARAMETERS)) == len(PARAMETERS)
     known = [name for name in PARAMETERS if Path("/proc/sys", *name.split(".")).exists()]
