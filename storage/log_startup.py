@@ -149,7 +149,7 @@ class LogStartup:
         self._files = files
         self._files_beside = files_beside
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
-        self._vanished: dict[TopicPartition, tuple[str, int]] = {}
+        self._lost: dict[TopicPartition, tuple[str, int]] = {}
         self._logs_to_load: Counter[str] = Counter()  # by directory during `load`, empty before and after
 
     def open(self) -> MetaProperties | None:
@@ -246,12 +246,13 @@ class LogStartup:
         """Return how many logs of a directory are still to be loaded; 0 outside of `load`. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
 
-    def take_vanished(self, topic: str, partition: int) -> tuple[str, int] | None:
-        """Return where a log was that a checkpoint names but no directory holds: directory and high watermark.
+    def take_lost(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the log directory and the checkpointed high watermark of a log that had lost records at the load.
 
-        None if that is not so. A second call returns None.
+        Such a log ends below its high watermark, or a checkpoint names it but no directory holds it. None for another
+        log, and at a second call.
         """
-        return self._vanished.pop(TopicPartition(topic, partition), None)
+        return self._lost.pop(TopicPartition(topic, partition), None)
 
     def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
         """Return the first dirty offsets that the cleaner's checkpoints held at the load, by directory; only once."""
@@ -307,7 +308,7 @@ class LogStartup:
         _refuse_duplicates(served)
         self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
         present = {one.name for one in found}
-        self._vanished = {
+        self._lost = {
             name: (path, high_watermark)
             for path, each in offsets.items()
             for name, high_watermark in each.high_watermarks.items()
@@ -430,6 +431,14 @@ class LogStartup:
             raise LoadError(f"{_SHORTAGE_AT_START}: {error}") from error
         except KafkaError:
             return  # the log has reported the error, and its directory is offline
+        if log.log_end_offset < item.high_watermark and not log.is_future:
+            _logger.warning(
+                "%s ends at offset %d, but was committed up to offset %d: records were lost",
+                item.path,
+                log.log_end_offset,
+                item.high_watermark,
+            )
+            self._lost[item.name] = item.directory.path, item.high_watermark
         # A snapshot may still hold a producer that expired before the stop: it must not come back.
         log.expire_producers(now_ms, self._logs.settings.producer_id_expiration_ms)
         self._logs.add(log, item.directory)

@@ -117,6 +117,8 @@ class ReplicaManager:
         """Keeps requests of the controller and truncations apart; the control door uses it around each request."""
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
+        self._begun_anew: set[TopicPartition] = set()
+        """Partitions that exist, whose missing log was replaced by an empty one, and which have not led since."""
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Called with each partition that is hosted from now on."""
         self.on_not_opened: Callable[[], None] = lambda: None
@@ -317,6 +319,8 @@ class ReplicaManager:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name = checkpoints.TopicPartition(topic.topic_name, state.partition_index)
+                if state.is_new:
+                    self._forget_lost_records(name)  # of an earlier topic of this name, or of an earlier replica
                 if self._lacks_log(name, state) and (state.is_new or self._may_begin_anew(name)):
                     wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
                 yield None
@@ -479,10 +483,33 @@ class ReplicaManager:
             self._offline.add(name)
             logger.error("cannot serve %s-%d: its log may lie in a log directory that is offline", *name)
             return False
-        vanished = self._log_manager.startup.take_vanished(*name)
-        known = "" if vanished is None else f"; it was in {vanished[0]}, committed up to offset {vanished[1]}"
-        logger.warning("no log directory holds %s-%d, which exists: an empty log is created%s", *name, known)
+        logger.warning("no log directory holds %s-%d, which exists: an empty log is created", *name)
+        self._begun_anew.add(name)
         return True
+
+    def _report_lost_records(self, partition: Partition) -> None:
+        """Log an error if a partition is led without records that were committed.
+
+        The leader's log is the partition's from now on: the in-sync replicas have lost these records.
+        """
+        key, end_offset = (partition.topic, partition.partition), partition.log.log_end_offset
+        is_anew, lost = self._forget_lost_records(key)
+        if lost is not None and lost[1] > end_offset:
+            logger.error(
+                "%s-%d is led from offset %d on, but its log in %s was committed up to offset %d: "
+                "the records in between are lost",
+                *key,
+                end_offset,
+                *lost,
+            )
+        elif lost is None and is_anew:
+            logger.error("%s-%d is led with an empty log: all records that it had are lost", *key)
+
+    def _forget_lost_records(self, key: TopicPartition) -> tuple[bool, tuple[str, int] | None]:
+        """Return whether the log was created anew, and what `LogStartup.take_lost` returns; only once."""
+        is_anew = key in self._begun_anew
+        self._begun_anew.discard(key)
+        return is_anew, self._log_manager.startup.take_lost(*key)
 
     def _lead_or_follow(self, partition: Partition, leadership: Leadership, live_leaders: Collection[int]) -> None:
         was_leader = partition.is_leader
@@ -491,12 +518,14 @@ class ReplicaManager:
             self.replication.unfollow(key)  # first: what it still fetches belongs to an older epoch
             is_new_leader = partition.lead(leadership, self.monotonic_ms())
             if is_new_leader:
+                self._report_lost_records(partition)
                 self._announce(partition, gained=True)
         else:
             partition.follow(leadership)
             if was_leader:
                 self._announce(partition, gained=False)
             if leadership.leader_id in live_leaders:
+                self._forget_lost_records(key)  # the leader has them
                 self.replication.follow(partition, leadership.leader_id)
             else:
                 self.replication.unfollow(key)

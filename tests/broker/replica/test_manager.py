@@ -3,6 +3,7 @@
 import errno
 import shutil
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import (
+    LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -81,6 +83,7 @@ def tell(
     is_new: bool = False,
     adding: tuple[int, ...] = (),
     removing: tuple[int, ...] = (),
+    live: tuple[int, ...] = (),
 ) -> ErrorCode:
     """One LeaderAndIsr about t-0; the partition's error."""
     state = LeaderAndIsrPartitionState(
@@ -99,7 +102,7 @@ def tell(
         controller_id=ME,
         controller_epoch=1,
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
-        live_leaders=[],
+        live_leaders=[LeaderAndIsrLiveLeader(broker_id=it, host_name="127.0.0.1", port=1) for it in live],
     )
     done(manager.create_logs(request, NOW_MS))
     response = whole(manager.become_leader_or_follower(request))
@@ -351,35 +354,6 @@ def test_existing_log_is_used_if_its_topic_id_matches(
         assert log.topic_id == found_id
 
 
-def test_missing_directory_of_an_existing_partition_is_logged(
-    manager: ReplicaManager, log_manager: LogManager, timer: Timer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tell(manager)
-    append(manager)
-    folder = led(manager).log.directory
-    log_manager.checkpoint_high_watermarks()
-    log_manager.directories.unlock()
-    shutil.rmtree(folder)
-    again = LogManager(
-        [str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
-    )
-    again.startup.open()
-    again.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
-    restarted = ReplicaManager(
-        ME, again, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1, fetch_purge_interval=1
-    )
-    caplog.clear()
-    assert tell(restarted, leader_epoch=1) == ErrorCode.NONE
-    log = led(restarted).log
-    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
-    (line,) = (record.getMessage() for record in caplog.records)
-    assert "t-0" in line
-    assert f"it was in {tmp_path / 'data'}, committed up to offset 1" in line
-    caplog.clear()
-    tell(restarted, leader_epoch=2)
-    assert not caplog.records
-
-
 def request_for(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
     topic = LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=list(states))
     return LeaderAndIsrRequest(controller_id=ME, controller_epoch=1, topic_states=[topic], live_leaders=[])
@@ -566,3 +540,93 @@ def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_remove
     assert count(led(manager)) == 0
     tell(manager, leader=OTHER, leader_epoch=3, partition_epoch=3, adding=(OTHER,))
     assert count(led(manager)) == 0, "its leader counts it"
+
+
+def restarted(folder: Path, timer: Timer) -> ReplicaManager:
+    """Return the replicas of a broker that starts on `folder`, with its logs loaded."""
+    logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor)
+    logs.startup.open()
+    logs.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    return ReplicaManager(
+        ME, logs, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1000, fetch_purge_interval=1000
+    )
+
+
+def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [it.getMessage() for it in caplog.records if it.levelname == "ERROR"]
+
+
+@pytest.fixture
+def stopped(manager: ReplicaManager, log_manager: LogManager, tmp_path: Path) -> Path:
+    """The log directory of a broker that has led t-0 with three committed records, and was killed."""
+    tell(manager, replicas=(ME,), is_new=True)
+    for _ in range(3):
+        append(manager)
+    led(manager).advance_high_watermark(0)
+    log_manager.checkpoint_high_watermarks()
+    log_manager.directories.unlock()
+    return tmp_path / "data"
+
+
+def lose_tail(folder: Path) -> None:
+    next((folder / "t-0").glob("*.log")).write_bytes(b"")
+
+
+def lose_log(folder: Path) -> None:
+    shutil.rmtree(folder / "t-0")
+
+
+@pytest.mark.parametrize("lose", [lose_tail, lose_log])
+def test_leader_that_has_lost_committed_records_logs_an_error(
+    stopped: Path, timer: Timer, lose: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(stopped)
+    manager = restarted(stopped, timer)
+    assert errors_of(caplog) == [], "an in-sync replica may have the records"
+    tell(manager, leader=-1, leader_epoch=1, replicas=(ME,))
+    assert errors_of(caplog) == []
+    tell(manager, leader_epoch=2, replicas=(ME,))
+    (error,) = errors_of(caplog)
+    assert error.startswith(f"t-0 is led from offset 0 on, but its log in {stopped} was committed up to offset 3:")
+    log = led(manager).log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
+    tell(manager, leader=OTHER, leader_epoch=3)
+    tell(manager, leader_epoch=4)
+    assert len(errors_of(caplog)) == 1
+
+
+def test_leader_with_an_empty_log_directory_logs_an_error(
+    stopped: Path, timer: Timer, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(stopped)
+    manager = restarted(stopped, timer)
+    tell(manager, leader_epoch=1, replicas=(ME,))
+    assert errors_of(caplog) == ["t-0 is led with an empty log: all records that it had are lost"]
+
+
+@pytest.mark.parametrize("lose", [lose_tail, lose_log, shutil.rmtree])
+def test_replica_that_lost_records_and_follows_logs_no_error(
+    stopped: Path, timer: Timer, lose: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(stopped)
+    manager = restarted(stopped, timer)
+    tell(manager, leader=OTHER, leader_epoch=1, live=(OTHER,))
+    tell(manager, leader_epoch=2)
+    assert errors_of(caplog) == []
+
+
+def test_new_topic_of_the_same_name_logs_no_error(
+    stopped: Path, timer: Timer, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose_log(stopped)
+    manager = restarted(stopped, timer)
+    tell(manager, leader_epoch=0, replicas=(ME,), is_new=True, topic_id=UUID(int=8))
+    assert errors_of(caplog) == []
+
+
+def test_leader_with_all_its_records_logs_no_error(
+    stopped: Path, timer: Timer, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = restarted(stopped, timer)
+    tell(manager, leader_epoch=1, replicas=(ME,))
+    assert errors_of(caplog) == []
