@@ -770,6 +770,7 @@ class Server:
                     requests=self.dispatcher.metrics,
                     loop_lag=measured.loop_lag.distribution,
                     loop_idle_percent=lambda: 100 * measured.loop_idle.share,
+                    host=measured.host,
                     started_ms=self._clock.now_ms(),
                 ),
                 self._undo,

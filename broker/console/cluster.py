@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 from broker.console.console import Console
+from broker.console.machine import Machine, machine
 from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
 from broker.loop.slices import Slices
 from milena_broker import __version__
@@ -77,6 +78,7 @@ class Overview(TypedDict):
     offline: int
     not_preferred: int
     rates: ClusterRates
+    machine: Machine
     brokers: list[BrokerRow]
     is_writing_enabled: bool
     has_authorizer: bool
@@ -179,6 +181,7 @@ async def overview(console: Console) -> Overview:
             loop_idle_percent=round(measures.loop_idle_percent(), 1),
             loop_lag_p99_ms=round(lag.quantiles["0.99"] * 1000, 2),
         ),
+        machine=machine(measures.host.before, measures.host.last),
         brokers=await _brokers(console, tally, logs),
         is_writing_enabled=console.is_writing_enabled,
         has_authorizer=services.authorizer.is_active,

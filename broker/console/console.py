@@ -16,6 +16,7 @@ from broker.console.group_lags import committed
 from broker.console.rates import LagHistory, RatesHistory
 from broker.console.record_reader import RecordReader
 from broker.console.schemas import SchemaRegistry
+from broker.metrics.host import Host
 from broker.metrics.metric import Distribution
 from broker.network.connection import Dispatcher
 from broker.network.outgoing import PeerUnavailable
@@ -42,6 +43,7 @@ class Measures:
     requests: Mapping[str, RequestMetrics]
     loop_lag: Callable[[], Distribution]
     loop_idle_percent: Callable[[], float]
+    host: Host
     started_ms: int
 
 

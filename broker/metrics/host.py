@@ -78,6 +78,8 @@ class HostSample:
     process_cpu_s: float = 0.0
     process_cpu_load: float = 0.0
     """The share of all processors that this process has used since the last sample."""
+    taken_s: float = 0.0
+    """When the figures were read, by a clock that only rises."""
 
 
 class Host:
@@ -86,11 +88,14 @@ class Host:
     def __init__(self, directories: Sequence[str]) -> None:
         self._directories = directories
         self._last_s: tuple[float, float] | None = None
+        self.before = HostSample()
+        """The sample before the last one."""
         self.last = HostSample()
 
     def sample(self) -> None:
         """Read all figures."""
         cpu_s = sum(os.times()[:2])
+        self.before = self.last
         self.last = HostSample(
             load=_or(os.getloadavg, ()),
             cpu_s=_or(_cpu, {}),
@@ -104,6 +109,7 @@ class Host:
             thread_count=threading.active_count(),
             process_cpu_s=cpu_s,
             process_cpu_load=self._load(cpu_s),
+            taken_s=time.monotonic(),
         )
 
     def _load(self, cpu_s: float) -> float:

@@ -13,15 +13,17 @@ export function overviewPage() {
   const facts = h("div", { class: "skeleton" });
   const charts = h("div", { class: "grid" });
   const brokers = h("div", null);
+  const machine = h("div", null);
   return {
     title: "Overview",
-    root: h("div", null, h("div", { class: "head" }, title), facts, charts, brokers),
+    root: h("div", null, h("div", { class: "head" }, title), facts, charts, brokers, machine),
     async refresh(signal) {
       const [state, rates] = await Promise.all([getJson("/overview", {}, signal), getJson("/rates", { window: "hour" }, signal)]);
       facts.className = "";
       fill(facts, ...factsOf(state));
       fill(charts, ...chartsOf(rates));
       fill(brokers, h("section", { class: "card" }, h("h2", null, "Brokers"), brokersOf(state)));
+      fill(machine, machineOf(state.machine));
     },
   };
 }
@@ -58,6 +60,34 @@ function factsOf(state) {
       ),
     ),
   ];
+}
+
+function machineOf(machine) {
+  const used = machine.memory_bytes ? 1 - machine.memory_available_bytes / machine.memory_bytes : 0;
+  const modes = Object.entries(machine.cpu_percent).map(([mode, share]) => `${mode} ${share.toFixed(0)} %`).join(", ");
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Machine of this broker"),
+    h(
+      "dl",
+      { class: "facts" },
+      h("dt", null, "Load"), h("dd", null, machine.load.map((each) => each.toFixed(2)).join(", ") || "unknown"),
+      h("dt", null, "Processors"), h("dd", null, `${modes}; this broker ${machine.broker_cpu_percent.toFixed(0)} %`),
+      h("dt", null, "Memory"), h("dd", null, bar(used, "memory in use"), h("div", { class: "small muted" }, `${bytes(machine.memory_available_bytes)} of ${bytes(machine.memory_bytes)} available; this broker ${bytes(machine.broker_memory_bytes)}`)),
+      h("dt", null, "Swap"), h("dd", null, machine.swap_used_bytes ? tag(`${bytes(machine.swap_used_bytes)} in use`, "warn") : "not in use"),
+      h("dt", null, "Network"), h("dd", null, `${byteRate(machine.network_in_bytes)} in, ${byteRate(machine.network_out_bytes)} out`, machine.network_errors ? [" ", tag(`${count(machine.network_errors)} errors`, "warn")] : null),
+      h("dt", null, "Open files"), h("dd", null, `${count(machine.open_files)} of ${count(machine.open_files_max)}`),
+      machine.disks.map((each) => [
+        h("dt", null, `Disk ${each.name}`),
+        h("dd", null, `busy ${each.busy_percent.toFixed(0)} %, ${byteRate(each.read_bytes)} read, ${byteRate(each.written_bytes)} written, ${milliseconds(each.wait_ms)} for a request`),
+      ]),
+      machine.volumes.map((each) => [
+        h("dt", null, "Volume of ", h("span", { class: "mono" }, each.path)),
+        h("dd", null, `${each.free_percent.toFixed(0)} % free, ${each.free_inodes_percent.toFixed(0)} % of the inodes`),
+      ]),
+    ),
+  );
 }
 
 function chartsOf(rates) {

@@ -296,6 +296,12 @@ def test_13_brokers_have_directories_and_controller_events(site: Site) -> None:
     browser.sees("metrics.http.listener")
 
 
+def test_13_the_overview_shows_the_machine(site: Site) -> None:
+    browser = site.open("overview")
+    for text in ("Machine of this broker", "Load", "Processors", "available", "% of the inodes", "Open files"):
+        browser.sees(text)
+
+
 def test_14_partitions_show_their_spread(site: Site) -> None:
     site.create("spread", 4)
     browser = site.open("partitions")
