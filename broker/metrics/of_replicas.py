@@ -33,7 +33,7 @@ Fact = Callable[[Partition], int]
 PER_PARTITION: tuple[tuple[str, str, Fact], ...] = (
     (
         "UnderReplicated",
-        "1 if a replica of this led partition is not in sync.",
+        "1 if a replica of this led partition is not in sync. Replicas that a reassignment adds do not count.",
         lambda partition: int(partition.is_under_replicated),
     ),
     (
@@ -68,7 +68,7 @@ SUMS: tuple[tuple[str, str, Fact], ...] = (
     ("LeaderCount", "Partitions led here.", lambda partition: int(partition.is_leader)),
     (
         "UnderReplicatedPartitions",
-        "Partitions led here of which a replica is not in sync.",
+        "Partitions led here of which a replica is not in sync. Replicas that a reassignment adds do not count.",
         lambda partition: int(partition.is_under_replicated),
     ),
     (

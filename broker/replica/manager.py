@@ -440,6 +440,7 @@ class ReplicaManager:
                     state.partition_epoch,
                     tuple(state.replicas),
                     bool(state.adding_replicas or state.removing_replicas),
+                    tuple(state.adding_replicas),
                 ),
                 live_leaders,
             )

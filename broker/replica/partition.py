@@ -122,6 +122,8 @@ class Leadership:
     replicas: Sequence[int]
     is_reassigning: bool = False
     """Whether a reassignment adds or removes replicas (KIP-455)."""
+    adding: Sequence[int] = ()
+    """The replicas that a reassignment adds, which are in `replicas` as well."""
 
 
 class Partition:
@@ -299,8 +301,9 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether this broker leads it and some replica is not in sync."""
-        return self.is_leader and len(self.leadership.isr) < len(self.leadership.replicas)
+        """Whether this broker leads it and a replica is not in sync. Replicas that are being added do not count."""
+        leadership = self.leadership
+        return self.is_leader and len(leadership.isr) < len(leadership.replicas) - len(leadership.adding)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -410,7 +413,7 @@ class Partition:
         Another change was in flight then, or the controller has refused this one, or the follower was not known to be
         alive. Its fetches name the partition again only when there are records that it lacks.
         """
-        if not self.is_under_replicated or self.isr_change is not None:
+        if not self.is_leader or self.isr_change is not None:
             return ()
         for replica_id, follower in self._followers.items():
             has_all = follower.log_end_offset == self.log.log_end_offset

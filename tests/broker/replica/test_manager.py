@@ -197,6 +197,14 @@ def test_replication_state_of_a_led_partition_is_reported(
     assert is_told == (False, False, False), "a follower does not say"
 
 
+@pytest.mark.parametrize(("isr", "is_under_replicated"), [((ME,), True), ((ME, OTHER), False)])
+def test_replica_that_is_being_added_does_not_count_as_missing(
+    manager: ReplicaManager, isr: tuple[int, ...], is_under_replicated: bool
+) -> None:
+    tell(manager, isr=isr, replicas=(2, OTHER, ME), adding=(2,), removing=(ME,))
+    assert led(manager).is_under_replicated is is_under_replicated
+
+
 def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
     tell(manager, isr=(ME, OTHER))
     done: list[str] = []

@@ -277,3 +277,16 @@ def test_follower_asks_for_nothing(tmp_path: Path, is_led: bool) -> None:
     else:
         partition.stop()
     assert partition.time_passed(LATE_MS) == ()
+
+
+def test_added_replica_joins_later_although_the_others_are_in_sync(tmp_path: Path) -> None:
+    dead = {B}
+    rules = ReplicaRules(LAG_MS, lambda replica: replica not in dead)
+    partition = Partition("t", 0, ME, partition_in(tmp_path).log, rules=rules)
+    partition.lead(replace(led_by(ME, 0, (ME, A)), adding=(B,), is_reassigning=True), 0)
+    assert not any(isinstance(it, IsrChange) for it in partition.follower_fetched(B, 0, 0, 0))
+    assert not partition.is_under_replicated
+    dead.clear()
+    (change,) = partition.expand_isr()
+    assert isinstance(change, IsrChange)
+    assert change.proposed == (ME, A, B)
