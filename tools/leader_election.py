@@ -65,7 +65,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     try:
         partitions = _partitions(options)
         with admin_client(options) as admin:
-            results = _elect(admin, election, partitions)
+            results = elect_leaders(admin, election, partitions)
         return _report(election.upper(), results)
     except ElectionError as error:
         print(error, file=sys.stderr)
@@ -111,10 +111,13 @@ def _partitions_of_file(path: str) -> list[TopicPartition]:
     return partitions
 
 
-def _elect(
+def elect_leaders(
     admin: AdminClient, election: str, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Return the error of each partition, None for none; raises KafkaError for an error of the whole request."""
+    """Elect leaders of all, or the given, partitions; `election` is preferred or unclean.
+
+    Return the error of each partition, None for none. Raises KafkaError for an error of the whole request.
+    """
     asked: list[TopicPartitions] | None = None
     if partitions is not None:
         topics: dict[str, list[int]] = {}

@@ -2,49 +2,40 @@
 
 It keeps a topic with one partition that each broker leads, sends a record to each partition every interval, and reads
 all of them back. Figures are served to Prometheus.
+
+Owns the command line, the threads and the settings of the clients.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
-from confluent_kafka import TopicPartition as LibraryPartition
+from confluent_kafka import Consumer, Producer
 
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tools.admin_client import AdminClient, CallTimedOut, raise_for
+from protocol.errors import KafkaError
+from tools.admin_client import CallTimedOut
 from tools.admin_options import add_admin_options, admin_client
 from tools.client_settings import library_settings, load_settings
-from tools.command_line import CommandLine, StopRequest, UsageError, run_tool, warn
+from tools.command_line import CommandLine, StopRequest, UnreachableError, UsageError, run_tool, warn
 from tools.metrics_server import PROMETHEUS, MetricsServer, Response
 from tools.monitor_probe import Probe
+from tools.monitor_topic import MonitorTopic
+from tools.monitor_traffic import Receiver, Sender
 
 DEFAULT_TOPIC: Final = "milena-monitor"
 DEFAULT_LISTEN: Final = "127.0.0.1:9309"
 ENSURE_S: Final = 10.0
 DELIVERY_TIMEOUT_MS: Final = 10_000
+END_S: Final = 5.0
+_QUIET: Final = {"log_level": 2}  # the library logs each connection that fails; the figures show what matters
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,10 +94,19 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         print(f"Error: cannot listen on {options.listen}: {error.strerror}", file=sys.stderr)
         return 1
     stopped = threading.Event()
-    with admin_client(options, timeout_ms=DELIVERY_TIMEOUT_MS) as admin, server, StopRequest(stopped.set):
+    with admin_client(options, timeout_ms=DELIVERY_TIMEOUT_MS) as admin, server, StopRequest(stopped.set) as stop:
+        try:
+            admin.metadata([])  # the library retries a dead address for ever
+        except (KafkaError, CallTimedOut) as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return 1
         print(f"kafka-monitor listens on {server.address}", flush=True)
-        Traffic(admin, options, probe).run(stopped)
-    return 0
+        settings = {**load_settings(options.command_config, []), "bootstrap.servers": options.bootstrap_server}
+        topic = MonitorTopic(admin, options.topic, options.replication_factor)
+        sender = Sender(_producer(settings), options.topic, probe)
+        receiver = Receiver(_consumer(settings), options.topic, probe)
+        _run_threads(topic, sender, receiver, probe, stopped, options.interval_ms / 1000)
+    return 0 if stop.is_made else 1
 
 
 def _respond(registry: Registry, path: Sequence[str]) -> Response:
@@ -115,153 +115,82 @@ def _respond(registry: Registry, path: Sequence[str]) -> Response:
     return Response(200, "".join(pieces(registry, with_partitions=True, is_open_metrics=False)), PROMETHEUS)
 
 
-class Traffic:
-    """Sends records and reads them back."""
-
-    def __init__(self, admin: AdminClient, options: argparse.Namespace, probe: Probe) -> None:
-        self._admin = admin
-        self._topic: str = options.topic
-        self._replication_factor: int = options.replication_factor
-        self._interval_s = options.interval_ms / 1000
-        self._probe = probe
-        settings = {**load_settings(options.command_config, []), "bootstrap.servers": options.bootstrap_server}
-        self._producer = Producer(
-            {
-                **library_settings(settings, is_consumer=False),
-                "acks": "all",
-                "linger.ms": 0,
-                "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            }
-        )
-        self._consumer = Consumer(
-            {
-                **library_settings({**settings, "group.id": "kafka-monitor"}, is_consumer=True),
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "fetch.wait.max.ms": 100,
-            }
-        )
-        self._numbers = count()
-        self._leaders: dict[int, int] = {}
-
-    def run(self, stopped: threading.Event) -> None:
-        """Send and read until `stopped`."""
-        reading = threading.Thread(target=self._read, args=(stopped,), name="consumer", daemon=True)
-        ensure_s = 0.0
-        try:
-            while not stopped.is_set():
-                now_s = time.monotonic()
-                if now_s >= ensure_s:
-                    self._ensure()
-                    ensure_s = now_s + ENSURE_S
-                    if self._leaders and not reading.ident:
-                        reading.start()
-                for partition, broker_id in self._leaders.items():
-                    self._send(partition, broker_id)
-                self._producer.poll(0)
-                self._probe.expire(time.monotonic())
-                stopped.wait(max(now_s + self._interval_s - time.monotonic(), 0))
-            self._producer.flush(2)
-        finally:
-            stopped.set()
-            if reading.ident:
-                reading.join(5)
-            self._consumer.close()
-
-    def _ensure(self) -> None:
-        """Have one partition for each broker, and learn who leads which."""
-        try:
-            metadata = self._admin.metadata([self._topic])
-            brokers = sorted(broker.node_id for broker in metadata.brokers)
-            topic = metadata.topics[0]
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._create(brokers)
-            else:
-                raise_for(topic.error_code)
-                preferred = {it.replica_nodes[0] for it in topic.partitions if it.replica_nodes}
-                missing = [broker for broker in brokers if broker not in preferred]
-                if missing:
-                    self._add(len(topic.partitions), missing, brokers)
-            topic = self._admin.metadata([self._topic]).topics[0]
-            leaders = {it.partition_index: it.leader_id for it in topic.partitions if it.leader_id >= 0}
-            if leaders.keys() != self._leaders.keys() and leaders:
-                known = {it.partition: it for it in self._consumer.assignment()}
-                self._consumer.incremental_assign(
-                    [LibraryPartition(self._topic, partition, -1) for partition in leaders.keys() - known.keys()]
-                )
-            if leaders:
-                self._leaders = leaders
-                self._probe.forget(set(leaders.values()))
-        except (KafkaError, CallTimedOut, KafkaException) as error:
-            warn(f"the topic {self._topic} cannot be checked: {error}")  # the records go on and show what fails
-
-    def _create(self, brokers: Sequence[int]) -> None:
-        assignments = [
-            CreatableReplicaAssignment(partition_index=index, broker_ids=self._replicas(broker, brokers))
-            for index, broker in enumerate(brokers)
-        ]
-        topic = CreatableTopic(
-            name=self._topic, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=[]
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=DELIVERY_TIMEOUT_MS)
-        (result,) = self._admin.call_controller(
-            request, CreateTopicsResponse, lambda response: [it.error_code for it in response.topics]
-        ).topics
-        raise_for(result.error_code, result.error_message)
-
-    def _add(self, present: int, missing: Sequence[int], brokers: Sequence[int]) -> None:
-        topic = CreatePartitionsTopic(
-            name=self._topic,
-            count=present + len(missing),
-            assignments=[CreatePartitionsAssignment(broker_ids=self._replicas(it, brokers)) for it in missing],
-        )
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=DELIVERY_TIMEOUT_MS, validate_only=False)
-        (result,) = self._admin.call_controller(
-            request, CreatePartitionsResponse, lambda response: [it.error_code for it in response.results]
-        ).results
-        raise_for(result.error_code, result.error_message)
-
-    def _replicas(self, first: int, brokers: Sequence[int]) -> list[int]:
-        """Return the replicas of a partition, its preferred leader first."""
-        start = brokers.index(first)
-        size = min(self._replication_factor, len(brokers))
-        return [brokers[(start + step) % len(brokers)] for step in range(size)]
-
-    def _send(self, partition: int, broker_id: int) -> None:
-        number, sent_s = next(self._numbers), time.monotonic()
-
-        def done(error: object, message: Message) -> None:
-            self._probe.sent(broker_id, number, sent_s, time.monotonic(), is_acknowledged=error is None)
-
-        value = json.dumps({"number": number, "broker": broker_id, "sent_s": sent_s})
-        try:
-            self._producer.produce(self._topic, value, partition=partition, on_delivery=done)
-        except (BufferError, KafkaException):
-            self._probe.sent(broker_id, number, sent_s, time.monotonic(), is_acknowledged=False)
-
-    def _read(self, stopped: threading.Event) -> None:
-        while not stopped.is_set():
-            message = self._consumer.poll(0.2)
-            if message is None or message.error() is not None:
-                continue
-            record = _record(message.value())
-            if record is not None:
-                broker, number, sent_s = record
-                self._probe.received(broker, number, sent_s, time.monotonic())
+def _producer(settings: Mapping[str, str]) -> Producer:
+    return Producer(
+        {
+            **library_settings(settings, is_consumer=False),
+            **_QUIET,
+            "acks": "all",
+            "linger.ms": 0,
+            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+        }
+    )
 
 
-def _record(value: bytes | None) -> tuple[int, int, float] | None:
-    """Return broker, number and time of a record of this tool, None for others."""
+def _consumer(settings: Mapping[str, str]) -> Consumer:
+    return Consumer(
+        {
+            **library_settings({**settings, "group.id": "kafka-monitor"}, is_consumer=True),
+            **_QUIET,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "fetch.wait.max.ms": 100,
+        }
+    )
+
+
+def _run_threads(
+    topic: MonitorTopic,
+    sender: Sender,
+    receiver: Receiver,
+    probe: Probe,
+    stopped: threading.Event,
+    interval_s: float,
+) -> None:
+    """Send in this thread until `stopped`; the topic and the consumer have threads, as their calls may block."""
+    ensure = partial(_ensure_repeatedly, topic, sender, receiver, probe)
+    threads = [
+        threading.Thread(target=_run_until, args=(stopped, run), name=name, daemon=True)
+        for name, run in (("topic", ensure), ("consumer", receiver.run))
+    ]
+    for thread in threads:
+        thread.start()
     try:
-        found = json.loads(value or b"")
-    except ValueError:
-        return None
-    if not isinstance(found, Mapping):
-        return None
-    broker, number, sent_s = found.get("broker"), found.get("number"), found.get("sent_s")
-    if isinstance(broker, int) and isinstance(number, int) and isinstance(sent_s, float):
-        return broker, number, sent_s
-    return None
+        sender.run(stopped, interval_s)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(END_S)
+
+
+def _run_until(stopped: threading.Event, run: Callable[[threading.Event], None]) -> None:
+    """Run in this thread; an unexpected error ends the tool, as figures without a thread would look alive."""
+    try:
+        run(stopped)
+    finally:
+        stopped.set()
+
+
+def _ensure_repeatedly(
+    topic: MonitorTopic, sender: Sender, receiver: Receiver, probe: Probe, stopped: threading.Event
+) -> None:
+    """Keep the topic as it should be, and pass on which partitions it has."""
+    while not stopped.is_set():
+        due_s = time.monotonic() + ENSURE_S
+        ensure_once(topic, sender, receiver, probe)
+        stopped.wait(max(due_s - time.monotonic(), 0))
+
+
+def ensure_once(topic: MonitorTopic, sender: Sender, receiver: Receiver, probe: Probe) -> None:
+    """Check the topic. If that fails, records are sent as before, and show what fails."""
+    try:
+        routes = topic.ensure()
+    except (KafkaError, CallTimedOut, UnreachableError) as error:
+        warn(f"the topic cannot be checked: {error}")
+        return
+    receiver.assign(routes)
+    sender.routes = routes
+    probe.keep({route.owner for route in routes.values()})
 
 
 if __name__ == "__main__":

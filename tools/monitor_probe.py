@@ -88,25 +88,25 @@ class Probe:
                     while recent and recent[0][0] < now_s - WINDOW_S:
                         recent.popleft()
 
-    def forget(self, broker_ids: set[int]) -> None:
-        """Keep these brokers alone."""
+    def keep(self, broker_ids: set[int]) -> None:
+        """Forget all other brokers."""
         with self._lock:
             self._brokers = {broker_id: it for broker_id, it in self._brokers.items() if broker_id in broker_ids}
 
     def metrics(self) -> Iterator[Metric]:
         """Return the metrics."""
-        tables: tuple[tuple[Kind, str, str, Callable[[_Broker], float]], ...] = (
+        tables: tuple[tuple[Kind, str, str, Callable[[_Broker], float | None]], ...] = (
             (
                 Kind.GAUGE,
                 "produce_availability",
                 "Share of records of the last minute that the broker acknowledged.",
-                lambda it: _share(it.recent_sends),
+                _produce_availability,
             ),
             (
                 Kind.GAUGE,
                 "consume_availability",
                 "Share of records of the last minute that came back in time.",
-                lambda it: _share(it.recent_receipts),
+                _consume_availability,
             ),
             (Kind.METER, "records_produced", "Records that the broker acknowledged.", lambda it: it.produced),
             (Kind.METER, "records_failed", "Records that the broker did not acknowledge.", lambda it: it.failed),
@@ -123,10 +123,11 @@ class Probe:
             own_name="kafka_monitor_end_to_end_latency_seconds",
         )
 
-    def _each(self, fact: Callable[[_Broker], float]) -> Callable[[], list[Sample]]:
+    def _each(self, fact: Callable[[_Broker], float | None]) -> Callable[[], list[Sample]]:
         def read() -> list[Sample]:
             with self._lock:
-                return [((str(broker_id),), fact(it)) for broker_id, it in sorted(self._brokers.items())]
+                values = ((str(broker_id), fact(it)) for broker_id, it in sorted(self._brokers.items()))
+                return [((broker,), value) for broker, value in values if value is not None]
 
         return read
 
@@ -135,5 +136,17 @@ class Probe:
             return [((), self._latency.distribution())]
 
 
-def _share(recent: deque[tuple[float, bool]]) -> float:
-    return sum(is_good for _, is_good in recent) / len(recent) if recent else 1.0
+def _produce_availability(broker: _Broker) -> float | None:
+    return _share(broker.recent_sends)
+
+
+def _consume_availability(broker: _Broker) -> float | None:
+    """Return the share of records that came back; 0 if none can come back, as the broker acknowledged none."""
+    if broker.recent_sends and not broker.recent_receipts and not broker.awaited:
+        return 0.0
+    return _share(broker.recent_receipts)
+
+
+def _share(recent: deque[tuple[float, bool]]) -> float | None:
+    """Return the share of what went well, None without anything."""
+    return sum(is_good for _, is_good in recent) / len(recent) if recent else None
