@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tools.command_line import UnreachableError, UsageError, warn
 
-REACH_TIMEOUT_S = 5.0
+REACH_TIMEOUT_S = 4.0  # with the start of the interpreter, a tool ends within 5 seconds
 _RETRY_S = 0.2
 
 _ADDRESS = re.compile(

@@ -152,7 +152,12 @@ def _follower(
 ) -> CommitFollower:
     settings = {**load_settings(options.command_config, []), "bootstrap.servers": bootstrap, "group.id": "kafka-lag"}
     consumer = Consumer(
-        {**library_settings(settings, is_consumer=True), "enable.auto.commit": False, "enable.auto.offset.store": False}
+        {
+            **library_settings(settings, is_consumer=True),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "log_level": 2,  # the library logs each connection that fails; a reading reports what it leaves out
+        }
     )
     # The other half of an interval is for the requests.
     time_s = options.interval_ms / 2000

@@ -58,6 +58,8 @@ def test_a_closed_port_is_one_line_within_the_timeout() -> None:
         ("console_consumer", ("--topic", "t")),
         ("console_producer", ("--topic", "t")),
         ("consumer_groups", ("--list",)),
+        ("lag", ("--listen", "127.0.0.1:0")),
+        ("monitor", ("--listen", "127.0.0.1:0")),
     ],
 )
 def test_every_tool_reports_a_dead_address_in_one_line(
