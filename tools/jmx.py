@@ -18,23 +18,23 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
-from tools.command_line import CommandLine, StopRequest, UsageError, run_tool
+from tools.bootstrap import Endpoint, require_reachable
+from tools.command_line import CommandLine, StopRequest, UnreachableError, UsageError, run_tool
 from tools.java_dates import time_format
 
 DEFAULT_URL: Final = "service:jmx:rmi:///jndi/rmi://:9999/jmxrmi"
 FORMATS: Final = ("original", "properties", "csv", "tsv")
-CONNECT_TIMEOUT_S: Final = 10.0
+READ_TIMEOUT_S: Final = 10.0
+WAIT_S: Final = 10.0
+"""How long --wait waits for the objects, as in Kafka."""
 RETRY_S: Final = 0.2
 ONCE: Final = -1
 _RMI = re.compile(r"service:jmx:rmi:///jndi/rmi://(?P<host>\[[^\]]+\]|[^:/]*):(?P<port>\d+)/jmxrmi")
 _HTTP = re.compile(r"https?://(\[[^\]]+\]|[^:/]+)(:\d+)?/?")
 
 Values = dict[str, object]
-
-
-class UnreachableError(Exception):
-    """The endpoint cannot be read; the text says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,11 +89,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     show_time = _time_format(options.date_format)
     read = _reader(options)
     names = options.object_name or ["*:*"]
+    require_reachable([_address(_endpoint(options))])
     try:
         values = _first(read, names, wanted_attributes, is_waiting=options.wait)
-    except UnreachableError as error:
-        print(f"Could not read {_endpoint(options)} within {CONNECT_TIMEOUT_S:.0f} s: {error}", file=sys.stderr)
-        return 1
     except NameRefusedError as error:
         print(error, file=sys.stderr)
         return 1
@@ -109,11 +107,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             due_s += interval_ms / 1000
             if interval_ms < 0 or stopped.wait(max(due_s - time.monotonic(), 0)):
                 return 0
-            try:
-                values = read(names, wanted_attributes)
-            except UnreachableError as error:
-                print(f"Could not read {_endpoint(options)}: {error}", file=sys.stderr)
-                return 1
+            values = read(names, wanted_attributes)
 
 
 class NameRefusedError(Exception):
@@ -129,22 +123,17 @@ def _first(
 ) -> Values:
     """Return the first values.
 
-    Raises UnreachableError after `CONNECT_TIMEOUT_S`, and NameRefusedError at once unless `is_waiting`.
+    Raises UnreachableError, and NameRefusedError: at once, or after `WAIT_S` if `is_waiting`.
     """
-    end_s = time.monotonic() + CONNECT_TIMEOUT_S
+    end_s = time.monotonic() + WAIT_S
     while True:
         try:
             return read(names, attributes)
-        except UnreachableError:
-            if time.monotonic() >= end_s:
-                raise
         except NameRefusedError:
             if not is_waiting:
                 raise
             if time.monotonic() >= end_s:
-                raise NameRefusedError(
-                    f"Could not find all requested objects after {CONNECT_TIMEOUT_S:.0f} s"
-                ) from None
+                raise NameRefusedError(f"Could not find all requested objects after {WAIT_S:.0f} s") from None
         time.sleep(RETRY_S)
 
 
@@ -162,10 +151,10 @@ def _reader(options: argparse.Namespace) -> Callable[[Sequence[str], Sequence[st
         asked = [{"type": "read", "mbean": name, **({"attribute": attributes} if attributes else {})} for name in names]
         request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT_S, context=context) as response:
+            with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S, context=context) as response:
                 responses = json.load(response)
         except (OSError, ValueError) as error:
-            raise UnreachableError(str(getattr(error, "reason", error))) from error
+            raise UnreachableError(f"Could not read {url}: {getattr(error, 'reason', error)}") from error
         found: Values = {}
         for name, response in zip(names, responses, strict=True):
             if response["status"] != 200:
@@ -199,6 +188,12 @@ def _endpoint(options: argparse.Namespace) -> str:
             f"Invalid jmx-url {url}: expected http://host:port or {DEFAULT_URL.replace('://:', '://host:')}"
         )
     return url.rstrip("/")
+
+
+def _address(endpoint: str) -> Endpoint:
+    """Return host and port of an HTTP address."""
+    parts = urlsplit(endpoint)
+    return Endpoint(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
 
 
 def _time_format(pattern: str | None) -> Callable[[float], str]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import sys
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.in_process import running_broker
-from tests.tools.conftest import Outcome
+from tests.support.processes import closed_port
+from tests.tools.conftest import Outcome, RunTool
+from tools import jmx as jmx_tool
+from tools.bootstrap import require_reachable
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = "kafka.server:type=ReplicaManager,name=PartitionCount"
@@ -71,3 +77,30 @@ async def test_what_goes_wrong_has_one_line(port: int) -> None:
         refused = await jmx(*arguments, "--one-time")
         assert refused.status == 1
         assert text in refused.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{}", "service:jmx:rmi:///jndi/rmi://127.0.0.1:{}/jmxrmi"])
+def test_a_dead_address_is_one_line(monkeypatch: pytest.MonkeyPatch, run: RunTool, address: str) -> None:
+    monkeypatch.setattr(require_reachable, "__defaults__", (0.2,))
+    with closed_port() as port:
+        found = run(jmx_tool.main, "--jmx-url", address.format(port), "--one-time")
+    assert (found.status, found.stdout) == (1, "")
+    assert found.stderr == f"No broker at 127.0.0.1:{port}: Connection refused. Does it run at this address?\n"
+
+
+def test_what_does_not_respond_in_http_is_one_line(run: RunTool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=_respond_with_nonsense, args=(server,), daemon=True).start()
+        found = run(jmx_tool.main, "--jmx-url", f"http://127.0.0.1:{port}", "--one-time")
+    assert (found.status, found.stdout) == (1, "")
+    assert found.stderr.startswith(f"Could not read http://127.0.0.1:{port}/jolokia: ")
+    assert found.stderr.count("\n") == 1
+
+
+def _respond_with_nonsense(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nno JSON")
