@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -25,17 +25,22 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.metadata import MetadataResponsePartition
-from tools.admin_client import AdminClient, raise_for
+from tools.admin_client import LATEST, AdminClient, raise_for
 from tools.leader_election import elect_leaders
 
 REQUEST_TIMEOUT_MS: Final = 10_000
 
 
+END: Final = -1
+"""The end of a partition whose leader did not report its offset; the client library has the same value."""
+
+
 class Route(NamedTuple):
-    """The broker that owns a partition, and whether it leads it."""
+    """The broker that owns a partition, and whether it leads it; and the offset of the first record of this run."""
 
     owner: int
     is_led_by_owner: bool
+    start: int
 
 
 class MonitorTopic:
@@ -45,6 +50,7 @@ class MonitorTopic:
         self._admin = admin
         self._name = name
         self._replication_factor = replication_factor
+        self._starts: dict[int, int] = {}
 
     def ensure(self) -> dict[int, Route]:
         """Bring the topic to its wanted state, and return the routes of its partitions.
@@ -56,14 +62,32 @@ class MonitorTopic:
         topic = metadata.topics[0]
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._create(brokers)
+            self._starts = dict.fromkeys(range(len(brokers)), 0)
         else:
             raise_for(topic.error_code)
             if missing := without_partition(topic.partitions, brokers):
-                self._add(len(topic.partitions), missing, brokers)
+                present = len(topic.partitions)
+                self._add(present, missing, brokers)
+                self._starts |= {present + number: 0 for number in range(len(missing))}
             if movable := led_by_others(topic.partitions):
                 # An error of one partition needs no reaction: the next call tries again.
                 elect_leaders(self._admin, "preferred", [(self._name, partition) for partition in movable])
-        return routes(self._admin.metadata([self._name]).topics[0].partitions)
+        return {
+            it.partition_index: Route(it.replica_nodes[0], it.leader_id == it.replica_nodes[0], self._start(it))
+            for it in self._admin.metadata([self._name]).topics[0].partitions
+            if it.replica_nodes
+        }
+
+    def _start(self, partition: MetadataResponsePartition) -> int:
+        """Return where this run's records begin: at the end of the partition when it was first seen."""
+        key = (self._name, partition.partition_index)
+        if partition.partition_index not in self._starts:
+            try:
+                found = self._admin.list_offsets_once({key: LATEST}, broker_id=partition.leader_id)[key]
+            except (OSError, Malformed, KafkaError):
+                found = END
+            self._starts[partition.partition_index] = END if isinstance(found, KafkaError) else found
+        return self._starts[partition.partition_index]
 
     def _create(self, brokers: Sequence[int]) -> None:
         assignments = [
@@ -114,12 +138,3 @@ def led_by_others(partitions: Iterable[MetadataResponsePartition]) -> list[int]:
         and it.replica_nodes[0] in it.isr_nodes
         and it.replica_nodes[0] not in it.offline_replicas
     ]
-
-
-def routes(partitions: Iterable[MetadataResponsePartition]) -> dict[int, Route]:
-    """Return the route of each partition, also of those without a leader."""
-    return {
-        it.partition_index: Route(it.replica_nodes[0], it.leader_id == it.replica_nodes[0])
-        for it in partitions
-        if it.replica_nodes
-    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import count
 from queue import SimpleQueue
@@ -78,12 +78,12 @@ class Receiver:
         self._topic = topic
         self._probe = probe
         self._clock = clock
-        self._wanted: SimpleQueue[frozenset[int]] = SimpleQueue()
+        self._wanted: SimpleQueue[Mapping[int, Route]] = SimpleQueue()
         self._assigned: set[int] = set()
 
-    def assign(self, partitions: Iterable[int]) -> None:
-        """Read these partitions too, from their end. May be called from any thread; never blocks."""
-        self._wanted.put(frozenset(partitions))
+    def assign(self, routes: Mapping[int, Route]) -> None:
+        """Read these partitions too, from their starts. May be called from any thread; never blocks."""
+        self._wanted.put(routes)
 
     def run(self, stopped: threading.Event) -> None:
         """Read until `stopped`, and close the consumer."""
@@ -100,10 +100,11 @@ class Receiver:
 
     def _assign_new(self) -> None:
         while not self._wanted.empty():
-            new = self._wanted.get() - self._assigned
+            new = {each: route for each, route in self._wanted.get().items() if each not in self._assigned}
             if new:
-                self._consumer.incremental_assign([LibraryPartition(self._topic, each, -1) for each in sorted(new)])
-                self._assigned |= new
+                partitions = [LibraryPartition(self._topic, each, route.start) for each, route in new.items()]
+                self._consumer.incremental_assign(partitions)
+                self._assigned |= new.keys()
 
 
 def read_record(value: bytes | None) -> tuple[int, int, float] | None:

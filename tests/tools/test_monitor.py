@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +26,7 @@ from protocol.messages.metadata import (
 from tools.admin_client import CallTimedOut
 from tools.monitor import ensure_once
 from tools.monitor_probe import Probe
-from tools.monitor_topic import MonitorTopic, Route
+from tools.monitor_topic import END, MonitorTopic, Route
 from tools.monitor_traffic import Receiver, Sender
 
 
@@ -65,6 +65,13 @@ class FakeCluster:
                 return ElectLeadersResponse()
         raise AssertionError(request)
 
+    def list_offsets_once(
+        self, timestamps: Mapping[tuple[str, int], int], *, broker_id: int
+    ) -> dict[tuple[str, int], int | KafkaError]:
+        if broker_id not in self.alive:
+            raise ConnectionError(f"broker {broker_id} is not available")
+        return {(topic, number): 40 + number for topic, number in timestamps}
+
     def _add(self, assignments: Sequence[list[int]]) -> None:
         for replicas in assignments:
             self.partitions.append(
@@ -81,11 +88,11 @@ def topic_of(cluster: FakeCluster, replication_factor: int = 1) -> MonitorTopic:
 def test_each_broker_owns_a_partition_also_one_that_joins_or_is_offline() -> None:
     cluster = FakeCluster(1, 2)
     topic = topic_of(cluster)
-    assert topic.ensure() == {0: Route(1, True), 1: Route(2, True)}
+    assert topic.ensure() == {0: Route(1, True, 0), 1: Route(2, True, 0)}
     cluster.alive = {1, 3}
-    assert topic.ensure() == {0: Route(1, True), 1: Route(2, False), 2: Route(3, True)}
+    assert topic.ensure() == {0: Route(1, True, 0), 1: Route(2, False, 0), 2: Route(3, True, 0)}
     cluster.alive = {1, 2, 3}
-    assert topic.ensure() == {0: Route(1, True), 1: Route(2, True), 2: Route(3, True)}
+    assert topic.ensure() == {0: Route(1, True, 0), 1: Route(2, True, 0), 2: Route(3, True, 0)}
 
 
 def test_leadership_moves_back_to_a_broker_that_returns() -> None:
@@ -93,10 +100,20 @@ def test_leadership_moves_back_to_a_broker_that_returns() -> None:
     topic = topic_of(cluster, 3)
     topic.ensure()
     cluster.alive = {1, 3}
-    assert topic.ensure()[1] == Route(2, False)
+    assert topic.ensure()[1] == Route(2, False, 0)
     assert cluster.partitions[1].leader_id == 3
     cluster.alive = {1, 2, 3}
-    assert topic.ensure()[1] == Route(2, True)
+    assert topic.ensure()[1] == Route(2, True, 0)
+
+
+def test_records_of_earlier_runs_are_not_read() -> None:
+    """The first records of a run would be missed if the consumer looked for the end after they were sent."""
+    cluster = FakeCluster(1, 2, 3)
+    topic_of(cluster).ensure()
+    cluster.alive = {1, 2}
+    topic = topic_of(cluster)
+    for _ in range(2):
+        assert topic.ensure() == {0: Route(1, True, 40), 1: Route(2, True, 41), 2: Route(3, False, END)}
 
 
 class Message(NamedTuple):
@@ -209,7 +226,7 @@ def test_a_topic_that_cannot_be_checked_changes_no_route(capsys: pytest.CaptureF
 
         cluster.metadata = metadata  # type: ignore[method-assign]
         monitor.ensure()
-    assert monitor.sender.routes == {0: Route(1, True)}
+    assert monitor.sender.routes == {0: Route(1, True, 0)}
     assert capsys.readouterr().err.count("the topic cannot be checked") == 2
 
 
@@ -230,7 +247,7 @@ def test_the_consumer_belongs_to_one_thread_and_blocks_no_other() -> None:
     stopped.set()
     reading.join(30)
     assert log.threads == {reading.ident}
-    assert (log.assigned, log.is_closed) == ([(0, -1), (1, -1)], True)
+    assert (log.assigned, log.is_closed) == ([(0, 0), (1, 0)], True)
 
 
 def test_records_that_do_not_count_for_a_broker_are_not_received() -> None:
