@@ -1,6 +1,5 @@
-"""The properties of all tools: a launcher, a console script, a version and a help text."""
+"""The properties of all tools: a launcher, a console script and a version."""
 
-import re
 import tomllib
 from importlib import import_module
 
@@ -43,12 +42,7 @@ def test_launcher_runs_the_same_module_as_the_console_script(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-def test_tool_prints_its_version_and_its_help(run: RunTool, name: str) -> None:
-    main = import_module(module_of(name)).main
-    version = run(main, "--version")
+def test_tool_prints_its_version(run: RunTool, name: str) -> None:
+    version = run(import_module(module_of(name)).main, "--version")
     assert version.status == 0
     assert version.stdout.startswith("3.9.1 (Commit:f745dfdcee2b9851)\n")
-    help_text = run(main, "--help")
-    # Kafka's tools exit with 1 after their help.
-    assert help_text.status in (0, 1)
-    assert re.search("usage|option", help_text.stdout + help_text.stderr, re.IGNORECASE)
