@@ -210,7 +210,16 @@ def test_deleted_controller_node_is_replaced(cluster: Cluster) -> None:
     cluster.wait_until(lambda: int(client.get("/controller_epoch")[0]) > epoch, "a controller was elected")
     client.stop()
     client.close()
-    assert create_topic(cluster, 1)
+
+    def is_created() -> bool:
+        try:
+            return bool(create_topic(cluster, 1))
+        except KafkaException as error:
+            # Brokers name the old controller until the new one has sent them metadata.
+            assert error.args[0].name() == "NOT_CONTROLLER"  # noqa: PT017
+            return False
+
+    cluster.wait_until(is_created, "the new controller creates a topic")
 
 
 def reasons_against(cluster: Cluster, broker_id: int, topic: str) -> list[str]:
