@@ -38,10 +38,14 @@ class SendLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class SendMetadata:
-    """Send the live brokers and the states of `partitions`; without partitions, only the live brokers."""
+    """Send the live brokers and the states of `partitions`; without partitions, only the live brokers.
+
+    With `is_full`, `partitions` are all of the cluster, and the brokers forget those that are not named.
+    """
 
     broker_ids: tuple[int, ...]
     partitions: tuple[TopicPartition, ...] = ()
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

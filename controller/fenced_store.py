@@ -62,6 +62,8 @@ class Written:
 class FencedStore:
     def __init__(self, store: StateStore, epoch: int, epoch_version: int, turns: Turns) -> None:
         self.store = store
+        self.has_undecodable = False
+        """Whether a node that was read in this term could not be decoded."""
         self._turns = turns
         self._epoch = epoch
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch_version)
@@ -119,6 +121,7 @@ class FencedStore:
                 try:
                     found[key] = decode(key, node)
                 except paths.Undecodable as error:
+                    self.has_undecodable = True
                     logger.error("ignoring a node that cannot be decoded: %s", error)
         return found
 

@@ -30,6 +30,8 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.messages.update_metadata import (
+    UPDATE,
+    UPDATE_OF_ALL,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -50,6 +52,7 @@ class RequestBatch:
         self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata: dict[int, dict[TopicPartition, None]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
+        self._full: set[int] = set()
 
     def add(self, effect: SendEffect) -> None:
         match effect:
@@ -58,7 +61,9 @@ class RequestBatch:
                     wanted = self._leader_and_isr.setdefault(broker_id, {})
                     wanted[partition] = is_new or wanted.get(partition, False)
                 self.add(SendMetadata(tuple(self._context.live_brokers), (partition,)))
-            case SendMetadata(broker_ids, partitions):
+            case SendMetadata(broker_ids, partitions, is_full):
+                if is_full:
+                    self._full.update(broker_ids)
                 for broker_id in broker_ids:
                     self._metadata.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
             case SendStopReplica(replica, delete):
@@ -75,7 +80,7 @@ class RequestBatch:
         requests += yield from self._build_metadata_for_all()
         for broker, replicas in self._live(self._stop_replica):
             requests.append((broker.broker_id, (yield from self._build_stop_replica(broker, replicas))))
-        self._leader_and_isr, self._metadata, self._stop_replica = {}, {}, {}
+        self._leader_and_isr, self._metadata, self._stop_replica, self._full = {}, {}, {}, set()
         return requests
 
     def _live(self, wanted: Mapping[int, dict[TopicPartition, T]]) -> Iterator[tuple[Broker, dict[TopicPartition, T]]]:
@@ -145,6 +150,7 @@ class RequestBatch:
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,
                 broker_epoch=broker.epoch,
+                type=UPDATE_OF_ALL if broker.broker_id in self._full else UPDATE,
                 topic_states=built[key],
                 live_brokers=live_brokers,
             )

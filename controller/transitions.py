@@ -62,6 +62,15 @@ class Transitions:
         self.metadata_requests = 0
         """How many UpdateMetadata requests were sent in this term."""
 
+    async def send_all_metadata(self, broker_ids: Iterable[int]) -> None:
+        """Send the live brokers and the states of all partitions; the brokers forget other partitions.
+
+        If a node of the store could not be decoded, they keep them: a topic that cannot be read is not deleted.
+        """
+        partitions = tuple(self._context.leaderships)
+        self._batch.add(SendMetadata(tuple(broker_ids), partitions, is_full=not self._store.has_undecodable))
+        await self._flush()
+
     async def send_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
         """Send the live brokers, and the states of `partitions`."""
         self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from broker.loop.slices import Slices
-from protocol.messages.update_metadata import UpdateMetadataPartitionState, UpdateMetadataRequest
+from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataPartitionState, UpdateMetadataRequest
 from protocol.schema import Encoded
 
 LEADER_OF_DELETED_TOPIC = -2
@@ -106,7 +106,8 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
         """Apply one UpdateMetadata request; return the names of the topics that changed.
 
-        The brokers change in the first step. Until the last step some topics are as before.
+        A request with all partitions removes the others, for example those that were deleted while this broker was not
+        registered. The brokers change in the first step. Until the last step some topics are as before.
         """
         self.controller_id = request.controller_id
         brokers = {
@@ -130,6 +131,22 @@ class MetadataCache:
                 else:
                     self._learn(topic.topic_name, topic.topic_id, partition)
                 yield
+        if request.type == UPDATE_OF_ALL:
+            changed |= yield from self._forget_others(request)
+        return changed
+
+    def _forget_others(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
+        """Remove the partitions that the request does not name; return the names of their topics."""
+        named: dict[str, set[int]] = {}
+        for topic in request.topic_states:
+            named.setdefault(topic.topic_name, set()).update(it.partition_index for it in topic.partition_states)
+            yield
+        changed = set()
+        for name, state in list(self.topics.items()):
+            for index in state.partitions.keys() - named.get(name, set()):
+                self._forget(name, index)
+                changed.add(name)
+            yield
         return changed
 
     def _learn(self, topic: str, topic_id: UUID, partition: UpdateMetadataPartitionState) -> None:

@@ -84,7 +84,7 @@ class Brokers:
             self._term.sender.open_to(broker)
         transitions = self._term.transitions
         await transitions.send_metadata(existing)
-        await transitions.send_metadata(brokers, self._context.leaderships)
+        await transitions.send_all_metadata(brokers)
         replicas = self._context.replicas_on(brokers)
         startable = [it for it in replicas if not self._context.is_to_be_deleted(it.partition.topic)]
         await transitions.move_replicas(startable, ReplicaState.ONLINE)

@@ -123,7 +123,7 @@ class ActiveController:
         await self._ensure_feature_node()
         await self._drop_old_notifications()
         await self._load()
-        await self._term.transitions.send_metadata(self.context.live_brokers, self.context.leaderships)
+        await self._term.transitions.send_all_metadata(self.context.live_brokers)
         restarted = self._restarted_replicas()
         for replica in restarted:
             self.context.offline_directory_replicas.setdefault(replica.broker_id, set()).add(replica.partition)

@@ -4,7 +4,12 @@ v0 knows brokers by host and port only, v1+ by endpoint. v5 groups partitions by
 (KIP-380), v7 topic ids, v8 migration to KRaft (KIP-866).
 """
 
+from typing import Final
+
 from protocol.schema import ZERO_UUID, boolean, int8, int16, int32, int64, message, since, string, struct, uuid
+
+UPDATE: Final = 0
+UPDATE_OF_ALL: Final = 2
 
 
 @struct
@@ -48,7 +53,7 @@ class UpdateMetadataBroker:
 class UpdateMetadataRequest:
     controller_id: int32
     is_kraft_controller: boolean = since(8, default=False)
-    type: int8 = since(8, tag=0, default=0)  # 0: unknown, 1: incremental, 2: all partitions
+    type: int8 = since(8, tag=0, default=0)  # 0: unknown, 1: incremental, 2: the states of all partitions
     controller_epoch: int32
     broker_epoch: int64 = since(5, ignorable=True, default=-1)
     ungrouped_partition_states: list[UpdateMetadataPartitionState] = since(0, until=4, default=[])

@@ -31,7 +31,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest, UpdateMetadataResponse
 from tests.controller.paces import Unpaced
 from tests.support.manual_clock import ManualClock
 
@@ -498,7 +498,8 @@ def describe_request(request: ControlRequest) -> str:
             for it in topic.partition_states
         ]
         live = ",".join(f"{it.id}@{it.endpoints[0].port}" for it in request.live_brokers)
-        return f"UpdateMetadata c{request.controller_epoch} live={live} " + "; ".join(parts)
+        full = "all " if request.type == UPDATE_OF_ALL else ""
+        return f"UpdateMetadata c{request.controller_epoch} {full}live={live} " + "; ".join(parts)
     parts = [
         f"{topic.topic_name}-{it.partition_index} epoch={it.leader_epoch}" + (" delete" if it.delete_partition else "")
         for topic in request.topic_states

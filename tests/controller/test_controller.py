@@ -383,3 +383,13 @@ async def _seen_within(cluster: ScriptedCluster, seconds: float) -> list[str]:
     await asyncio.sleep(seconds)
     await cluster.settle()
     return list(cluster.lines)
+
+
+async def test_brokers_keep_the_metadata_of_topics_that_cannot_be_read() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t partitions=1 rf=1")
+    await cluster.run("set /brokers/topics/t unreadable")
+    seen = await cluster.run("kill 1")
+    assert seen[0].startswith("2 <- UpdateMetadata c2 live=2@9092"), "not of all partitions"
+    await cluster.close()

@@ -28,6 +28,8 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.messages.update_metadata import (
+    UPDATE,
+    UPDATE_OF_ALL,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
@@ -200,3 +202,46 @@ async def test_failure_is_logged_although_the_caller_was_cancelled(
     gc.collect()
     assert not unhandled
     assert "no store" in caplog.text
+
+
+async def update(door: Door, kind: int, **partitions: int) -> None:
+    """Send an UpdateMetadata with topics of this many partitions."""
+    topics = [
+        UpdateMetadataTopicState(
+            topic_name=topic,
+            topic_id=UUID(int=number),
+            partition_states=[
+                UpdateMetadataPartitionState(
+                    partition_index=index,
+                    controller_epoch=5,
+                    leader=ME,
+                    leader_epoch=0,
+                    isr=[ME],
+                    zk_version=0,
+                    replicas=[ME],
+                )
+                for index in range(count)
+            ],
+        )
+        for number, (topic, count) in enumerate(partitions.items(), 1)
+    ]
+    request = UpdateMetadataRequest(
+        controller_id=3, type=kind, controller_epoch=5, broker_epoch=OWN_EPOCH, topic_states=topics, live_brokers=[]
+    )
+    assert (await door.door.submit(request)).error_code == ErrorCode.NONE
+
+
+async def test_update_of_all_partitions_removes_the_others(door: Door) -> None:
+    await update(door, UPDATE, kept=1, shorter=3, gone=2)
+    await update(door, UPDATE, kept=2)
+    assert sorted(door.metadata.topics) == ["gone", "kept", "shorter"]
+    door.told.clear()
+    await update(door, UPDATE_OF_ALL, kept=2, shorter=1)
+    assert {topic: sorted(it.partitions) for topic, it in door.metadata.topics.items()} == {
+        "kept": [0, 1],
+        "shorter": [0],
+    }
+    assert door.told == [{"kept", "shorter", "gone"}]
+    assert door.metadata.name_of(UUID(int=3)) is None
+    await update(door, UPDATE_OF_ALL)
+    assert door.metadata.topics == {}
