@@ -143,10 +143,12 @@ def _log_dirs(settings: Settings) -> str | None:
 
 def _zookeeper_connect(settings: Settings) -> str | None:
     text = settings[rows.ZOOKEEPER_CONNECT]
-    hosts, _, _ = (text or "").partition("/")
-    if not hosts or all(_ZOOKEEPER_HOST.fullmatch(host.strip()) for host in hosts.split(",")):
-        return None
-    return "Expected host:port,host:port/chroot"
+    hosts, _, chroot = (text or "").partition("/")
+    if hosts and not all(_ZOOKEEPER_HOST.fullmatch(host.strip()) for host in hosts.split(",")):
+        return "Expected host:port,host:port/chroot"
+    if "," in chroot:
+        return "Expected host:port,host:port/chroot, with one chroot after the last host"
+    return None
 
 
 def _alone_without_zookeeper(row: Property[tuple[str, ...]], is_alone: Callable[[Collection[str]], bool]) -> Rule:

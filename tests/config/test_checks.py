@@ -12,6 +12,7 @@ BROKEN = [
     ("broker.id", {"broker.id": "-1", "broker.id.generation.enable": "false"}),
     ("zookeeper.connect", {"zookeeper.connect": "a:2181;b:2181"}),
     ("zookeeper.connect", {"zookeeper.connect": "a:port"}),
+    ("zookeeper.connect", {"zookeeper.connect": "a:2181/x,b:2181/y"}),
     ("controller.quorum.voters", {"controller.quorum.voters": "1@a:9093,2@b:9093"}),
     ("controller.quorum.bootstrap.servers", {"controller.quorum.bootstrap.servers": "a:9093,b:9093"}),
     ("process.roles", {"process.roles": "broker"}),
