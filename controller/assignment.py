@@ -8,6 +8,7 @@ most one; with racks, no two replicas of a partition share a rack while another 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
 
 
 def assign_replicas(
@@ -36,10 +37,13 @@ def assign_replicas(
         if partition > 0 and partition % len(brokers) == 0:
             shift += 1
         leader = (partition + start) % len(brokers)
-        candidates = (brokers[index] for index in _follower_indexes(leader, shift, len(brokers)))
-        followers = _spread_over_racks if rack_aware else _first
-        replicas = (brokers[leader], *followers(brokers[leader], candidates, replication_factor - 1, known_racks))
-        assigned[partition] = replicas
+        if rack_aware:
+            followers = _spread_over_racks(brokers, leader, shift, replication_factor - 1, known_racks)
+        else:
+            followers = [
+                brokers[it] for it in islice(_follower_indexes(leader, shift, len(brokers)), replication_factor - 1)
+            ]
+        assigned[partition] = (brokers[leader], *followers)
     return assigned
 
 
@@ -54,27 +58,26 @@ def interleaved_by_rack(racks: Mapping[int, str]) -> list[int]:
 
 
 def _follower_indexes(leader: int, shift: int, broker_count: int) -> Iterator[int]:
-    """Yield the other brokers' indexes, beginning `shift` (modulo their number) after the leader's neighbour."""
-    for distance in range(broker_count - 1):
-        yield (leader + 1 + (shift + distance) % (broker_count - 1)) % broker_count
+    """Yield the other brokers' indexes round after round, from `shift` places after the leader's neighbour on."""
+    for distance in count(shift):
+        yield (leader + 1 + distance % (broker_count - 1)) % broker_count
 
 
-def _first(_leader: int, candidates: Iterator[int], count: int, _racks: Mapping[int, str]) -> list[int]:
-    return [broker for broker, _ in zip(candidates, range(count), strict=False)]
+def _spread_over_racks(
+    brokers: Sequence[int], leader: int, shift: int, wanted: int, racks: Mapping[int, str]
+) -> list[int]:
+    """Choose `wanted` followers in different racks while a rack has no replica, then any other brokers.
 
-
-def _spread_over_racks(leader: int, candidates: Iterator[int], count: int, racks: Mapping[int, str]) -> Sequence[int]:
-    """Choose `count` candidates in order, but those in racks without a replica first, round after round."""
+    Each choice continues where the last one ended. So the followers after the first of each rack are not always the
+    brokers that were skipped first.
+    """
     chosen: list[int] = []
-    waiting = list(candidates)
-    taken = {racks[leader]}
-    while len(chosen) < count:
-        fresh = next((broker for broker in waiting if racks[broker] not in taken), None)
-        if fresh is None:
-            # Every rack with a broker left already holds a replica: start another round over the racks.
-            fresh = waiting[0]
-            taken.clear()
-        taken.add(racks[fresh])
-        waiting.remove(fresh)
-        chosen.append(fresh)
+    taken = {racks[brokers[leader]]}
+    rack_count = len(set(racks.values()))
+    candidates = (brokers[it] for it in _follower_indexes(leader, shift * rack_count, len(brokers)))
+    while len(chosen) < wanted:
+        follower = next(candidates)
+        if follower not in chosen and (racks[follower] not in taken or len(taken) == rack_count):
+            chosen.append(follower)
+            taken.add(racks[follower])
     return chosen

@@ -24,6 +24,34 @@ def test_ten_partitions_are_assigned_round_robin_to_five_brokers() -> None:
     }
 
 
+def test_partitions_are_assigned_to_six_brokers_in_three_racks() -> None:
+    """The example that Kafka's documentation of the placement gives, with start and shift 0."""
+    racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
+    assert assign_replicas(racks, 7, 3, start=0, shift=0) == {
+        0: (0, 3, 1),
+        1: (3, 1, 5),
+        2: (1, 5, 4),
+        3: (5, 4, 2),
+        4: (4, 2, 0),
+        5: (2, 0, 3),
+        6: (0, 4, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("replication_factor", "expected"),
+    [
+        (4, {6: (0, 4, 2, 3), 7: (3, 2, 0, 1), 8: (1, 0, 3, 5)}),
+        (5, {6: (0, 4, 2, 3, 1), 7: (3, 2, 0, 1, 5), 8: (1, 0, 3, 5, 4)}),
+    ],
+)
+def test_followers_beyond_the_racks_continue_the_round(
+    replication_factor: int, expected: dict[int, tuple[int, ...]]
+) -> None:
+    racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
+    assert assign_replicas(racks, 9, replication_factor, start=0, shift=0).items() >= expected.items()
+
+
 def test_racks_are_interleaved() -> None:
     racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
     assert interleaved_by_rack(racks) == [0, 3, 1, 5, 4, 2]
