@@ -12,6 +12,7 @@ from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, D
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from tools.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.admin_options import add_admin_options, admin_client
+from tools.client_settings import parse_assignments
 from tools.command_line import CommandLine, UsageError, run_tool
 from tools.java_names import exception_text
 from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
@@ -19,6 +20,7 @@ from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeepe
 Acls = list[tuple[str, str, Operation, Permission]]
 """Principal, host, operation and permission."""
 
+ZOOKEEPER_CONNECT = "zookeeper.connect"
 _ANY_ACL = (None, None, Operation.ANY, Permission.ANY)
 _RESOURCE_OPTIONS: Mapping[str, ResourceType] = {
     "topic": ResourceType.TOPIC,
@@ -52,6 +54,13 @@ def _command_line() -> CommandLine:
     line = CommandLine("kafka-acls", "This tool helps to manage acls on kafka.")
     add_admin_options(line)
     add_zookeeper_option(line)
+    line.add_option("--authorizer", value="class", help_text="Accepted; the brokers' authorizer keeps the ACLs.")
+    line.add_option(
+        "--authorizer-properties",
+        value="key=value",
+        repeatable=True,
+        help_text=f"DEPRECATED: {ZOOKEEPER_CONNECT}=host:port is the same as --zookeeper host:port.",
+    )
     line.add_flag("--add", "Add ACLs.")
     line.add_flag("--remove", "Remove ACLs.")
     line.add_flag("--list", "List ACLs of the given resources, or all of them.")
@@ -87,6 +96,9 @@ def _command_line() -> CommandLine:
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
+    connect = parse_assignments(options.authorizer_properties).get(ZOOKEEPER_CONNECT)
+    if options.bootstrap_server is None and options.zookeeper is None:
+        options.zookeeper = connect
     use_brokers_of_zookeeper(line, options)
     changes = _checked(line, options)
     try:
@@ -230,8 +242,8 @@ def _add(admin: AdminClient, changes: Mapping[Resource, Acls]) -> None:
 
 def _remove(admin: AdminClient, changes: Mapping[Resource, Acls], *, is_forced: bool) -> None:
     for resource, acls in changes.items():
-        what = f"ACLs: \n {_lines(acls)} \n from" if acls else "all ACLs from"
-        if not is_forced and not _is_confirmed(f"Are you sure you want to remove {what} resource filter `{resource}`?"):
+        what = f"remove ACLs: \n {_lines(acls)} \n from" if acls else "delete all ACLs for"
+        if not is_forced and not _is_confirmed(f"Are you sure you want to {what} resource filter `{resource}`?"):
             continue
         wanted: Sequence[tuple[str | None, str | None, Operation, Permission]] = acls if acls else [_ANY_ACL]
         filters = [
@@ -258,28 +270,36 @@ def _is_confirmed(question: str) -> bool:
 
 def _list(admin: AdminClient, options: argparse.Namespace) -> None:
     wanted = list(_resources(options)) or [Resource(ResourceType.ANY, None, PatternType.ANY)]
+    for principal in options.principal or [None]:
+        if principal is not None:
+            print(f"ACLs for principal `{principal}`")
+        for resource, acls in _found(admin, wanted, principal).items():
+            print(f"Current ACLs for resource `{resource}`: \n {_lines(acls)} \n")
+
+
+def _found(admin: AdminClient, wanted: Sequence[Resource], principal: str | None) -> dict[Resource, Acls]:
+    """Return the ACLs of the wanted resources, of one principal or of all."""
     found: dict[Resource, Acls] = {}
     for resource in wanted:
-        for principal in options.principal or [None]:
-            request = DescribeAclsRequest(
-                resource_type_filter=resource.resource_type,
-                resource_name_filter=resource.name,
-                pattern_type_filter=resource.pattern_type,
-                principal_filter=principal,
-                host_filter=None,
-                operation=Operation.ANY,
-                permission_type=Permission.ANY,
-            )
-            response = admin.call(request, DescribeAclsResponse)
-            raise_for(response.error_code, response.error_message)
-            for each in response.resources:
-                key = Resource(ResourceType(each.resource_type), each.resource_name, PatternType(each.pattern_type))
-                found.setdefault(key, []).extend(
-                    (acl.principal, acl.host, Operation(acl.operation), Permission(acl.permission_type))
-                    for acl in each.acls
-                )
-    for resource, acls in found.items():
-        print(f"Current ACLs for resource `{resource}`: \n {_lines(acls)} \n")
+        request = DescribeAclsRequest(
+            resource_type_filter=resource.resource_type,
+            resource_name_filter=resource.name,
+            pattern_type_filter=resource.pattern_type,
+            principal_filter=principal,
+            host_filter=None,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+        response = admin.call(request, DescribeAclsResponse)
+        raise_for(response.error_code, response.error_message)
+        for each in response.resources:
+            key = Resource(ResourceType(each.resource_type), each.resource_name, PatternType(each.pattern_type))
+            acls = found.setdefault(key, [])
+            for acl in each.acls:
+                one = (acl.principal, acl.host, Operation(acl.operation), Permission(acl.permission_type))
+                if one not in acls:  # two of the filters may match it
+                    acls.append(one)
+    return found
 
 
 if __name__ == "__main__":
