@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from tests.sim.faults import Fault
-from tests.sim.run import BROKERS, CLIENTS, Outcome, run_alone, run_seed
+from tests.sim.run import BROKERS, Outcome, clients_of, run_alone, run_seed
 from tests.sim.shrink import shrunk
 
 
@@ -89,7 +89,11 @@ def _replay(options: argparse.Namespace) -> int:
     every = run_seed(options.seed, brokers=options.brokers, clients=[], faults=None).faults
     numbers = range(len(every)) if options.faults is None else map(int, filter(None, options.faults.split(",")))
     faults = [every[number] for number in numbers]
-    clients = list(CLIENTS) if options.clients is None else [name for name in options.clients.split(",") if name]
+    clients = (
+        list(clients_of(options.brokers))
+        if options.clients is None
+        else [name for name in options.clients.split(",") if name]
+    )
     if options.trace:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     outcome = run_seed(options.seed, brokers=options.brokers, clients=clients, faults=faults, traced=options.trace)

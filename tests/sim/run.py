@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from protocol.errors import ErrorCode
 from tests.sim.checkers import Violation, check
-from tests.sim.clients.admin import Admin
+from tests.sim.clients.admin import Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.copier import Copier
@@ -41,6 +41,8 @@ CLIENTS: Final = (
     "member-2",
     "admin",
 )
+MOVER: Final = "mover"
+"""Takes part only if there are more brokers than replicas of a partition."""
 FAULTS_US: Final = 15 * SECOND_US
 START_LIMIT_US: Final = 60 * SECOND_US
 STUCK_US: Final = 30 * SECOND_US
@@ -77,16 +79,17 @@ class Run:
         seed: int,
         *,
         brokers: int = BROKERS,
-        clients: Sequence[str] = CLIENTS,
+        clients: Sequence[str] | None = None,
         faults: Sequence[Fault] | None = None,
     ) -> None:
+        """`clients` and `faults` take part; None: all that `clients_of` names, and the faults that the seed draws."""
         self.seed = seed
         self.world = World(seed)
         self._replication_factor = min(brokers, 3)
         self.history = History(min_isr=min(brokers, 2))
         self.is_ending = False
         self.is_healed = False
-        self._client_names = [name for name in CLIENTS if name in clients]
+        self._client_names = [name for name in clients_of(brokers) if clients is None or name in clients]
         factor, min_isr = str(self._replication_factor), str(self.history.min_isr)
         self.cluster = Cluster(
             self.world,
@@ -226,6 +229,8 @@ class Run:
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=False)
         if name == "committed-reader":
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=True)
+        if name == MOVER:
+            return Mover(name, self, [*PLAIN, SOURCE, *TARGETS], count=8, replication_factor=self._replication_factor)
         if name == "admin":
             return Admin(name, self, [*PLAIN, SOURCE, *TARGETS], count=4, replication_factor=self._replication_factor)
         return Member(name, self, "group", [*PLAIN, SOURCE], count=12)
@@ -295,11 +300,16 @@ class Run:
                 self.history.logs += [log for log in replica_logs(machine) if not log.partition.topic.startswith("__")]
 
 
+def clients_of(brokers: int) -> tuple[str, ...]:
+    """Return the names of all clients of a run with so many brokers."""
+    return (*CLIENTS, MOVER) if brokers > BROKERS else CLIENTS
+
+
 def run_seed(
     seed: int,
     *,
     brokers: int = BROKERS,
-    clients: Sequence[str] = CLIENTS,
+    clients: Sequence[str] | None = None,
     faults: Sequence[Fault] | None = None,
     traced: bool = False,
 ) -> Outcome:

@@ -6,7 +6,7 @@ Owns the vocabulary of scripted cases. Must not know what they show.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -16,6 +16,12 @@ from controller.paths import decode_uuid
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.elect_leaders import ElectLeadersRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -33,7 +39,7 @@ from tests.sim.faults import SECOND_US
 from tests.sim.history import DataLoss, LeaderState, Partition, Send
 from tests.sim.inspection import hosted_partition
 from tests.sim.process import PORT
-from tests.sim.run import PLAIN, Run
+from tests.sim.run import BROKERS, PLAIN, Run
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 T = TypeVar("T")
@@ -43,10 +49,10 @@ _FETCH: Final = message_info(FetchRequest).api_key.to_bytes(2)
 
 
 class Script(Run):
-    """Three brokers with the usual topics, no clients and no faults but those of the script."""
+    """A cluster with the usual topics, no clients and no faults but those of the script."""
 
-    def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None) -> None:
-        super().__init__(seed, clients=[], faults=[])
+    def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None, brokers: int = BROKERS) -> None:
+        super().__init__(seed, brokers=brokers, clients=[], faults=[])
         self.cluster.properties.update(properties or {})
         self._numbers = 0
         self.actor = Actor("actor", self)
@@ -269,6 +275,28 @@ class Script(Run):
             topics=[TopicData(topic_id=self.topic_id(partition), partitions=[change])],
         )
         return self.actor.ask(self.controller(), request, 3, fresh=True)
+
+    def move(self, partition: Partition, replicas: Sequence[int] | None) -> ErrorCode:
+        """Start to move a partition, or with None cancel the move; return the result."""
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=5000,
+            topics=[
+                ReassignableTopic(
+                    name=partition.topic,
+                    partitions=[
+                        ReassignablePartition(
+                            partition_index=partition.index, replicas=None if replicas is None else list(replicas)
+                        )
+                    ],
+                )
+            ],
+        )
+        response = self.ask(self.controller(), request, 0)
+        return ErrorCode(response.responses[0].partitions[0].error_code)
+
+    def prefer(self) -> None:
+        """Have the preferred leader of each partition elected, where it is in sync."""
+        self.ask(self.controller(), ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=3000), 2)
 
     def let(self, client: SimulatedClient, what: str, attempt: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Let a client do something, to its end; it repeats what may be retried."""

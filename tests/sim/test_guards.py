@@ -24,6 +24,7 @@ from broker.replica.partition import FetchIsolation, Partition
 from controller import election, isr_changes, paths
 from controller.active.controller import ActiveController
 from controller.fenced_store import FencedStore
+from controller.leadership import LeadershipPlan
 from controller.state_store import ANY_VERSION, Check
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
@@ -38,7 +39,7 @@ from tests.sim.clients.copier import Copier, Fenced
 from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss, Transaction
-from tests.sim.run import PLAIN, SOURCE, TARGETS
+from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -55,6 +56,7 @@ class Guard:
     case: Callable[[Script], None]
     rules: tuple[str, ...]
     properties: tuple[tuple[str, str], ...] = ()
+    brokers: int = BROKERS
 
 
 # Leader epochs
@@ -680,6 +682,34 @@ def last_in_sync_replica_dies(script: Script) -> None:
     script.wait(20.0)
 
 
+# Reassignments
+
+
+def any_replica_is_dropped(patch: Patch) -> None:
+    patch.setattr("controller.transitions.plan_departure", lambda context, current, staying: LeadershipPlan())
+
+
+def move_is_cancelled_while_only_added_replicas_are_in_sync(script: Script) -> None:
+    """Of the replicas from before the move none has the last record when the move is cancelled."""
+    before = script.states.assignment(P)
+    first, second = script.others(*before)
+    script.elect_controller(first)
+    script.isolate(second, store=False)
+    assert script.move(P, [first, second, before[0]]) == ErrorCode.NONE
+    script.wait_until(lambda: not script.is_out_of_sync(P, first))
+    script.prefer()
+    script.lead_with(P, first)
+    for broker in before:
+        script.cut(first, broker)
+    script.produce("late", acks=1)
+    script.wait_until(lambda: script.state(P).isr == (first,))
+    script.mend(first, second)
+    script.wait_until(lambda: sorted(script.state(P).isr) == sorted([first, second]))
+    assert script.produce("a").acked_us is not None
+    script.move(P, None)
+    script.wait(1.0)
+
+
 GUARDS = [
     Guard(
         "leader epoch of a fetch",
@@ -837,11 +867,18 @@ GUARDS = [
         last_in_sync_replica_dies,
         ("I13 no unclean election unless allowed",),
     ),
+    Guard(
+        "the only in-sync replicas are not dropped",
+        any_replica_is_dropped,
+        move_is_cancelled_while_only_added_replicas_are_in_sync,
+        ("I8 ISR is never empty and holds the leader", "I4 no acknowledged record is lost"),
+        brokers=5,
+    ),
 ]
 
 
 def violated(guard: Guard) -> list[str]:
-    script = Script(properties=dict(guard.properties))
+    script = Script(properties=dict(guard.properties), brokers=guard.brokers)
     with script.world:
         script.begin()
         guard.case(script)

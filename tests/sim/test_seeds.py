@@ -45,6 +45,12 @@ def test_single_broker_keeps_its_promises(record_property: Record) -> None:
     judge([run_alone(1, seed) for seed in range(1, 11)], 1, record_property)
 
 
+@pytest.mark.parametrize("first", [1, 6])
+def test_moves_that_are_cancelled_or_replaced_keep_all_promises(first: int, record_property: Record) -> None:
+    """More brokers than replicas, so that a move has replicas to add."""
+    judge([run_alone(5, seed) for seed in range(first, first + PORTION)], 5, record_property)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_new_seeds(record_property: Record) -> None:

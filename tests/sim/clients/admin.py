@@ -101,7 +101,10 @@ class Admin(SimulatedClient):
         partition = self.random.choice(self._partitions)
         brokers = sorted(self.around.brokers())
         count = self.random.choice([self._replication_factor, self._replication_factor, len(brokers)])
-        replicas = None if self.random.random() < 0.2 else self.random.sample(brokers, count)
+        await self._move(partition, None if self.random.random() < 0.2 else self.random.sample(brokers, count))
+
+    async def _move(self, partition: Partition, replicas: list[int] | None) -> None:
+        """Start to move a partition, or with None cancel the move."""
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5000,
             topics=[
@@ -132,3 +135,22 @@ class Admin(SimulatedClient):
             self.expect(response.error_code)
 
         await self._perform("ElectLeaders", attempt)
+
+
+class Mover(Admin):
+    """Moves partitions to other brokers, and cancels or replaces most moves while they are in progress."""
+
+    async def run(self) -> None:
+        for _ in range(self._count):
+            await self.think(2.0)
+            partition = self.random.choice(self._partitions)
+            await self._move(partition, self._replicas())
+            for _ in range(self.random.randrange(3)):
+                await self.think(0.8)
+                if self.random.random() < 0.3:
+                    await self._elect()  # an added replica leads, if it is in sync
+                await self._move(partition, self._replicas() if self.random.random() < 0.5 else None)
+        self.doing = "finished"
+
+    def _replicas(self) -> list[int]:
+        return self.random.sample(sorted(self.around.brokers()), self._replication_factor)
