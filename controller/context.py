@@ -1,7 +1,8 @@
 """The active controller's view of the cluster, in memory.
 
 Owns this state and the queries on it. Every state change goes through `move_partition` and `move_replica`, which reject
-transitions that the tables do not allow. Must not know the store, the brokers' connections or time.
+transitions that the tables do not allow. Must not know the store, the brokers' connections or time. Queries that visit
+all partitions are `Steps`.
 
 Invariants:
 
@@ -18,6 +19,7 @@ from controller import partition_states, replica_states
 from controller.model import Broker, Leadership, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
+from controller.turns import Steps
 
 
 class ControllerContext:
@@ -121,9 +123,18 @@ class ControllerContext:
             for replica in self.assignment(partition).replicas
         ]
 
-    def replicas_on(self, broker_ids: Iterable[int]) -> list[PartitionReplica]:
+    def all_replicas(self) -> Iterator[PartitionReplica]:
+        for partition in self.all_partitions():
+            for broker_id in self.assignment(partition).replicas:
+                yield PartitionReplica(partition, broker_id)
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> Steps[list[PartitionReplica]]:
         wanted = set(broker_ids)
-        return [replica for replica in self.replicas_of(self.all_partitions()) if replica.broker_id in wanted]
+        found: list[PartitionReplica] = []
+        for partition in self.all_partitions():
+            found += [PartitionReplica(partition, it) for it in self.assignment(partition).replicas if it in wanted]
+            yield
+        return found
 
     def partitions_in(self, *states: PartitionState) -> list[TopicPartition]:
         return [partition for partition, state in self.partition_states.items() if state in states]
@@ -134,9 +145,17 @@ class ControllerContext:
     def partition_state(self, partition: TopicPartition) -> PartitionState:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
 
-    def partitions_without_leader(self) -> list[TopicPartition]:
-        """Return the partitions that have no leader, or whose leader is not online."""
-        return [partition for partition in self.all_partitions() if not self.has_leader(partition)]
+    def led_offline(self) -> Steps[list[TopicPartition]]:
+        """Return the partitions that had a leader and have none now, or one that is not online.
+
+        Partitions of topics to be deleted are left out.
+        """
+        found: list[TopicPartition] = []
+        for partition in self.leaderships:
+            if not self.has_leader(partition) and not self.is_to_be_deleted(partition.topic):
+                found.append(partition)
+            yield
+        return found
 
     def has_leader(self, partition: TopicPartition) -> bool:
         """Return whether the partition has a leader, and it is online."""

@@ -85,7 +85,7 @@ class Brokers:
         transitions = self._term.transitions
         await transitions.send_metadata(existing)
         await transitions.send_all_metadata(brokers)
-        replicas = self._context.replicas_on(brokers)
+        replicas = await self._replicas_on(brokers)
         startable = [it for it in replicas if not self._context.is_to_be_deleted(it.partition.topic)]
         await transitions.move_replicas(startable, ReplicaState.ONLINE)
         await self._elections.elect_missing()
@@ -102,7 +102,10 @@ class Brokers:
             self._context.shutting_down.discard(broker_id)
             self._context.offline_directory_replicas.pop(broker_id, None)
             self._failed_requests.pop(broker_id, None)
-        await self._handle_offline_replicas(self._context.replicas_on(broker_ids))
+        await self._handle_offline_replicas(await self._replicas_on(broker_ids))
+
+    async def _replicas_on(self, broker_ids: Iterable[int]) -> list[PartitionReplica]:
+        return await self._term.turns.finished(self._context.replicas_on(broker_ids))
 
     async def _handle_offline_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
         """Elect other leaders, then remove the replicas from the ISR."""
@@ -112,11 +115,7 @@ class Brokers:
             (to_delete if self._context.is_to_be_deleted(replica.partition.topic) else staying).append(replica)
         transitions = self._term.transitions
         sent_before = transitions.metadata_requests
-        leaderless = [
-            it
-            for it in self._context.partitions_without_leader()
-            if it in self._context.leaderships and not self._context.is_to_be_deleted(it.topic)
-        ]
+        leaderless = await self._term.turns.finished(self._context.led_offline())
         await transitions.move_partitions(leaderless, PartitionState.OFFLINE)
         await self._elections.elect_missing()
         await transitions.move_replicas(staying, ReplicaState.OFFLINE)
@@ -139,7 +138,7 @@ class Brokers:
         self._context.shutting_down.add(broker_id)
         movable = [
             it.partition
-            for it in self._context.replicas_on([broker_id])
+            for it in await self._replicas_on([broker_id])
             if len(self._context.assignment(it.partition).replicas) > 1
             and it.partition in self._context.leaderships
             and not self._context.is_to_be_deleted(it.partition.topic)
@@ -158,7 +157,7 @@ class Brokers:
         names = await self._term.store.store.children(folder, self._term.on_change(event))
         notes = [f"{folder}/{name}" for name in names]
         brokers = await self._term.store.read_log_dir_events(notes)
-        replicas = self._context.replicas_on(brokers & self._context.live_brokers.keys())
+        replicas = await self._replicas_on(brokers & self._context.live_brokers.keys())
         await self._term.transitions.move_replicas(replicas, ReplicaState.ONLINE)
         await self._term.store.remove(notes)
 

@@ -124,11 +124,11 @@ class ActiveController:
         await self._drop_old_notifications()
         await self._load()
         await self._term.transitions.send_all_metadata(self.context.live_brokers)
-        restarted = self._restarted_replicas()
+        restarted = await self._restarted_replicas()
         for replica in restarted:
             self.context.offline_directory_replicas.setdefault(replica.broker_id, set()).add(replica.partition)
         # Before the replicas start: a leader must not append in its old epoch.
-        await self._term.transitions.renew_epochs(self._led_by_restarted(set(restarted)))
+        await self._term.transitions.renew_epochs(await self._led_by_restarted(set(restarted)))
         await self._start_replicas()
         await self._start_partitions()
         self.context.offline_directory_replicas.clear()
@@ -170,7 +170,7 @@ class ActiveController:
         self._reassignments.load()
         await self.deletions.load()
 
-    def _restarted_replicas(self) -> list[PartitionReplica]:
+    async def _restarted_replicas(self) -> list[PartitionReplica]:
         """Return the in-sync replicas whose broker has restarted while no controller saw it.
 
         Their broker has registered after the state of the partition was written. It may have lost records: what its
@@ -179,7 +179,7 @@ class ActiveController:
         """
         live = self.context.live_brokers
         found: list[PartitionReplica] = []
-        for partition, leadership in self.context.leaderships.items():
+        async for partition, leadership in self._term.turns.through(self.context.leaderships.items()):
             if self.context.is_to_be_deleted(partition.topic):
                 continue
             in_sync = [it for it in leadership.state.isr if it in live]
@@ -188,7 +188,7 @@ class ActiveController:
                 found += [PartitionReplica(partition, it) for it in restarted]
         return found
 
-    def _led_by_restarted(self, out_of_sync: set[PartitionReplica]) -> list[TopicPartition]:
+    async def _led_by_restarted(self, out_of_sync: set[PartitionReplica]) -> list[TopicPartition]:
         """Return the partitions whose leader has restarted unseen, and leads on because no replica is more complete.
 
         The leader may have lost records of its epoch which a follower still has. If it wrote other records at their
@@ -197,7 +197,7 @@ class ActiveController:
         """
         live = self.context.live_brokers
         found: list[TopicPartition] = []
-        for partition, leadership in self.context.leaderships.items():
+        async for partition, leadership in self._term.turns.through(self.context.leaderships.items()):
             leader = leadership.state.leader
             if (
                 leader in live
@@ -213,7 +213,7 @@ class ActiveController:
         """Send its state to each replica; brokers ignore what they know already."""
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        for replica in self.context.replicas_of(self.context.all_partitions()):
+        async for replica in self._term.turns.through(self.context.all_replicas()):
             is_online = self.context.is_replica_online(replica.broker_id, replica.partition)
             # A broker that failed while there was no controller may also have failed to delete the replica.
             state = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
@@ -223,7 +223,7 @@ class ActiveController:
         await self._term.transitions.move_replicas(offline, ReplicaState.OFFLINE)
 
     async def _start_partitions(self) -> None:
-        for partition in self.context.all_partitions():
+        async for partition in self._term.turns.through(self.context.all_partitions()):
             leadership = self.context.leaderships.get(partition)
             if leadership is None:
                 state = PartitionState.NEW

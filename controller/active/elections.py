@@ -116,7 +116,7 @@ class Elections:
     async def rebalance(self, _: RebalanceDue) -> None:
         """Elect preferred leaders for each broker whose imbalance exceeds the limit."""
         limit = self._term.settings.leader_imbalance_per_broker_percentage
-        for broker_id, preferred in sorted(self._partitions_by_preferred_leader().items()):
+        for broker_id, preferred in sorted((await self._partitions_by_preferred_leader()).items()):
             elsewhere = [it for it in preferred if self._context.leaderships[it].state.leader != broker_id]
             if len(elsewhere) * 100 > limit * len(preferred):
                 await self._elect_preferred(broker_id, elsewhere)
@@ -137,10 +137,10 @@ class Elections:
             )
             await self._term.transitions.elect(candidates, ElectionReason.PREFERRED)
 
-    def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
+    async def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
         by_broker: dict[int, list[TopicPartition]] = {}
-        for partition in self._context.all_partitions():
-            if partition in self._context.leaderships and not self._context.is_to_be_deleted(partition.topic):
+        async for partition in self._term.turns.through(self._context.leaderships):
+            if not self._context.is_to_be_deleted(partition.topic):
                 by_broker.setdefault(self._context.assignment(partition).replicas[0], []).append(partition)
         return by_broker
 

@@ -298,7 +298,10 @@ def late_request_for_an_old_isr(script: Script) -> None:
 
 
 def no_restart_check(patch: Patch) -> None:
-    patch.setattr(ActiveController, "_restarted_replicas", lambda self: [])
+    async def none(self: ActiveController) -> list[object]:
+        return []
+
+    patch.setattr(ActiveController, "_restarted_replicas", none)
 
 
 def leader_returns_empty_without_a_controller(script: Script) -> None:
@@ -315,7 +318,10 @@ def leader_returns_empty_without_a_controller(script: Script) -> None:
 
 
 def restarted_leaders_keep_their_epoch(patch: Patch) -> None:
-    patch.setattr(ActiveController, "_led_by_restarted", lambda self, out_of_sync: [])
+    async def none(self: ActiveController, out_of_sync: object) -> list[object]:
+        return []
+
+    patch.setattr(ActiveController, "_led_by_restarted", none)
 
 
 def all_restart_before_an_election_and_the_leader_has_lost_a_record(script: Script) -> None:
