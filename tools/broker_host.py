@@ -1,9 +1,9 @@
 """Hosts the brokers of one `milena_broker.testing.Cluster`, and runs its commands.
 
 Owns the commands and the end of the process. Must not know pytest. The test process talks through an inherited socket:
-frames of a length and JSON. When the socket ends, or this process has another parent than at the start, it removes the
-data if it is temporary, and ends; so no broker outlives its tests. If the parent ends while this process is halted, the
-kernel continues it, where the kernel can (Linux).
+frames of a length and JSON; a response repeats the `number` of its command. When the socket ends, or this process has
+another parent than at the start, it removes the data if it is temporary, and ends; so no broker outlives its tests. If
+the parent ends while this process is halted, the kernel continues it, where the kernel can (Linux).
 
 The brokers of a cluster share this process and a metadata store in memory, so a cluster needs no ZooKeeper.
 """
@@ -61,6 +61,8 @@ PARENT_CHECK_S = 0.5
 REMOVALS_MAX = 3
 REQUEST_TIMEOUT_MS = 10_000
 CALL_TIMEOUT_S = 10.0
+APPEARANCE_S = 1.0
+"""How long a topic that was created may be unknown to the other brokers."""
 RETRY_S = 0.005
 BATCH_BYTES_MAX = 512 << 10
 FETCH_BYTES_MAX = 4 << 20
@@ -234,9 +236,9 @@ class Host:
         (result,) = (await (await self._controller()).ask(request)).topics
         _raise_for(result.error_code, f"topic {name}: {result.error_message}")
 
-    async def _topic(self, name: str, *, create: bool) -> MetadataResponseTopic:
+    async def _topic(self, name: str, *, create: bool, timeout_s: float = CALL_TIMEOUT_S) -> MetadataResponseTopic:
         """Return the metadata of a topic whose partitions all have leaders here."""
-        deadline_s = time.monotonic() + CALL_TIMEOUT_S
+        begin_s = time.monotonic()
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         while True:
             (topic,) = (await self._any.ask(request)).topics
@@ -251,8 +253,8 @@ class Host:
             elif code not in _RETRIABLE and code:
                 raise KafkaError(code, f"topic {name!r}: {code.name}")
             elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
-                _check_time(deadline_s - CALL_TIMEOUT_S + 1, f"topic {name!r} does not exist")
-            _check_time(deadline_s, f"topic {name!r} has no leader for each partition")
+                _check_time(begin_s + min(timeout_s, APPEARANCE_S), f"topic {name!r} does not exist")
+            _check_time(begin_s + timeout_s, f"topic {name!r} has no leader for each partition")
             await asyncio.sleep(RETRY_S)
 
     async def _reset(self) -> None:
@@ -304,11 +306,11 @@ class Host:
                 return self._brokers[partition.leader_id].client
         raise CommandError(f"topic {topic!r} has no partition {index}")
 
-    async def _consume(self, topic: str, positions: Mapping[str, int]) -> Mapping[str, Any]:
+    async def _consume(self, topic: str, positions: Mapping[str, int], timeout_s: float) -> Mapping[str, Any]:
         """Return the committed records from `positions` (by partition, absent: the earliest) on, and where they end."""
         found: list[Mapping[str, Any]] = []
         ends: dict[str, int] = {}
-        partitions = (await self._topic(topic, create=False)).partitions
+        partitions = (await self._topic(topic, create=False, timeout_s=timeout_s)).partitions
         for partition in sorted(partitions, key=lambda one: one.partition_index):
             index = partition.partition_index
             client = self._brokers[partition.leader_id].client
@@ -478,25 +480,25 @@ async def _serve(control: socket.socket, parent_id: int) -> int:
     asyncio.get_running_loop().call_soon(_watch_parent, parent_id, order)
     host = Host(order, failed)
     try:
-        _send(writer, {"result": await host.start()})
+        _send(writer, order, {"result": await host.start()})
     except (StartupError, ConfigError, ConfigErrors, OSError) as error:
-        _send(writer, {"error": str(error)})
+        _send(writer, order, {"error": str(error)})
         await writer.drain()
         return 1
     ended = asyncio.create_task(failed.wait())
     while True:
         receiving = asyncio.ensure_future(_received(reader))
         await asyncio.wait({receiving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        request = receiving.result() if receiving.done() else {"command": "stop"}
+        request = receiving.result() if receiving.done() else {"command": "stop", "number": None}
         if request is None:
             _end(order)
         elif request["command"] == "stop":
             await host.stop()
-            _send(writer, {"result": None})
+            _send(writer, request, {"result": None})
             await writer.drain()
             return int(failed.is_set())
         else:
-            _send(writer, await _outcome(host, request))
+            _send(writer, request, await _outcome(host, request))
             await writer.drain()
 
 
@@ -530,8 +532,9 @@ async def _received(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     return message
 
 
-def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
-    data = json.dumps(message).encode()
+def _send(writer: asyncio.StreamWriter, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+    """Send what became of a request, with its number."""
+    data = json.dumps({"number": request["number"], **outcome}).encode()
     writer.write(FRAME_LENGTH.pack(len(data)) + data)
 
 

@@ -10,8 +10,6 @@ import base64
 import json
 import shutil
 import signal
-import socket
-import struct
 import tempfile
 import threading
 import time
@@ -21,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from milena_broker.testing.control import Control, NoResponseError
 from milena_broker.testing.nursery import HostProcess, NurseryError, new_host
 from milena_broker.testing.rows import batches_of, rows_of_file
 
@@ -28,7 +27,8 @@ START_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 60.0
 POLL_S = 0.01
 ROWS_AT_ONCE = 10_000
-_LENGTH = struct.Struct(">I")
+RESPONSE_DELAY_MAX_S = 1.0
+"""How much longer than `timeout_s` a response may take, so that the broker reports itself what is missing."""
 _LOG_LINES = 20
 
 
@@ -97,6 +97,7 @@ class Cluster:
         self._ports = [0] * brokers
         self._folder: Path | None = None
         self._process: HostProcess | None = None
+        self._control: Control | None = None
         self._lock = threading.Lock()
         self._is_paused = False
 
@@ -133,7 +134,7 @@ class Cluster:
 
     def kill(self) -> None:
         """End the process with SIGKILL, as a crash would. The data stays until `stop`, for `restart`."""
-        process, self._process, self._is_paused = self._process, None, False
+        process, self._process, self._control, self._is_paused = self._process, None, None, False
         if process is not None:
             process.kill()
 
@@ -148,7 +149,10 @@ class Cluster:
         self._spawn()
 
     def pause(self) -> Restore:
-        """Halt the process until `resume`, or the end of a `with` block: connections stay open, nothing responds."""
+        """Halt the process until `resume`, or the end of a `with` block: connections stay open, nothing responds.
+
+        Methods that need the broker raise BrokerError at once during that time.
+        """
         self._signal(signal.SIGSTOP)
         self._is_paused = True
         return Restore(self.resume)
@@ -229,13 +233,21 @@ class Cluster:
     def consume(self, topic: str, count: int | None = None, *, timeout_s: float = 10.0) -> list[Record]:
         """Return the committed records of a topic from the earliest on, partition by partition.
 
-        With `count`, waits until the topic has that many; raises BrokerError if it has fewer after `timeout_s`.
+        With `count`, waits until the topic has that many; raises BrokerError if it has fewer after `timeout_s`. Without
+        a response of the broker, raises BrokerError at most 1 second later.
         """
         deadline_s = time.monotonic() + timeout_s
         positions: Mapping[str, int] = {}
         found: list[Record] = []
         while True:
-            response = self._call("consume", topic=topic, positions=positions)
+            left_s = max(deadline_s - time.monotonic(), 0)
+            response = self._call(
+                "consume",
+                response_timeout_s=left_s + RESPONSE_DELAY_MAX_S,
+                topic=topic,
+                positions=positions,
+                timeout_s=left_s,
+            )
             positions = response["positions"]
             found += [_record(topic, fields) for fields in response["records"]]
             if count is None or len(found) >= count:
@@ -270,7 +282,7 @@ class Cluster:
             self._process = new_host(self.log)
         except NurseryError as error:
             raise BrokerError(str(error)) from error
-        self._process.control.settimeout(START_TIMEOUT_S)
+        self._control = Control(self._process.control)
         self._ports = self._exchange(
             {
                 "folder": str(self._folder),
@@ -278,24 +290,26 @@ class Cluster:
                 "brokers": self._count,
                 "ports": self._ports,
                 "settings": self._settings,
-            }
+            },
+            START_TIMEOUT_S,
         )
-        self._process.control.settimeout(CALL_TIMEOUT_S)
 
-    def _call(self, command: str, **arguments: object) -> Any:
+    def _call(self, command: str, *, response_timeout_s: float = CALL_TIMEOUT_S, **arguments: object) -> Any:
         with self._lock:
-            return self._exchange({"command": command, "arguments": arguments})
+            if self._is_paused:
+                raise BrokerError(f"the broker is paused: call resume() before {command}")
+            return self._exchange({"command": command, "arguments": arguments}, response_timeout_s)
 
-    def _exchange(self, message: object) -> Any:
-        control = self._running().control
-        data = json.dumps(message).encode()
+    def _exchange(self, message: Mapping[str, object], timeout_s: float) -> Any:
+        if self._control is None:
+            raise BrokerError("the broker is not running")
         try:
-            control.sendall(_LENGTH.pack(len(data)) + data)
-            (size,) = _LENGTH.unpack(_received(control, _LENGTH.size))
-            response = json.loads(_received(control, size))
+            response = self._control.exchange(message, timeout_s)
+        except NoResponseError:
+            raise BrokerError(f"no response within {timeout_s:.3g} s{self._log_tail()}") from None
         except TimeoutError as error:
-            self.kill()  # a late response would be taken for that of the next command
-            raise BrokerError(f"no response within {CALL_TIMEOUT_S:g} s{self._log_tail()}") from error
+            self.kill()  # a part of the command was sent
+            raise BrokerError(f"the broker reads no command within {timeout_s:g} s{self._log_tail()}") from error
         except OSError as error:
             self.kill()
             raise BrokerError(f"the broker has ended{self._log_tail()}") from error
@@ -341,16 +355,6 @@ class Broker(Cluster):
         """
         limited = {} if as_version is None else {"advertised.kafka.version": as_version}
         super().__init__(1, {**(settings or {}), **limited}, topics=topics, seed=seed, folder=folder)
-
-
-def _received(control: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = control.recv(min(size - len(data), 1 << 20))
-        if not piece:
-            raise ConnectionError("the process has ended")
-        data += piece
-    return bytes(data)
 
 
 def _text(value: object) -> str:

@@ -152,6 +152,32 @@ def test_a_paused_broker_does_not_respond_until_it_is_resumed(broker: Broker) ->
     assert values(broker, "paused") == [b"first", b"second"]
 
 
+def test_a_paused_broker_refuses_commands_at_once_and_lives_on(broker: Broker) -> None:
+    broker.produce("paused", ["kept"])
+    with broker.pause():
+        for command in (
+            lambda: broker.consume("paused", timeout_s=2),
+            lambda: broker.produce("paused", ["x"]),
+            lambda: broker.create_topic("other"),
+            broker.reset,
+        ):
+            with pytest.raises(BrokerError, match=r"the broker is paused: call resume\(\) before \w+$"):
+                command()
+    assert values(broker, "paused") == [b"kept"]
+
+
+def test_consume_ends_in_time_if_the_broker_does_not_respond(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milena_broker.testing.broker.RESPONSE_DELAY_MAX_S", 0.05)
+    broker.produce("halted", ["kept"])
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(BrokerError, match=r"^no response within 0\.1 s"):
+            broker.consume("halted", timeout_s=0.05)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert values(broker, "halted") == [b"kept"]
+
+
 def test_writes_to_a_slow_disk_take_longer(broker: Broker) -> None:
     broker.produce("slow", ["warm"])
     with broker.slow_disk(150):
