@@ -29,7 +29,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import SlicedWork, Slices
 from broker.loop.timer import Timer
 from broker.network.outgoing import LinkSecurity, OpenTransport, SetupTimeouts, encrypted, plaintext
 from broker.network.unsent_responses import UnsentResponses
@@ -107,8 +107,8 @@ class Foundation:
 class Reconfiguration:
     """The server's callbacks for settings that change while the broker runs."""
 
-    topic: Callable[[str], None]
-    broker: Callable[[], None]
+    topic: Callable[[str], Slices[None]]
+    broker: Callable[[], Slices[None]]
     check_broker: Callable[[BrokerConfig], None]
     """Raises KafkaError for a configuration that cannot be put into effect."""
 

@@ -51,6 +51,7 @@ from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.periodic_jobs import Job, PeriodicJobs
+from broker.loop.slices import Slices
 from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
@@ -319,7 +320,7 @@ class Server:
         if self._is_clustered:
             self._sockets.start(admission)
         await self._start_background_work(foundation, services, read_security_again)
-        self._lose_directory(foundation, services)  # a directory that failed during the start
+        await self._lose_directory(foundation, services)  # a directory that failed during the start
         if not self._is_clustered:
             self._warn_unmet_settings(services)
         if self._is_clustered:
@@ -556,7 +557,9 @@ class Server:
             services.replica_manager.log_went_offline, log
         )
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
-        self._on_directory_lost = lambda: self._lose_directory(foundation, services)
+        self._on_directory_lost = lambda: self._notify(
+            self._lose_directory(foundation, services), "partitions of a lost log directory"
+        )
 
     async def _wait_for(self, metadata_received: asyncio.Event) -> None:
         """Wait until the controller has sent metadata; it does so when this broker registers."""
@@ -832,9 +835,9 @@ class Server:
             logger.critical("stopping: %s", reason)
             self._loop.call_soon_threadsafe(self._on_fatal)
 
-    def _lose_directory(self, foundation: Foundation, services: Services) -> None:
+    async def _lose_directory(self, foundation: Foundation, services: Services) -> None:
         """Stop serving the partitions of failed log directories, and notify the controller."""
-        lost = services.replica_manager.directory_failed()
+        lost = await services.sliced_work.finished(services.replica_manager.directory_failed())
         if not lost:
             return
         logger.error("%d partitions are offline with their log directory", len(lost))
@@ -861,7 +864,7 @@ class Server:
             logger.error("the registration keeps its former addresses until the next session: %s", error)
 
     def _notify(self, work: Coroutine[None, None, None], name: str) -> None:
-        """Write to the store without waiting for it."""
+        """Begin work without waiting for it, for example a write to the store."""
         notice = asyncio.create_task(work, name=name)
         self._notices.add(notice)
         notice.add_done_callback(self._notices.discard)
@@ -954,11 +957,11 @@ class Server:
             if self._metrics_endpoint is not None:
                 self._metrics_endpoint.renew_tls()
 
-    def _broker_reconfigured(self) -> None:
+    def _broker_reconfigured(self) -> Slices[None]:
         """Apply changed settings of the running broker to all parts."""
         config, services = self._config, self._services
         services.topic_configs.defaults_changed()
-        services.replica_manager.reconfigure()
+        yield from services.replica_manager.reconfigure()
         self._apply_settings()
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
@@ -969,10 +972,10 @@ class Server:
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)
 
-    def _topic_reconfigured(self, topic: str) -> None:
+    def _topic_reconfigured(self, topic: str) -> Slices[None]:
         """Apply changed overrides of `topic` to all parts."""
         services = self._services
-        services.replica_manager.reconfigure(topic)
+        yield from services.replica_manager.reconfigure(topic)
         is_set = UNCLEAN_LEADER_ELECTION_ENABLE.name in services.topic_configs.overrides(topic)
         if is_set and services.topic_configs.effective(topic).unclean_leader_election_enable:
             services.controller.enable_unclean_election(topic)

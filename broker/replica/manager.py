@@ -385,7 +385,7 @@ class ReplicaManager:
                     log.topic_id,
                 )
 
-    def reconfigure(self, topic: str | None = None) -> None:
+    def reconfigure(self, topic: str | None = None) -> Slices[None]:
         """Apply new effective configurations: to the logs of one topic, after its overrides changed, or to all logs."""
         for partition in self.hosted():
             if topic in (None, partition.topic):
@@ -397,17 +397,20 @@ class ReplicaManager:
                 copy = self._log_manager.future(partition.topic, partition.partition)
                 if copy is not None:
                     copy.reconfigure(config)
+            yield
 
-    def directory_failed(self) -> list[TopicPartition]:
+    def directory_failed(self) -> Slices[list[TopicPartition]]:
         """Stop serving the partitions in failed log directories, and return them.
 
-        Operations that wait for such a partition fail with KAFKA_STORAGE_ERROR.
+        The first step takes all of them offline. Operations that wait for one fail with KAFKA_STORAGE_ERROR.
         """
-        lost = [partition for partition in self.hosted() if partition.log.is_offline]
-        for partition in lost:
-            self._offline.add((partition.topic, partition.partition))
-            self._close(partition.topic, partition.partition)
-        return [(partition.topic, partition.partition) for partition in lost]
+        hosted = ((key, partition) for key, partition in self._partitions.items() if partition.log.is_offline)
+        lost = [key for key, _ in hosted if key not in self._offline]
+        self._offline.update(lost)
+        for key in lost:
+            self._close(*key)
+            yield
+        return lost
 
     def _apply(
         self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState, live_leaders: Collection[int]

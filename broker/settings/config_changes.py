@@ -18,7 +18,7 @@ from enum import IntEnum
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import SlicedWork, Slices
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.dynamic_config import check_change, usable
 from broker.settings.logger_levels import change_levels
@@ -99,8 +99,8 @@ class ConfigChanges:
         metadata: MetadataCache,
         sliced_work: SlicedWork,
         *,
-        on_topic_changed: Callable[[str], None],
-        on_broker_changed: Callable[[], None],
+        on_topic_changed: Callable[[str], Slices[None]],
+        on_broker_changed: Callable[[], Slices[None]],
         check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
         check_policy: Callable[[str, str, Mapping[str, str | None]], None] = lambda kind, name, configs: None,
     ) -> None:
@@ -147,17 +147,17 @@ class ConfigChanges:
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
             await self._topic_configs.load([name], self._sliced_work.pace())
-            self._on_topic_changed(name)
+            await self._sliced_work.finished(self._on_topic_changed(name))
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
-            self._on_broker_changed()
+            await self._sliced_work.finished(self._on_broker_changed())
 
     async def read_again(self) -> None:
         """Read all settings and apply those that changed while no change was reported."""
         await self.load_dynamic_layers()
-        self._on_broker_changed()
+        await self._sliced_work.finished(self._on_broker_changed())
         for topic in await self._topic_configs.read_again(self._sliced_work.pace()):
-            self._on_topic_changed(topic)
+            await self._sliced_work.finished(self._on_topic_changed(topic))
 
     async def encode_again(self) -> None:
         """Encode the stored passwords of this broker that only `password.encoder.old.secret` opens with the new one."""

@@ -526,7 +526,7 @@ async def aborted_transaction(broker: InProcessBroker, topic: str) -> None:
 
 async def failed_directory(broker: InProcessBroker, topic: str) -> None:
     hosted(broker, topic, 1).log.take_offline()
-    broker.services.replica_manager.directory_failed()
+    whole(broker.services.replica_manager.directory_failed())
 
 
 EVENTS: list[Event] = [

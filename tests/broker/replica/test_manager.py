@@ -394,7 +394,7 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
     )
     done(manager.create_logs(request_for(state_of()), NOW_MS))
     configs["t"] = MIN_ISR_2
-    manager.reconfigure("t")
+    whole(manager.reconfigure("t"))
     whole(manager.become_leader_or_follower(request_for(state_of())))
     assert led(manager).log.config is MIN_ISR_2
     with pytest.raises(KafkaError) as refused:
@@ -509,9 +509,9 @@ def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaMan
     done: list[str] = []
     manager.await_commit([written], 1000, lambda: done.append("produce"))
     manager.await_bytes(DelayedFetch([reader_of(led(manager))], 1, lambda: done.append("fetch")), 1000)
-    manager.reconfigure("other")
+    whole(manager.reconfigure("other"))
     assert not done
-    manager.reconfigure(topic)
+    whole(manager.reconfigure(topic))
     assert sorted(done) == ["fetch", "produce"]
     assert written.error == ErrorCode.NONE
 
@@ -638,3 +638,22 @@ def test_leader_with_all_its_records_logs_no_error(
     manager = restarted(stopped, timer)
     tell(manager, leader_epoch=1, replicas=(ME,))
     assert errors_of(caplog) == []
+
+
+def test_failed_directory_takes_all_its_partitions_offline_in_the_first_step(
+    manager: ReplicaManager, log_manager: LogManager
+) -> None:
+    for index in (0, 1, 2):
+        state = state_of(index)
+        state.is_new = True
+        done(manager.create_logs(request_for(state), NOW_MS))
+        whole(manager.become_leader_or_follower(request_for(state)))
+    for log in log_manager.logs():
+        log.take_offline()
+    closing = manager.directory_failed()
+    next(closing)
+    assert manager.offline_count == 3
+    assert sum(1 for _ in manager.hosted()) == 2, "the rest follows in slices"
+    assert whole(manager.directory_failed()) == []
+    whole(closing)
+    assert list(manager.hosted()) == []

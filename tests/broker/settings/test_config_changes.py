@@ -9,7 +9,7 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache, TopicState
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import SlicedWork, Slices
 from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -41,9 +41,13 @@ class Here:
             self.topic_configs,
             metadata,
             SlicedWork(ManualClock().monotonic_ms),
-            on_topic_changed=self.told.append,
-            on_broker_changed=lambda: self.told.append("broker"),
+            on_topic_changed=self.tell,
+            on_broker_changed=lambda: self.tell("broker"),
         )
+
+    def tell(self, changed: str) -> Slices[None]:
+        yield
+        self.told.append(changed)
 
     async def write(self, entity: ConfigEntity, values: dict[str, str]) -> None:
         """As another broker does: the store changes, and then this one learns of it."""
