@@ -2,8 +2,14 @@
 
 Producers and consumers report counts to `--input`: `{"side": "producer", "topic": "orders", "time": 1700000000000,
 "count": 7}`; `time` is the time of the counted records, in epoch milliseconds, so that both sides count a record in the
-same bucket. Output: key `topic|start of bucket`, value `{"topic", "bucket", "produced", "consumed", "missing"}`. The
-verdict on a bucket is emitted once, when reports have come that are `--deadline` newer than its end.
+same bucket. Output: key `topic|start of bucket`, value `{"topic", "bucket", "produced", "consumed", "missing",
+"completeness_percent", "delay_seconds"}`. Completeness is what was consumed of 100 produced records; it exceeds 100 if
+records were consumed twice, and is missing if none was produced. The delay is the time from the end of the bucket to
+the last report of a consumer about it. The verdict on a bucket is emitted once, when reports have come that are
+`--deadline` newer than its end.
+
+With `--metrics`: `spark_job_audit_buckets_total`, `spark_job_audit_incomplete_buckets_total`, and of the newest
+verdicts `spark_job_audit_completeness_percent` (the lowest) and `spark_job_audit_delay_seconds` (the longest).
 
 Delivery: I. A repeated batch emits the same verdicts with the same keys.
 """
@@ -22,10 +28,14 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
 from spark_jobs.skeleton.plots import Picture, Values, time_of
+from spark_jobs.skeleton.progress import COUNTERS, GAUGES
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 _REPORT = "side string, topic string, time bigint, count bigint"
 _IS_REPORT = "body.side IN ('producer', 'consumer') AND body.topic IS NOT NULL AND body.time >= 0 AND body.count >= 0"
+_GAUGES = {"audit_completeness_percent": "min(completeness_percent)", "audit_delay_seconds": "max(delay_seconds)"}
+AUDIT_COUNTERS = {"audit_buckets": "count(*)", "audit_incomplete_buckets": "count_if(missing > 0)"}
+_FIELDS = ("topic", "bucket", "produced", "consumed", "missing", "completeness_percent", "delay_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +56,33 @@ def compare(records: DataFrame, bucket: str, deadline: str) -> DataFrame:
     def total(side: str) -> Column:
         return f.coalesce(f.sum(f.when(f.col("body.side") == side, f.col("body.count"))), f.lit(0))
 
+    is_consumer = f.col("body.side") == "consumer"
     verdicts = (
         records.withColumn("time", f.timestamp_millis("body.time"))
         .withWatermark("time", deadline)
         .groupBy("body.topic", f.window("time", bucket))
-        .agg(total("producer").alias("produced"), total("consumer").alias("consumed"))
+        .agg(
+            total("producer").alias("produced"),
+            total("consumer").alias("consumed"),
+            f.max(f.when(is_consumer, f.col("timestamp"))).alias("reported"),
+        )
         .withColumn("bucket", f.date_format("window.start", "yyyy-MM-dd'T'HH:mm:ss'Z'"))
         .withColumn("missing", f.col("produced") - f.col("consumed"))
+        .withColumn("completeness_percent", f.round(100 * f.col("consumed") / f.nullif("produced", f.lit(0)), 2))
+        .withColumn("delay_seconds", _seconds_after("window.end", "reported"))
+        .observe(GAUGES, *(f.expr(figure).alias(name) for name, figure in _GAUGES.items()))
+        .observe(COUNTERS, *(f.expr(figure).alias(name) for name, figure in AUDIT_COUNTERS.items()))
     )
     return verdicts.select(
         f.concat_ws("|", "topic", "bucket").alias("key"),
-        f.to_json(f.struct("topic", "bucket", "produced", "consumed", "missing")).alias("value"),
+        f.to_json(f.struct(*_FIELDS)).alias("value"),
     )
+
+
+def _seconds_after(begin: str, end: str) -> Column:
+    """Return the seconds from one time to a later one, 0 to an earlier one, null to none."""
+    seconds = (f.unix_millis(end) - f.unix_millis(begin)) / 1000
+    return f.when(f.col(end).isNotNull(), f.greatest(seconds, f.lit(0.0)))
 
 
 def draw(values: Values) -> Picture:

@@ -1,6 +1,7 @@
 """The figures of a job as Prometheus metrics, named `spark_job_*`.
 
-Owns the names and the port. A registry of its own keeps other metrics of the process out.
+Owns the names and the port. A registry of its own keeps other metrics of the process out. What a job observes itself
+is served under the names that the job gives it.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
@@ -15,8 +16,10 @@ class JobMetrics:
 
     def __init__(self, app_id: str, address: tuple[str, int]) -> None:
         host, port = address
-        registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self._app_id = app_id
+        self._own_counters: dict[str, Counter] = {}
+        self._own_gauges: dict[str, Gauge] = {}
 
         def counter(name: str, text: str) -> Counter:
             return Counter(f"spark_job_{name}", text, _LABELS, registry=registry)
@@ -24,6 +27,7 @@ class JobMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"spark_job_{name}", text, _LABELS, registry=registry)
 
+        self._new_counter, self._new_gauge = counter, gauge
         self._records = counter("records", "Records read.")
         self._batches = counter("batches", "Batches finished.")
         self._late = counter("late_rows", "Rows dropped because they arrived later than the watermark allows.")
@@ -47,6 +51,14 @@ class JobMetrics:
         self._lag.labels(*labels).set(batch.lag)
         self._state_rows.labels(*labels).set(batch.state_rows)
         self._batch.labels(*labels).set(batch.number)
+        for name, value in batch.counters.items():
+            if name not in self._own_counters:
+                self._own_counters[name] = self._new_counter(name, "Sum over all batches, of this job.")
+            self._own_counters[name].labels(*labels).inc(value)
+        for name, value in batch.gauges.items():
+            if name not in self._own_gauges:
+                self._own_gauges[name] = self._new_gauge(name, "In the newest batch that has it, of this job.")
+            self._own_gauges[name].labels(*labels).set(value)
 
     def close(self) -> None:
         self._server.shutdown()

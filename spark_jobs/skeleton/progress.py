@@ -17,6 +17,10 @@ from spark_jobs.skeleton.commits import Offsets, spark_offsets
 _LOG = logging.getLogger(__name__)
 
 
+GAUGES, COUNTERS = "gauges", "counters"
+"""Observations of a query whose columns are metrics of its job: values of the newest batch that has them, and sums."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The figures of one batch of one query."""
@@ -30,6 +34,8 @@ class Batch:
     late: int
     malformed: int
     end_offsets: Offsets = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def records_per_second(self) -> int:
@@ -58,12 +64,21 @@ def to_batch(query: str, progress: Any) -> Batch:
         late=sum(operator["numRowsDroppedByWatermark"] for operator in operators) + observed(progress, "late"),
         malformed=observed(progress, "malformed"),
         end_offsets=ends,
+        gauges=job_metrics(progress, GAUGES),
+        counters=job_metrics(progress, COUNTERS),
     )
 
 
 def observed(progress: Any, metric: str) -> int:
     """Return the sum of the query's observations named `metric`."""
     return sum(row[metric] for row in progress["observedMetrics"].values() if metric in row)
+
+
+def job_metrics(progress: Any, observation: str) -> dict[str, float]:
+    """Return the columns of an observation that have values."""
+    row = progress["observedMetrics"].get(observation)
+    values = {} if row is None else row.asDict()
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def _offsets(text: Any) -> Offsets:

@@ -11,8 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from spark_jobs.audit import AUDIT_COUNTERS
+from spark_jobs.skeleton.metrics import JobMetrics
+from spark_jobs.skeleton.progress import Batch
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.monitoring.promql import PromQLError, Selector, selectors
 from tests.support.in_process import running_broker
@@ -62,7 +66,7 @@ async def exported(tmp_path: Path) -> dict[str, set[str]]:
     probe = Probe(1.0)
     probe.sent(0, 1, 0.0, 0.0, is_acknowledged=True)
     probe.received(0, 1, 0.0, 0.1)
-    texts.append(probe_text(probe))
+    texts += [probe_text(probe), audit_text()]
     found: dict[str, set[str]] = {}
     for text in texts:
         for family in text_string_to_metric_families(text):
@@ -78,6 +82,19 @@ def probe_text(probe: Probe) -> str:
     return "".join(pieces(Registry(probe.metrics(), lambda: 0.0), with_partitions=True, is_open_metrics=False))
 
 
+def audit_text() -> str:
+    """What the job audit serves with --metrics."""
+    counters = dict.fromkeys(AUDIT_COUNTERS, 1.0)
+    metrics = JobMetrics("audit", ("127.0.0.1", 0))
+    try:
+        metrics.on_batch(
+            Batch("audit", 0, records=1, duration_ms=1, lag=0, state_rows=0, late=0, malformed=0, counters=counters)
+        )
+        return generate_latest(metrics.registry).decode()
+    finally:
+        metrics.close()
+
+
 async def test_every_metric_and_label_in_use_is_exported(exported: dict[str, set[str]]) -> None:
     for expression in all_expressions():
         for metric, labels in selectors(expression):
@@ -87,7 +104,7 @@ async def test_every_metric_and_label_in_use_is_exported(exported: dict[str, set
 
 def test_alerts_are_complete() -> None:
     names = [rule["alert"] for rule in rules()]
-    assert len(names) == len(set(names)) == 28
+    assert len(names) == len(set(names)) == 29
     for rule in rules():
         assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("warning", "critical")

@@ -57,8 +57,9 @@ def test_batches_appear_as_prometheus_metrics() -> None:
     metrics = JobMetrics("app", ("127.0.0.1", 0))
     try:
         for number in range(2):
+            figures = {"gauges": {"share": 0.5} if number == 0 else {}, "counters": {"verdicts": 4.0}}
             metrics.on_batch(
-                Batch("app", number, records=10, duration_ms=500, lag=3, state_rows=7, late=1, malformed=2)
+                Batch("app", number, records=10, duration_ms=500, lag=3, state_rows=7, late=1, malformed=2, **figures)
             )
         with urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as response:
             text = response.read().decode()
@@ -75,6 +76,8 @@ def test_batches_appear_as_prometheus_metrics() -> None:
         f"spark_job_lag_records{labels} 3.0",
         f"spark_job_state_rows{labels} 7.0",
         f"spark_job_batch{labels} 1.0",
+        f"spark_job_share{labels} 0.5",
+        f"spark_job_verdicts_total{labels} 8.0",
     ):
         assert line in text
 
