@@ -330,8 +330,8 @@ class Script(Run):
         )
         self.ask(broker, request, 4)
 
-    def send_state(self, broker: int, state: LeaderState) -> None:
-        """Send a state of the first partition to a broker, as the present controller does."""
+    def send_state(self, broker: int, state: LeaderState, topic_id: UUID | None = None) -> None:
+        """Send a state of the first partition to a broker, as the present controller does. None: its topic id."""
         partition_state = LeaderAndIsrPartitionState(
             partition_index=PLAIN[0].index,
             controller_epoch=state.controller_epoch,
@@ -346,7 +346,9 @@ class Script(Run):
             controller_epoch=self.controller_epoch(),
             topic_states=[
                 LeaderAndIsrTopicState(
-                    topic_name=PLAIN[0].topic, topic_id=self.topic_id(PLAIN[0]), partition_states=[partition_state]
+                    topic_name=PLAIN[0].topic,
+                    topic_id=self.topic_id(PLAIN[0]) if topic_id is None else topic_id,
+                    partition_states=[partition_state],
                 )
             ],
             live_leaders=[

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -21,7 +22,7 @@ from broker.replica import reader
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
-from controller import election, isr_changes, paths
+from controller import election, isr_changes, leadership, paths
 from controller.active.controller import ActiveController
 from controller.fenced_store import FencedStore
 from controller.leadership import LeadershipPlan
@@ -29,6 +30,7 @@ from controller.state_store import ANY_VERSION, Check
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
+from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage import log as log_module
 from storage.leader_epochs import EpochEnd
 from storage.producer_state import ProducerState
@@ -39,7 +41,7 @@ from tests.sim.clients.copier import Copier, Fenced
 from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss, Transaction
-from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS
+from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS, TRANSACTIONS
 from tests.sim.scripted import Script
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -385,6 +387,59 @@ def restarted_follower_is_reported_as_complete(script: Script) -> None:
     script.wait(8.0)
 
 
+def no_check_of_reported_members(patch: Patch) -> None:
+    patch.setattr(isr_changes, "_check", lambda context, partition, current, wanted, version: None)
+
+
+def leader_reports_no_members(script: Script) -> None:
+    state = script.state(P)
+    script.alter_partition(state.leader, [], state.leader_epoch, state.partition_epoch)
+
+
+def last_member_leaves(patch: Patch) -> None:
+    original = leadership.plan_removal_from_isr
+
+    def plan(context: Any, current: Any, broker_id: int) -> LeadershipPlan:
+        planned = original(context, current, broker_id)
+        for index, change in enumerate(planned.changes):
+            isr = tuple(it for it in change.state.isr if it != broker_id)
+            planned.changes[index] = replace(change, state=replace(change.state, isr=isr))
+        return planned
+
+    patch.setattr("controller.transitions.plan_removal_from_isr", plan)
+
+
+def caught_up_replicas_do_not_count(patch: Patch) -> None:
+    """Let the high watermark wait for the ISR only."""
+
+    def committed(*arguments: Any, is_alive: Any, **others: Any) -> int:
+        return committed_offset(*arguments, is_alive=lambda broker: False, **others)
+
+    patch.setattr(partition_module, "committed_offset", committed)
+
+
+def follower_is_to_join_while_records_arrive(script: Script) -> None:
+    """The fetches of a follower take longer than those of the ISR, so it is always behind the high watermark."""
+    leader = script.leader(P)
+    follower, other_follower = script.others(leader)
+    script.elect_controller(other_follower)
+    script.cut(leader, follower)
+    script.produce("late", acks=1)
+    script.wait_until(lambda: script.is_out_of_sync(P, follower))
+    host, other = (script.cluster.machines[it].host for it in (leader, follower))
+    script.cluster.network.slow_down(host, other, 300_000)
+    for number in range(600):
+        script.begin_produce(f"{number}", acks=1)
+        script.wait(0.01)
+        if number == 50:
+            script.mend(leader, follower)
+        if not script.is_out_of_sync(P, follower):
+            break
+    else:
+        script._note("I12 replicas are complete after healing", "a follower cannot join while records arrive")
+    script.wait(1.0)
+
+
 # Truncation
 
 
@@ -492,6 +547,45 @@ def zombie_writes_into_the_transaction_of_its_successor(script: Script) -> None:
     second.end_asked_us = script.world.now_us
     script.let(new, "EndTxn", partial(new._end, True))
     second.outcome = "committed"
+
+
+def no_coordinator_epoch(patch: Patch) -> None:
+    original = ProducerState.check_marker
+
+    def check(self: ProducerState, header: Any, marker: Any, offset: int) -> None:
+        original(self, header, marker._replace(coordinator_epoch=1_000_000), offset)
+
+    patch.setattr(ProducerState, "check_marker", check)
+
+
+def marker_of_a_replaced_coordinator_is_late(script: Script) -> None:
+    """The coordinator has moved. In the second transaction an abort of the first arrives from where it was before."""
+    copier = Copier("copier", script, SOURCE, TARGETS, count=0)
+    script.let(copier, "InitProducerId", copier._initialize)
+    coordinator = script.leader(TRANSACTIONS)
+    script.cluster.zookeeper.expire(script.cluster.machines[coordinator].host)
+    script.wait_until(lambda: script.leader(TRANSACTIONS) not in (coordinator, -1))
+    script.wait(1.0)
+    for name in ("first", "second"):
+        transaction = Transaction(name, "copier", script.world.now_us)
+        transaction.reads = [f"{name}-x"]
+        script.history.transactions[name] = transaction
+        for target in TARGETS:
+            script.let(copier, "AddPartitionsToTxn", partial(copier._add, target))
+            script.let(copier, "Produce", partial(copier._write, transaction, target))
+        if name == "second":
+            late = WritableTxnMarker(
+                producer_id=copier._identity[0],
+                producer_epoch=copier._identity[1],
+                transaction_result=False,
+                topics=[WritableTxnMarkerTopic(name=TARGETS[0].topic, partition_indexes=[TARGETS[0].index])],
+                coordinator_epoch=0,
+            )
+            script.ask(script.leader(TARGETS[0]), WriteTxnMarkersRequest(markers=[late]), 1)
+        transaction.end_asked_us = script.world.now_us
+        script.let(copier, "EndTxn", partial(copier._end, True))
+        transaction.outcome = "committed"
+        transaction.ended_us = script.world.now_us
 
 
 # Groups
@@ -663,6 +757,21 @@ def request_for_an_earlier_registration(script: Script) -> None:
     script.produce("b")
 
 
+def no_topic_id(patch: Patch) -> None:
+    patch.setattr("broker.replica.manager._require_same_topic", lambda log, topic_id: None)
+
+
+def state_of_a_deleted_topic_is_late(script: Script) -> None:
+    """A follower hears of a later epoch of an earlier topic with the same name."""
+    leader = script.leader(P)
+    follower = script.others(leader)[0]
+    state = script.state(P)
+    script.send_state(
+        follower, replace(state, leader=-1, leader_epoch=1000, partition_epoch=1000), topic_id=UUID(int=9)
+    )
+    script.produce("a", acks=1)
+
+
 # Elections
 
 
@@ -800,6 +909,24 @@ GUARDS = [
         ("I4 no acknowledged record is lost",),
     ),
     Guard(
+        "members that a leader reports",
+        no_check_of_reported_members,
+        leader_reports_no_members,
+        ("I8 ISR is never empty and holds the leader",),
+    ),
+    Guard(
+        "the last in-sync replica stays",
+        last_member_leaves,
+        last_in_sync_replica_dies,
+        ("I8 ISR is never empty and holds the leader",),
+    ),
+    Guard(
+        "replicas that are about to join hold the high watermark",
+        caught_up_replicas_do_not_count,
+        follower_is_to_join_while_records_arrive,
+        ("I12 replicas are complete after healing",),
+    ),
+    Guard(
         "truncation where the epochs diverge",
         no_divergence,
         deposed_leader_returns_with_another_record,
@@ -832,6 +959,12 @@ GUARDS = [
         (("transaction.partition.verification.enable", "false"),),  # the coordinator would refuse it as well
     ),
     Guard(
+        "epoch of the coordinator that writes a marker",
+        no_coordinator_epoch,
+        marker_of_a_replaced_coordinator_is_late,
+        ("transactions are atomic", "no aborted read"),
+    ),
+    Guard(
         "generation of a group",
         no_generation,
         commit_of_an_earlier_generation_is_late,
@@ -854,6 +987,12 @@ GUARDS = [
         no_leader_epoch_of_stops,
         request_to_delete_replicas_is_late,
         ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "topic id of LeaderAndIsr",
+        no_topic_id,
+        state_of_a_deleted_topic_is_late,
+        ("I12 replicas are complete after healing",),
     ),
     Guard(
         "controller epoch of control requests",
