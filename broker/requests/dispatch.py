@@ -35,7 +35,7 @@ from broker.requests.budget import (
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.partial_service import Handle
-from broker.requests.request_log import described
+from broker.requests.request_log import described, described_response
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE, WAITS_FOR, WITH_METRIC_NAMES
 from broker.requests.services import Services
@@ -196,6 +196,8 @@ class RequestDispatcher:
         now_s = context.completed_s = self._monotonic_s()
         if context.waits_for:
             context.end_wait(now_s)
+        if context.is_logged and buffers is not None:
+            context.response_details = described_response(context, buffers)
         channel = context.channel
         if channel.is_closed:
             context.sent(now_s, None)

@@ -119,6 +119,8 @@ class ServedRequest(RequestContext):
     """Whether it counts towards the quotas of its client."""
     details: object = None
     """What it contains, for the request log."""
+    response_details: object = None
+    """What its response contains."""
     completed_s = 0.0
     """When its response was encoded; for a request that expects none, when it was handled."""
 
@@ -192,7 +194,7 @@ class ServedRequest(RequestContext):
             if is_due:
                 metrics.sample.add(parts, now_s)
             if self.is_logged:
-                log_request(self, _times_ms(parts), self.details)
+                log_request(self, _times_ms(parts), self.details, self.response_details)
 
 
 def _times_ms(parts: RequestParts) -> dict[str, float]:

@@ -63,3 +63,6 @@ async def test_trace_shows_the_request_without_records_and_values(
     assert produced["request"]["topic_data"][0]["name"] == "t"
     assert produced["request"]["topic_data"][0]["partition_data"][0]["records"].endswith(" bytes")
     assert altered["request"]["resources"][0]["configs"] == [{"name": "retention.ms", "value": "[hidden]"}]
+    (row,) = produced["response"]["responses"][0]["partition_responses"]
+    assert (row["index"], row["error_code"], row["base_offset"]) == (0, 0, 0)
+    assert altered["response"]["responses"][0]["resource_name"] == "t"
