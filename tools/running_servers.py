@@ -1,6 +1,7 @@
 """The servers that run from this installation: one file each, locked while its server runs.
 
-The files are in `var/run` of a clone, or in the state folder of the user of an installed package.
+The files are in `var/run` of a clone, or in the state folder of the user of an installed package. A file has the
+process id, a number, and the addresses of a broker that serves clients.
 
 The lock, not the process id in the file, shows that a server is running: the kernel releases it when the process ends.
 So a reused process id is never signalled. Names and command lines of processes are not used.
@@ -10,8 +11,8 @@ Owns these files. Must not know what is done with a server.
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -29,18 +30,30 @@ class RunningBroker(NamedTuple):
 
     pid: int
     broker_id: int
+    addresses: tuple[str, ...] = ()
+    """Where it serves clients; empty before it does."""
+
+
+Announce = Callable[[Iterable[str]], None]
+"""Adds the addresses of a broker to its file, if there is space for them."""
 
 
 @contextmanager
-def registered(broker_id: int, run_folder: Path = RUN_FOLDER) -> Iterator[None]:
+def registered(broker_id: int, run_folder: Path = RUN_FOLDER) -> Iterator[Announce]:
     """Register this process as a running broker during the block.
 
     Raises OSError if the folder cannot be written.
     """
     path = _path(_BROKER, run_folder)
-    with _locked(path, broker_id):
+    with _locked(path, broker_id) as file:
+
+        def announce(addresses: Iterable[str]) -> None:
+            with suppress(OSError):
+                file.writelines(f"{address}\n" for address in addresses)
+                file.flush()
+
         try:
-            yield
+            yield announce
         finally:
             path.unlink(missing_ok=True)
 
@@ -57,12 +70,20 @@ def register_zookeeper(run_folder: Path = RUN_FOLDER) -> None:
 
 def running_brokers(run_folder: Path = RUN_FOLDER) -> list[RunningBroker]:
     """Return the running brokers of this installation; removes the files of others."""
-    return [RunningBroker(*found) for found in _running(_BROKER, run_folder)]
+    return [RunningBroker(found.pid, found.number, found.addresses) for found in _running(_BROKER, run_folder)]
 
 
 def running_zookeepers(run_folder: Path = RUN_FOLDER) -> list[int]:
     """Return the process ids of the running ZooKeeper servers of this installation; removes the files of others."""
-    return [pid for pid, _ in _running(_ZOOKEEPER, run_folder)]
+    return [found.pid for found in _running(_ZOOKEEPER, run_folder)]
+
+
+class _Content(NamedTuple):
+    """What the file of a running server has."""
+
+    pid: int
+    number: int
+    addresses: tuple[str, ...]
 
 
 def _path(kind: str, run_folder: Path) -> Path:
@@ -80,20 +101,20 @@ def _locked(path: Path, number: int) -> TextIO:
     return file
 
 
-def _running(kind: str, run_folder: Path) -> list[tuple[int, int]]:
-    """Return the process id and number of each running server of a kind."""
+def _running(kind: str, run_folder: Path) -> list[_Content]:
+    """Return the content of the file of each running server of a kind."""
     found = (_read(path) for path in sorted(run_folder.glob(f"{kind}-*")))
     return [server for server in found if server is not None]
 
 
-def _read(path: Path) -> tuple[int, int] | None:
+def _read(path: Path) -> _Content | None:
     try:
         with path.open(encoding="ascii") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                pid, number = file.read().split()
-                return int(pid), int(number)
+                pid, number, *addresses = file.read().split()
+                return _Content(int(pid), int(number), tuple(addresses))
             path.unlink(missing_ok=True)
     except (OSError, ValueError):
         # Another process removed the file, or its server has not written it yet.

@@ -23,7 +23,8 @@ from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
 from tools.log_files import HAS_LINES
 from tools.logging_setup import start_logging
-from tools.running_servers import registered
+from tools.running_servers import Announce, registered
+from tools.served_addresses import addresses_of
 from tools.start_options import (
     NewTopic,
     StartOptions,
@@ -171,7 +172,11 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
     gc.disable()
     from broker.server import StartupError, run  # after the settings were checked, because it imports the whole broker
 
+    announce: Announce | None = None
+
     async def when_started(server: Server) -> None:
+        if announce is not None:
+            announce(map(str, addresses_of(config, server.ports, server.metrics_port)))
         if topics:
             from tools.topics_at_start import create  # a container creates topics, other starts do not
 
@@ -179,7 +184,7 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
 
     with ExitStack() as stack:
         try:
-            stack.enter_context(registered(config[BROKER_ID]))
+            announce = stack.enter_context(registered(config[BROKER_ID]))
         except OSError as error:
             logger.warning("kafka-server-stop will not find this broker: %s", error)
         try:
