@@ -104,7 +104,7 @@ async def test_every_metric_and_label_in_use_is_exported(exported: dict[str, set
 
 def test_alerts_are_complete() -> None:
     names = [rule["alert"] for rule in rules()]
-    assert len(names) == len(set(names)) == 29
+    assert len(names) == len(set(names)) == 33
     for rule in rules():
         assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in ("warning", "critical")
@@ -117,6 +117,12 @@ def test_alerts_are_complete() -> None:
                 assert re.fullmatch(r"\$value|\$labels\.\w+", value), template
                 assert not function or function in TEMPLATE_FUNCTIONS, template
     assert not any("fetch" in rule["expr"].lower() for rule in rules())
+
+
+def test_swap_in_use_fires_after_5_minutes() -> None:
+    (rule,) = (rule for rule in rules() if rule["alert"] == "HostSwapInUse")
+    assert rule["expr"].endswith(" > 0")
+    assert rule["for"] == "5m"
 
 
 def test_every_alert_is_described() -> None:
