@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from zlib import crc32
 
 from tools.deserializers import Deserializer, deserializer, raw
 from tools.plug_ins import load_plug_in
@@ -120,6 +121,29 @@ class NoOpMessageFormatter:
         return b""
 
 
+class ChecksumMessageFormatter:
+    """Prints the checksum of each record, as tools of 0.8 and 0.9 did.
+
+    It is the CRC-32 of the record in the message format that had one per record: magic 1, or magic 0 without a
+    timestamp. The property `topic` comes before it, if it is set.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        topic = properties.get("topic")
+        self._prefix = b"" if topic is None else topic.encode() + b":"
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        if record.timestamp_type is TimestampType.NONE:
+            data = bytearray((0, 0))  # magic, attributes
+        else:
+            is_append_time = record.timestamp_type is TimestampType.LOG_APPEND_TIME
+            data = bytearray((1, _APPEND_TIME_BIT if is_append_time else 0))
+            data += record.timestamp_ms.to_bytes(8, signed=True)
+        for part in (record.key, record.value):
+            data += (-1 if part is None else len(part)).to_bytes(4, signed=True) + (part or b"")
+        return b"%schecksum:%d\n" % (self._prefix, crc32(data))
+
+
 class JsonMessageFormatter:
     """Prints a record as one JSON object a line: its place, time, headers, key and value.
 
@@ -172,8 +196,37 @@ class _InternalTopicFormatter:
         return f"{parsed.key}::{parsed.payload}\n".encode()
 
 
+_APPEND_TIME_BIT = 8
+"""Set in the attributes of magic 1 if the broker set the timestamp."""
+
 _OFFSET_KEYS, _GROUP_KEYS = (b"\0\0", b"\0\1"), (b"\0\2",)
 """The beginnings of keys in __consumer_offsets: an int16 type."""
+
+
+class OlderOffsetsMessageFormatter:
+    """Prints committed offsets as Kafka 0.9 did: `[group,topic,partition]::[OffsetMetadata[...],CommitTime ...]`."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        pass
+
+    def format(self, record: ConsumedRecord) -> bytes:
+        from broker.groups.records import OffsetCommitKey, read_key, read_offset  # they import the broker's codec
+        from protocol.errors import Malformed
+
+        if record.key is None or not record.key.startswith(_OFFSET_KEYS):
+            return b""
+        try:
+            key = read_key(record.key)
+            assert isinstance(key, OffsetCommitKey)  # by its version
+            name = f"[{key.group},{key.topic},{key.partition}]"
+            if record.value is None:
+                return f"{name}::NULL\n".encode()
+            offset = read_offset(record.value)
+        except Malformed as error:
+            return f"Error at offset {record.offset}, skipping. {error}\n".encode()
+        text = f"OffsetMetadata[{offset.offset},{offset.metadata or 'NO_METADATA'}]"
+        times = f"CommitTime {offset.commit_timestamp_ms},ExpirationTime {offset.expire_timestamp_ms}"
+        return f"{name}::[{text},{times}]\n".encode()
 
 
 def _offsets_formatter(properties: Mapping[str, str]) -> MessageFormatter:
@@ -198,11 +251,18 @@ _FORMATTERS: Mapping[str, Callable[[Mapping[str, str]], MessageFormatter]] = {
     "DefaultMessageFormatter": DefaultMessageFormatter,
     "LoggingMessageFormatter": LoggingMessageFormatter,
     "NoOpMessageFormatter": NoOpMessageFormatter,
+    "ChecksumMessageFormatter": ChecksumMessageFormatter,
     "JsonMessageFormatter": JsonMessageFormatter,
     "OffsetsMessageFormatter": _offsets_formatter,
     "GroupMetadataMessageFormatter": _group_metadata_formatter,
     "TransactionLogMessageFormatter": _transaction_log_formatter,
 }
+
+_OLDER_OFFSETS_FORMATTERS = (
+    "kafka.coordinator.GroupMetadataManager$OffsetsMessageFormatter",
+    "kafka.server.OffsetManager$OffsetsMessageFormatter",
+)
+"""The full names before 0.11: their output has another form."""
 
 FORMATTERS_HELP = f"Prints records: one of {', '.join(_FORMATTERS)}, or a class of your own as module:Class."
 PROPERTIES_HELP = (
@@ -215,6 +275,8 @@ PROPERTIES_HELP = (
 
 def message_formatter(name: str, properties: Mapping[str, str]) -> MessageFormatter:
     """Return the formatter of a Java class name, or an object of the class `module:Class`. Raises UsageError."""
+    if name in _OLDER_OFFSETS_FORMATTERS:
+        return OlderOffsetsMessageFormatter(properties)
     return load_plug_in(name, _FORMATTERS, "formatter")(properties)
 
 

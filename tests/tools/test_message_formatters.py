@@ -5,6 +5,8 @@ import json
 import pytest
 
 from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
+from protocol.records import batch
+from protocol.records.legacy import build_message_set, read_message_header
 from tools.command_line import UsageError
 from tools.deserializers import DeserializationError
 from tools.message_formatters import ConsumedRecord, TimestampType, message_formatter
@@ -159,3 +161,38 @@ def test_formatters_of_internal_topics_select_their_records() -> None:
     assert groups.format(offset) == b""
     damaged = offsets.format(offset._replace(key=b"\0\1\0"))
     assert damaged.startswith(b"Error at offset 0, skipping.")
+
+
+def test_the_offsets_formatter_of_0_9_prints_the_older_form() -> None:
+    value = offset_value(OffsetAndMetadata(offset=9, metadata="", commit_timestamp_ms=4, expire_timestamp_ms=8))
+    offset = ConsumedRecord(
+        "__consumer_offsets", 0, 0, TimestampType.CREATE_TIME, 5, offset_key("g", "t", 3), value, []
+    )
+    formatter = message_formatter("kafka.coordinator.GroupMetadataManager$OffsetsMessageFormatter", {})
+    assert formatter.format(offset) == (b"[g,t,3]::[OffsetMetadata[9,NO_METADATA],CommitTime 4,ExpirationTime 8]\n")
+    assert formatter.format(offset._replace(value=None)) == b"[g,t,3]::NULL\n"
+    assert formatter.format(offset._replace(key=group_key("g"))) == b""
+    assert formatter.format(offset._replace(key=b"\0\1\0")).startswith(b"Error at offset 0, skipping.")
+
+
+@pytest.mark.parametrize(
+    ("timestamp_type", "magic"),
+    [(TimestampType.NONE, 0), (TimestampType.CREATE_TIME, 1), (TimestampType.LOG_APPEND_TIME, 1)],
+)
+@pytest.mark.parametrize("key", [None, b"k1"])
+def test_checksum_formatter_prints_the_crc_of_the_old_message(
+    timestamp_type: TimestampType, magic: int, key: bytes | None
+) -> None:
+    append_time = batch.TimestampType.LOG_APPEND_TIME
+    stored = build_message_set(
+        [batch.Record(0, 5, key, b"v1", [])],
+        magic=magic,
+        timestamp_type=append_time
+        if timestamp_type is TimestampType.LOG_APPEND_TIME
+        else batch.TimestampType.CREATE_TIME,
+    )
+    record = RECORD._replace(timestamp_type=timestamp_type, timestamp_ms=5, key=key)
+    checksum = f"checksum:{read_message_header(stored).crc}\n"
+    assert message_formatter("kafka.tools.ChecksumMessageFormatter", {}).format(record) == checksum.encode()
+    with_topic = message_formatter("ChecksumMessageFormatter", {"topic": "t"})
+    assert with_topic.format(record) == f"t:{checksum}".encode()
