@@ -26,6 +26,7 @@ from controller.state_store import (
     Node,
     NodeExists,
     NoNode,
+    NotEmpty,
     Operation,
     Result,
     SetData,
@@ -183,19 +184,33 @@ class FencedStore:
         """Delete nodes in order; those that do not exist are skipped."""
         _expect(NoNode, await self._each([[Delete(path)] for path in node_paths]))
 
-    async def remove_topic(self, topic: str) -> None:
-        """Delete a topic's nodes: its states, then its own node, its overrides, and last the request to delete it."""
+    async def remove_topics(self, topics: Sequence[str]) -> dict[str, NotEmpty]:
+        """Delete the nodes of topics; those that do not exist are skipped.
+
+        Of each topic: its states, then its own node, its overrides, and last the request to delete it.
+
+        Returns:
+            The errors of topics with unexpected children, which stay.
+        """
+        children = [await self._partition_nodes(topic) for topic in topics]
+        removed = [
+            (topic, path) for topic, below in zip(topics, children, strict=True) for path in _nodes(topic, below)
+        ]
+        outcomes = await self._each([[Delete(path)] for _, path in removed])
+        kept: dict[str, NotEmpty] = {}
+        for (topic, _), outcome in zip(removed, outcomes, strict=True):
+            if isinstance(outcome, NotEmpty):
+                kept.setdefault(topic, outcome)
+            else:
+                _expect(NoNode, [outcome])
+        return kept
+
+    async def _partition_nodes(self, topic: str) -> list[str]:
         partitions = paths.partitions_path(topic)
         try:
-            names = await self.store.children(partitions)
+            return [f"{partitions}/{name}" for name in await self.store.children(partitions)]
         except NoNode:
-            names = []
-        below = [f"{partitions}/{name}" for name in names]
-        states = [f"{path}/state" for path in below]
-        config = paths.config_path(paths.topic_entity(topic))
-        await self.remove(
-            [*states, *below, partitions, paths.topic_path(topic), config, paths.delete_topic_path(topic)]
-        )
+            return []
 
     async def _each(self, groups: Sequence[Sequence[Operation]]) -> list[Result | StoreError]:
         """Perform each group of operations independently; return the result of its last operation, or its error."""
@@ -239,6 +254,18 @@ def _split(
         after = list(chunk[at + 1 :])
     middle = (len(after) + 1) // 2
     return [part for part in ([*chunk[:at], *after[:middle]], after[middle:]) if part]
+
+
+def _nodes(topic: str, partitions: Sequence[str]) -> list[str]:
+    """Return the nodes of a topic, children before their parents, and the request to delete it last."""
+    return [
+        *(f"{path}/state" for path in partitions),
+        *partitions,
+        paths.partitions_path(topic),
+        paths.topic_path(topic),
+        paths.config_path(paths.topic_entity(topic)),
+        paths.delete_topic_path(topic),
+    ]
 
 
 def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:

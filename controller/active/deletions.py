@@ -13,12 +13,14 @@ from controller.events import DeleteTopics, DeletionsChanged, StopReplicaRespons
 from controller.model import PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
-from controller.state_store import NotEmpty
 from controller.topic_creation import TopicResult, repeated
 from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
+
+TOPICS_PER_REMOVAL = 50
+"""Topics whose nodes are removed together. It bounds the work between two events."""
 
 
 class Deletions:
@@ -95,8 +97,8 @@ class Deletions:
         """Continue all deletions; those of `topics` are eligible again."""
         self._context.topics_ineligible_for_deletion -= set(topics)
         step = next_step(self._context)
-        for topic in step.finished:
-            await self._finish(topic)
+        for first in range(0, len(step.finished), TOPICS_PER_REMOVAL):
+            await self._finish(step.finished[first : first + TOPICS_PER_REMOVAL])
         if step.startable:
             await self._start(step.startable)
 
@@ -146,14 +148,14 @@ class Deletions:
         await transitions.move_replicas(possible, ReplicaState.OFFLINE)
         await transitions.move_replicas(possible, ReplicaState.DELETION_STARTED)
 
-    async def _finish(self, topic: str) -> None:
-        replicas = self._context.replicas_of(self._context.partitions_of(topic))
-        try:
-            await self._term.store.remove_topic(topic)
-        except NotEmpty as error:
+    async def _finish(self, topics: Sequence[str]) -> None:
+        kept = await self._term.store.remove_topics(topics)
+        for topic, error in kept.items():
             logger.error("cannot delete topic %s: %s has unexpected children; delete them by hand", topic, error.path)
-            self.mark_ineligible([topic])
-            return
-        await self._term.transitions.move_replicas(replicas, ReplicaState.NON_EXISTENT)
-        self._context.remove_topic(topic)
-        logger.info("deleted topic %s", topic)
+        self.mark_ineligible(kept)
+        for topic in topics:
+            if topic not in kept:
+                replicas = self._context.replicas_of(self._context.partitions_of(topic))
+                await self._term.transitions.move_replicas(replicas, ReplicaState.NON_EXISTENT)
+                self._context.remove_topic(topic)
+                logger.info("deleted topic %s", topic)

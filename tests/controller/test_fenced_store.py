@@ -145,23 +145,40 @@ async def test_removing_a_topic_removes_all_its_nodes(fenced: FencedStore, tree:
     await fenced.change_leadership(_creations("t", 3))
     await fenced.request_deletion(["t"])
     await fenced.request_deletion(["t"])
-    await fenced.remove_topic("t")
+    assert await fenced.remove_topics(["t"]) == {}
     assert tree.dump() == before
-    await fenced.remove_topic("t")
+    assert await fenced.remove_topics(["t"]) == {}
+
+
+async def test_topics_are_removed_in_one_write(fenced: FencedStore, tree: MemoryTree) -> None:
+    before = tree.dump()
+    names = [f"t{number}" for number in range(10)]
+    for name in names:
+        await fenced.create_topic(name, TOPIC, {})
+        await fenced.change_leadership(_creations(name, 2))
+    await fenced.request_deletion(names)
+    assert isinstance(fenced.store, CountingStore)
+    fenced.store.sizes = []
+    assert await fenced.remove_topics(names) == {}
+    assert tree.dump() == before
+    assert len(fenced.store.sizes) == 1
 
 
 async def test_partly_created_topic_is_removed(fenced: FencedStore, store: MemoryStore, tree: MemoryTree) -> None:
     before = tree.dump()
     await store.create(paths.topic_path("t"), paths.encode_topic(TOPIC))
-    await fenced.remove_topic("t")
+    await fenced.remove_topics(["t"])
     assert tree.dump() == before
 
 
 async def test_foreign_nodes_below_a_topic_are_not_deleted(fenced: FencedStore, store: MemoryStore) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await store.create("/brokers/topics/t/notes", b"mine")
-    with pytest.raises(NotEmpty):
-        await fenced.remove_topic("t")
+    await fenced.create_topic("other", TOPIC, {})
+    kept = await fenced.remove_topics(["t", "other"])
+    assert kept.keys() == {"t"}
+    assert isinstance(kept["t"], NotEmpty)
+    assert await store.children("/brokers/topics") == ["t"]
     assert (await store.get("/brokers/topics/t/notes")).data == b"mine"
 
 
