@@ -146,7 +146,9 @@ class ConsumerRun:
                     raise KafkaException(error)
             if now_s - arrived_s > self._timeout_s:
                 break
-            if self._interval_s is not None and now_s - window_s >= self._interval_s:
+            # As in Kafka, only records end an interval: the first one has the time of the rebalance as well.
+            has_records = arrived_s == now_s
+            if has_records and self._interval_s is not None and now_s - window_s >= self._interval_s:
                 columns = figures(
                     consumed.size - window_size,
                     consumed.count - window_count,
