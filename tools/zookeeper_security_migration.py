@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line.add_option("--zookeeper.acl", value="secure|unsecure", help_text="The access that all nodes get. Required.")
     line.add_option(
         "--zookeeper.connect",
+        "--zookeeper.connection",  # of the documentation of 0.9
         value="host:port/chroot",
         default="localhost:2181",
         help_text="Servers of ZooKeeper (default: localhost:2181).",

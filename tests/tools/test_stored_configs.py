@@ -240,6 +240,15 @@ def test_migration_needs_a_direction(run: RunTool, value: str) -> None:
     assert "expected secure, unsecure" in outcome.stderr
 
 
+def test_migration_accepts_the_option_of_0_9(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_OPTS", raising=False)
+    with closed_port() as port:
+        old = ("--zookeeper.connection", f"127.0.0.1:{port}", "--zookeeper.connection.timeout", "100")
+        outcome = run(zookeeper_security_migration.main, *old, "--zookeeper.acl", "unsecure")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(f"Unable to connect to ZooKeeper 127.0.0.1:{port}")
+
+
 def test_migration_of_no_cluster_changes_nothing(run: RunTool, secured: SecuredZooKeeper, tls_file: Path) -> None:
     run(zookeeper_shell.main, secured.connect, "-zk-tls-config-file", str(tls_file), "create", "/none")
     options = ("--zookeeper.connect", f"{secured.connect}/none", "--zk-tls-config-file", str(tls_file))
