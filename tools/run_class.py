@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from tools import missing
+
 TOOLS: Mapping[str, str] = {
     "Kafka": "tools.server_start",
     "TopicCommand": "tools.topics",
@@ -49,6 +51,16 @@ TOOLS: Mapping[str, str] = {
 }
 """By the last part of a class name: the module whose `main` runs, or another function of it after a colon."""
 
+MISSING: Mapping[str, str] = {
+    "kafka.tools.MirrorMaker": "kafka-mirror-maker",
+    "org.apache.kafka.connect.cli.ConnectDistributed": "connect-distributed",
+    "org.apache.kafka.connect.cli.ConnectStandalone": "connect-standalone",
+    "org.apache.kafka.connect.mirror.MirrorMaker": "connect-mirror-maker",
+    "org.apache.kafka.shell.MetadataShell": "kafka-metadata-shell",
+    "org.apache.kafka.tools.ConnectPluginPath": "connect-plugin-path",
+}
+"""By class name: the launcher of a tool that Milena does not have, which prints what to use instead."""
+
 PACKAGES = (
     "kafka",
     "kafka.admin",
@@ -69,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("USAGE: kafka-run-class [-daemon] [-name servicename] [-loggc] classname [opts]", file=sys.stderr)
         return 1
     class_name, *rest = given
+    if class_name in MISSING:
+        return missing.main([MISSING[class_name]])
     package, _, name = class_name.rpartition(".")
     module = TOOLS.get(name) if package in PACKAGES else None
     if module is None:

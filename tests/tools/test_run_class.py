@@ -41,6 +41,14 @@ def test_unknown_class_is_reported(run: RunTool, name: str) -> None:
     assert f"Could not find or load main class {name}" in outcome.stderr
 
 
+@pytest.mark.parametrize(("name", "launcher"), run_class.MISSING.items())
+def test_class_of_a_missing_tool_names_what_to_use_instead(run: RunTool, name: str, launcher: str) -> None:
+    outcome = run(run_class.main, name, "--help")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(f"{launcher} is missing: ")
+    assert "Use instead: " in outcome.stderr
+
+
 def test_missing_class_is_reported(run: RunTool) -> None:
     outcome = run(run_class.main)
     assert outcome.status == 1
