@@ -230,7 +230,7 @@ class Run:
         if name == "committed-reader":
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=True)
         if name == MOVER:
-            return Mover(name, self, [*PLAIN, SOURCE, *TARGETS], count=8, replication_factor=self._replication_factor)
+            return Mover(name, self, [*PLAIN, SOURCE, *TARGETS], count=12, replication_factor=self._replication_factor)
         if name == "admin":
             return Admin(name, self, [*PLAIN, SOURCE, *TARGETS], count=4, replication_factor=self._replication_factor)
         return Member(name, self, "group", [*PLAIN, SOURCE], count=12)

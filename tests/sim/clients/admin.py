@@ -142,11 +142,12 @@ class Mover(Admin):
 
     async def run(self) -> None:
         for _ in range(self._count):
-            await self.think(2.0)
+            await self.think(1.0)
             partition = self.random.choice(self._partitions)
             await self._move(partition, self._replicas())
-            for _ in range(self.random.randrange(3)):
-                await self.think(0.8)
+            for _ in range(self.random.randrange(4)):
+                # Mostly before the added replicas have caught up; or so late that a fault has changed the ISR.
+                await self.think(self.random.choice([0.02, 0.1, 0.5, 8.0]))
                 if self.random.random() < 0.3:
                     await self._elect()  # an added replica leads, if it is in sync
                 await self._move(partition, self._replicas() if self.random.random() < 0.5 else None)
