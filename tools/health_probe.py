@@ -1,7 +1,8 @@
 """Checks that the broker of a container responds: the HEALTHCHECK of the image.
 
 The broker names its addresses in its run file when it serves clients, so the check follows its settings. The metrics'
-port reports the health itself; otherwise a listener must respond. Only one address is checked.
+port reports the health itself; otherwise a listener must respond. Only one address is checked: the one that says most
+of those that accept connections.
 
 Owns the choice of the address, and the check. Must not know how the broker was configured.
 """
@@ -42,9 +43,11 @@ def problem_of(brokers: Sequence[RunningBroker]) -> str | None:
     if not brokers:
         return "no broker runs"
     for broker in brokers:
-        chosen = choose([Address.parse(text) for text in broker.addresses])
+        listening = [each for each in map(Address.parse, broker.addresses) if _accepts(each)]
+        chosen = choose(listening)
         if chosen is None:
-            return f"broker {broker.broker_id} does not serve clients yet"
+            state = "accepts no connections" if broker.addresses else "does not serve clients yet"
+            return f"broker {broker.broker_id} {state}"
         if (problem := _CHECKS[chosen.kind](Endpoint(chosen.host, chosen.port))) is not None:
             return f"broker {broker.broker_id} at {chosen}: {problem}"
     return None
@@ -53,6 +56,17 @@ def problem_of(brokers: Sequence[RunningBroker]) -> str | None:
 def choose(addresses: Sequence[Address]) -> Address | None:
     """Return the address whose response says most, None if there is none that can be checked."""
     return min((each for each in addresses if each.kind in _RANKS), key=lambda each: _RANKS[each.kind], default=None)
+
+
+def _accepts(address: Address) -> bool:
+    """Return whether an address is in use. A listener may have been removed since the start."""
+    try:
+        socket.create_connection((address.host, address.port), TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True  # its check reports the reason
+    return True
 
 
 def _health_problem(scheme: str, endpoint: Endpoint) -> str | None:

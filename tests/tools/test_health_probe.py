@@ -74,14 +74,26 @@ def test_a_listener_must_respond() -> None:
         assert problem(f"SASL_PLAINTEXT://127.0.0.1:{broker.port}") is None
 
 
-def test_a_dead_address_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.health_probe.TIMEOUT_S", 0.2)
+@pytest.mark.parametrize("kind", ["http", "https", "PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
+def test_a_broker_without_an_open_port_is_a_problem(kind: str) -> None:
     with closed_port() as port:
-        for kind in ("http", "https", "PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"):
-            found = problem(f"{kind}://127.0.0.1:{port}")
-            assert found is not None
-            assert found.startswith(f"broker 7 at {kind}://127.0.0.1:{port}: ")
-            assert "Connection refused" in found
+        assert problem(f"{kind}://127.0.0.1:{port}") == "broker 7 accepts no connections"
+
+
+@pytest.mark.parametrize("kind", ["http", "https", "PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
+def test_a_port_without_a_response_is_a_problem(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("tools.health_probe.TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"{kind}://127.0.0.1:{server.getsockname()[1]}"
+        found = problem(address)
+    assert found is not None
+    assert found.startswith(f"broker 7 at {address}: ")
+    assert "timed out" in found.lower()
+
+
+def test_a_listener_that_was_removed_is_not_checked() -> None:
+    with closed_port() as port, ScriptedBroker(lambda request: ApiVersionsResponse(api_keys=[])) as broker:
+        assert problem(f"PLAINTEXT://127.0.0.1:{port}", f"SASL_PLAINTEXT://127.0.0.1:{broker.port}") is None
 
 
 @contextmanager
@@ -113,6 +125,7 @@ def test_a_handshake_shows_that_a_listener_with_tls_responds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def refuse() -> None:
+            server.accept()[0].close()  # whether the port is open
             connection, _ = server.accept()
             with connection:
                 assert connection.recv(1)[0] == 22  # a handshake
