@@ -215,7 +215,8 @@ def _watch(
                 due_s = time.monotonic() + interval_s
                 found = snapshots[name] = read_cluster(reader)
                 if found.problems:
-                    warn(f"cluster {name}: {len(found.problems)} problems, the first: {found.problems[0].text}")
+                    more = f" ({len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
+                    warn(f"cluster {name}: {found.problems[0].text}{more}")
                 stopped.wait(max(due_s - time.monotonic(), 0))
     finally:
         stopped.set()  # also after an unexpected error: old figures would look alive
