@@ -13,7 +13,7 @@ from controller.model import TopicPartition
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
-from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaResponse
 
 
@@ -114,14 +114,11 @@ class PreferredElectionNodeChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived(Event):
-    """A broker applied leadership states, or reports the partitions for which it could not.
-
-    `sent` has the partitions of the request, each with whether the replica was new.
-    """
+    """A broker applied leadership states, or reports the partitions for which it could not."""
 
     broker_id: int
     response: LeaderAndIsrResponse
-    sent: Mapping[TopicPartition, bool]
+    request: LeaderAndIsrRequest
     statistic: ClassVar[str] = "LeaderAndIsrResponseReceived"
 
 
@@ -140,14 +137,10 @@ class StopReplicaResponseReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrDue(Event):
-    """It is time to send the states of partitions again, because a broker could not apply a request as a whole.
+    """It is time to send the states of partitions again, because a broker could not apply a request as a whole."""
 
-    `partitions` is as `sent` of `LeaderAndIsrResponseReceived`. `controller_epoch` is the term in which it was sent.
-    """
-
-    controller_epoch: int
     broker_id: int
-    partitions: Mapping[TopicPartition, bool]
+    request: LeaderAndIsrRequest
     statistic: ClassVar[str] = "LeaderAndIsrResponseReceived"
 
 

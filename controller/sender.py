@@ -81,12 +81,7 @@ class Sender:
         else:
             response = future.result()
         if isinstance(response, LeaderAndIsrResponse) and isinstance(request, LeaderAndIsrRequest):
-            sent = {
-                TopicPartition(topic.topic_name, state.partition_index): state.is_new
-                for topic in request.topic_states
-                for state in topic.partition_states
-            }
-            self._enqueue(LeaderAndIsrResponseReceived(broker_id, response, sent))
+            self._enqueue(LeaderAndIsrResponseReceived(broker_id, response, request))
         elif isinstance(response, StopReplicaResponse) and isinstance(request, StopReplicaRequest):
             deleted = frozenset(
                 TopicPartition(topic.topic_name, state.partition_index)

@@ -76,12 +76,12 @@ class Transitions:
         self._batch.add(SendMetadata(tuple(broker_ids), tuple(partitions)))
         await self._flush()
 
-    async def send_states(self, broker_id: int, partitions: Mapping[TopicPartition, bool]) -> None:
+    async def send_states(self, broker_id: int, partitions: Iterable[tuple[TopicPartition, bool]]) -> None:
         """Send one broker the present states of those of `partitions` whose replica on it is started.
 
-        The values of `partitions` say whether the replica is new.
+        Each partition comes with whether the replica is new.
         """
-        async for partition, is_new in self._turns.through(partitions.items()):
+        async for partition, is_new in self._turns.through(partitions):
             state = self._context.replica_state(PartitionReplica(partition, broker_id))
             if state in (ReplicaState.NEW, ReplicaState.ONLINE) and partition in self._context.leaderships:
                 self._batch.add(SendLeaderAndIsr((broker_id,), partition, is_new))

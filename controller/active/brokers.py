@@ -4,7 +4,7 @@ Owns the consequences of each for partitions and replicas (docs/controller.md).
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from controller import paths
 from controller.active.deletions import Deletions
@@ -24,6 +24,7 @@ from controller.model import Broker, PartitionReplica, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -195,12 +196,11 @@ class Brokers:
         code = ErrorCode(event.response.error_code).name
         if failed >= len(RESEND_PAUSES_SECONDS):
             logger.error(
-                "broker %d failed %d LeaderAndIsr requests in a row, the last with %s: %d partitions are not served "
-                "there until it restarts or their leaders change",
+                "broker %d failed %d LeaderAndIsr requests in a row, the last with %s: it does not serve their "
+                "partitions until it restarts or their leaders change",
                 event.broker_id,
                 failed + 1,
                 code,
-                len(event.sent),
             )
             return
         pause = RESEND_PAUSES_SECONDS[failed]
@@ -208,10 +208,17 @@ class Brokers:
             "broker %d failed a LeaderAndIsr with %s: sending it again in %g s", event.broker_id, code, pause
         )
         self._failed_requests[event.broker_id] = failed + 1
-        due = LeaderAndIsrDue(self._context.epoch, event.broker_id, event.sent)
-        self._term.put_later(pause, due)
+        self._term.put_later(pause, LeaderAndIsrDue(event.broker_id, event.request))
 
     async def leader_and_isr_due(self, event: LeaderAndIsrDue) -> None:
         """Send the present states of the partitions of a request that failed."""
-        if event.controller_epoch == self._context.epoch and event.broker_id in self._context.live_brokers:
-            await self._term.transitions.send_states(event.broker_id, event.partitions)
+        is_current = event.request.controller_epoch == self._context.epoch
+        if is_current and event.broker_id in self._context.live_brokers:
+            await self._term.transitions.send_states(event.broker_id, _sent_in(event.request))
+
+
+def _sent_in(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bool]]:
+    """Yield the partitions of a request, each with whether the replica was new."""
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield TopicPartition(topic.topic_name, state.partition_index), state.is_new
