@@ -55,13 +55,13 @@ def use_brokers_of_zookeeper(line: CommandLine, options: argparse.Namespace) -> 
 
 def open_tree(address: str) -> Tree:
     """Connect to `host:port,host:port/chroot`. Raises UsageError, UnreachableError."""
-    from tools.znode_trees import TreeUnavailableError, open_zookeeper
+    from tools.znode_trees import NO_SERVER_HINT, TreeUnavailableError, open_zookeeper
     from tools.zookeeper_options import security_of
 
     try:
         return open_zookeeper(with_ports(address), security_of(None))
     except TreeUnavailableError as error:
-        raise UnreachableError(f"{error}. If there is none, use --bootstrap-server") from None
+        raise UnreachableError(f"{error}. {NO_SERVER_HINT}") from None
 
 
 def with_ports(address: str) -> str:

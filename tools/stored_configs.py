@@ -40,6 +40,7 @@ from tools.config_entities import BROKERS, CLIENTS, IPS, TOPICS, USERS, Entity
 from tools.config_resources import InvalidConfigs
 from tools.legacy_zookeeper import with_ports
 from tools.quota_configs import MECHANISMS, credential, quota_value, right_key
+from tools.znode_trees import NO_SERVER_HINT, TreeUnavailableError, require_server
 
 T = TypeVar("T")
 
@@ -271,8 +272,13 @@ async def _opened(address: str, security: ZooKeeperSecurity, *, may_create: bool
             raise StoreFailed(f"{file} does not exist, expected a broker's log directory")
         store = SqliteStore([file], SystemClock(), sleep=time.sleep)
     else:
+        named = with_ports(address)
+        try:
+            require_server(named.partition("/")[0])
+        except TreeUnavailableError as error:
+            raise StoreFailed(f"{error}. {NO_SERVER_HINT}") from None
         settings = ZooKeeperSettings(
-            with_ports(address),
+            named,
             connection_timeout_ms=CONNECT_TIMEOUT_MS,
             security=security,
             set_acl=security.is_identified,

@@ -26,6 +26,7 @@ from kazoo.exceptions import (
     NotEmptyError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, Id
 
@@ -35,10 +36,15 @@ from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Stat, StateStore, StoreError, StoreUnavailable
 from controller.zookeeper.connection import new_client
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
+from tools.bootstrap import Endpoint, require_reachable
+from tools.command_line import UnreachableError
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 15.0
+REACH_TIMEOUT_S: Final = 3.5
+"""With the start of the interpreter and the import of ZooKeeper's client, a tool ends within 5 seconds."""
+NO_SERVER_HINT: Final = "If there is none, use --bootstrap-server"
 
 
 class TreeError(Exception):
@@ -91,18 +97,35 @@ class Tree(Protocol):
     def close(self) -> None: ...
 
 
+def require_server(hosts: str) -> None:
+    """Return when a server of `host:port,host:port` accepts a connection.
+
+    The client of ZooKeeper would log each attempt, and would give up after a longer time.
+
+    Raises:
+        TreeUnavailableError: No server accepts one within `REACH_TIMEOUT_S`.
+    """
+    found, _ = collect_hosts(hosts)
+    try:
+        require_reachable([Endpoint(host, int(port)) for host, port in found], REACH_TIMEOUT_S)
+    except UnreachableError:
+        raise TreeUnavailableError(_no_server(hosts, REACH_TIMEOUT_S)) from None
+
+
+def _no_server(hosts: str, timeout_s: float) -> str:
+    return f"Unable to connect to ZooKeeper {hosts} within {timeout_s:g} s: expected host:port of a running server"
+
+
 def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED) -> Tree:
     """Connect to `host:port,.../chroot`. Raises TreeUnavailableError."""
     hosts, slash, chroot = address.partition("/")
+    require_server(hosts)
     client = new_client(hosts, security)
     try:
         client.start(CONNECT_TIMEOUT_S)
     except KazooTimeoutError:
         client.close()
-        raise TreeUnavailableError(
-            f"Unable to connect to ZooKeeper {hosts} within {CONNECT_TIMEOUT_S:g} s: expected host:port of a running "
-            "server"
-        ) from None
+        raise TreeUnavailableError(_no_server(hosts, CONNECT_TIMEOUT_S)) from None
     client.chroot = slash + chroot.rstrip("/")
     return _ZooKeeperTree(client)
 

@@ -103,10 +103,11 @@ def test_a_port_at_the_end_holds_for_all_hosts(run: RunTool, zookeeper: str) -> 
 
 
 def test_an_ensemble_that_is_not_there_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.znode_trees.CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tools.znode_trees.REACH_TIMEOUT_S", 0.3)
     with closed_port() as port:
         outcome = run(topics.main, "--zookeeper", f"127.0.0.1:{port}", "--list")
     assert (outcome.status, outcome.stdout) == (1, "")
+    assert len(outcome.stderr.splitlines()) == 2  # with the warning about --zookeeper
     assert f"Unable to connect to ZooKeeper 127.0.0.1:{port}" in outcome.stderr
     assert outcome.stderr.endswith("If there is none, use --bootstrap-server\n")
 

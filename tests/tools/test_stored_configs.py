@@ -15,7 +15,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import SASL_PASSWORD, SASL_USER, SecuredZooKeeper
 from tests.tools.conftest import RunTool, run_module
-from tools import configs, stored_configs, zookeeper_security_migration, zookeeper_shell
+from tools import configs, zookeeper_security_migration, zookeeper_shell
 from tools.legacy_zookeeper import DEPRECATED as DEPRECATED_TEXT
 
 DEPRECATED = f"WARNING: {DEPRECATED_TEXT}\n"
@@ -169,11 +169,14 @@ def test_missing_store_is_not_created_to_describe_it(run: RunTool, tmp_path: Pat
 
 
 def test_unreachable_zookeeper_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_configs, "CONNECT_TIMEOUT_MS", 200)
+    monkeypatch.setattr("tools.znode_trees.REACH_TIMEOUT_S", 0.2)
     with closed_port() as port:
         outcome = run(configs.main, "--zookeeper", f"127.0.0.1:{port}", "--describe", *ALICE)
-    assert outcome.status == 1
-    assert f"no connection to ZooKeeper at 127.0.0.1:{port}" in outcome.stderr
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr == (
+        f"{DEPRECATED}Unable to connect to ZooKeeper 127.0.0.1:{port} within 0.2 s: expected host:port of a running "
+        "server. If there is none, use --bootstrap-server\n"
+    )
 
 
 @pytest.fixture(scope="module")

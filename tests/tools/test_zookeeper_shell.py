@@ -163,7 +163,7 @@ def test_last_command_of_standard_input_sets_the_exit_status(chroots: tuple[str,
 
 
 def test_unreachable_server_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(znode_trees, "CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(znode_trees, "REACH_TIMEOUT_S", 0.2)
     with closed_port() as port:
         outcome = run(zookeeper_shell.main, f"127.0.0.1:{port}", "ls", "/")
     assert outcome.status == 1
