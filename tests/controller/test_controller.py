@@ -13,8 +13,9 @@ from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType
 from controller.memory_store import MemoryStore, MemoryTree
-from controller.model import Broker, Endpoint
+from controller.model import Broker, Endpoint, PartitionReplica, TopicPartition
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
+from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
 from controller.sqlite_store import SqliteStore
 from controller.state_store import Node, Operation, Result, SetData, StateStore, StoreUnavailable, Watch
@@ -392,4 +393,18 @@ async def test_brokers_keep_the_metadata_of_topics_that_cannot_be_read() -> None
     await cluster.run("set /brokers/topics/t unreadable")
     seen = await cluster.run("kill 1")
     assert seen[0].startswith("2 <- UpdateMetadata c2 live=2@9092"), "not of all partitions"
+    await cluster.close()
+
+
+async def test_partition_whose_leader_was_stopped_is_elected_at_the_next_occasion() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2 3")
+    await cluster.run("create t assignment=2,3")
+    term = cluster.controller._active_term
+    assert term is not None
+    leader = PartitionReplica(TopicPartition("t", 0), 2)
+    await term.active._term.transitions.move_replicas([leader], ReplicaState.OFFLINE)
+    assert (await cluster.run("states"))[0].startswith("t-0: leader=-1 epoch=1 isr=3 ")
+    await cluster.run("start 4")
+    assert (await cluster.run("states"))[0].startswith("t-0: leader=3 epoch=2 isr=3 ")
     await cluster.close()
