@@ -404,7 +404,7 @@ async def test_partition_whose_leader_was_stopped_is_elected_at_the_next_occasio
     assert term is not None
     leader = PartitionReplica(TopicPartition("t", 0), 2)
     await term.active._term.transitions.move_replicas([leader], ReplicaState.OFFLINE)
-    assert (await cluster.run("states"))[0].startswith("t-0: leader=-1 epoch=1 isr=3 ")
+    assert (await cluster.run("states"))[-1].startswith("t-0: leader=-1 epoch=1 isr=3 ")
     await cluster.run("start 4")
-    assert (await cluster.run("states"))[0].startswith("t-0: leader=3 epoch=2 isr=3 ")
+    assert (await cluster.run("states"))[-1].startswith("t-0: leader=3 epoch=2 isr=3 ")
     await cluster.close()
