@@ -101,6 +101,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             for name, bootstrap in clusters.items()
         }
         if options.one_time:
+            _require_one(admins.values())
             return _print_once({name: LagReader(admin, None, wanted, options.window) for name, admin in admins.items()})
         snapshots: dict[str, ClusterLag] = {}
         try:
