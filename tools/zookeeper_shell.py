@@ -34,6 +34,9 @@ USAGE: Final = (
     "       zookeeper-shell sqlite:log_directory [--write] [args...]"
 )
 _EMBEDDED: Final = "sqlite:"
+QUIT, HISTORY = "quit", "history"
+HISTORY_MAX: Final = 11
+"""How many commands `history` prints, as ZooKeeper's client."""
 PERMISSIONS: Final = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
 """ZooKeeper's bits, in the order in which its client prints the letters."""
 _UNKNOWN_COMMAND_STATUS: Final = 127
@@ -88,6 +91,8 @@ def _run(given: Sequence[str]) -> int:
         return 1
     try:
         words = command[1:] if is_writable else command
+        if words in ([QUIT], [HISTORY]):
+            return 0  # one command has no history
         return _execute(tree, words) if words else _converse(tree, address)
     finally:
         tree.close()
@@ -96,15 +101,23 @@ def _run(given: Sequence[str]) -> int:
 def _converse(tree: Tree, address: str) -> int:
     """Execute the commands of standard input, with a prompt on a terminal."""
     status = 0
+    history: list[str] = []
     prompt = f"[zk: {address}] " if sys.stdin.isatty() else ""
     while True:
         try:
-            words = words_of(input(prompt))
+            line = input(prompt)
         except EOFError:
             return status
-        if words == ["quit"]:
+        words = words_of(line)
+        if words == [QUIT]:
             return status
         if words:
+            history.append(line)
+        if words == [HISTORY]:
+            for number, text in list(enumerate(history))[-HISTORY_MAX:]:
+                print(f"{number} - {text}")
+            status = 0
+        elif words:
             status = _execute(tree, words)
 
 

@@ -162,6 +162,18 @@ def test_last_command_of_standard_input_sets_the_exit_status(chroots: tuple[str,
     assert run_module("zookeeper_shell", chroots[0], stdin=b"ls /\nget /nope\nquit\nls /\n").status == 1
 
 
+def test_history_numbers_the_last_commands(embedded: Path) -> None:
+    lines = "\n".join((*(f"get /{number}" for number in range(11)), "history", "quit"))
+    outcome = run_module("zookeeper_shell", f"sqlite:{embedded}", stdin=lines.encode())
+    assert outcome.status == 0
+    assert outcome.stdout == "".join(f"{number} - get /{number}\n" for number in range(1, 11)) + "11 - history\n"
+
+
+@pytest.mark.parametrize("command", ["history", "quit"])
+def test_commands_of_a_conversation_do_nothing_alone(run: RunTool, embedded: Path, command: str) -> None:
+    assert run(zookeeper_shell.main, f"sqlite:{embedded}", command) == (0, "", "")
+
+
 def test_unreachable_server_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(znode_trees, "REACH_TIMEOUT_S", 0.2)
     with closed_port() as port:
