@@ -27,8 +27,9 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.serialization import Create
 from kazoo.protocol.states import ZnodeStat
-from kazoo.security import ACL, Id
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.loop.clock import SystemClock
 from controller import state_store
@@ -86,7 +87,14 @@ class Tree(Protocol):
     def get(self, path: str) -> tuple[bytes | None, NodeStat]: ...
     def children(self, path: str) -> Sequence[str]: ...
     def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool,
+        sequential: bool,
+        container: bool = False,
+        acl: Sequence[AclEntry] | None = None,
     ) -> str: ...
     def set(self, path: str, data: bytes, version: int) -> None: ...
     def delete(self, path: str, version: int) -> None: ...
@@ -161,6 +169,15 @@ def _child_paths(tree: Tree, path: str) -> list[str]:
     return [f"{path.rstrip('/')}/{name}" for name in tree.children(path)]
 
 
+_CONTAINER_FLAG: Final = 4
+
+
+class _CreateContainer(Create):  # type: ignore[misc] # kazoo has no types
+    """The request of ZooKeeper 3.5 that creates a container; its fields are those of `Create`."""
+
+    type = 19
+
+
 class _ZooKeeperTree:
     def __init__(self, client: KazooClient) -> None:
         self._client = client
@@ -173,12 +190,29 @@ class _ZooKeeperTree:
         return sorted(_asked(path, lambda: self._client.get_children(path)))
 
     def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool,
+        sequential: bool,
+        container: bool = False,
+        acl: Sequence[AclEntry] | None = None,
     ) -> str:
         access = None if acl is None else _access(acl)
+        if container:
+            return _asked(path, lambda: self._create_container(path, data, access or OPEN_ACL_UNSAFE))
         created: str = _asked(
             path, lambda: self._client.create(path, data, acl=access, ephemeral=ephemeral, sequence=sequential)
         )
+        return created
+
+    def _create_container(self, path: str, data: bytes | None, access: Sequence[ACL]) -> str:
+        """Send a request that kazoo does not have: the server deletes the node after its last child."""
+        client = self._client
+        result = client.handler.async_result()
+        client._call(_CreateContainer(f"{client.chroot}{path}", data, access, _CONTAINER_FLAG), result)
+        created: str = client.unchroot(result.get())
         return created
 
     def set(self, path: str, data: bytes, version: int) -> None:
@@ -271,10 +305,19 @@ class _EmbeddedTree:
         return self._run(path, self._store.children(path))
 
     def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool, acl: Sequence[AclEntry] | None = None
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool,
+        sequential: bool,
+        container: bool = False,
+        acl: Sequence[AclEntry] | None = None,
     ) -> str:
         if acl is not None:
             raise TreeError(_NO_ACCESS_LISTS)
+        if container:
+            raise TreeError("The embedded store has no containers: Kafka uses none")
         self._require_writable()
         return self._run(path, self._store.create(path, data, ephemeral=ephemeral, sequential=sequential))
 

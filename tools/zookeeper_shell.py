@@ -239,7 +239,12 @@ def _time_text(milliseconds: int) -> str:
 def _create(tree: Tree, given: _Arguments) -> Iterator[str]:
     data = given.words[1].encode() if len(given.words) > 1 else None
     acl = parse_acl(given.words[2]) if len(given.words) > 2 else None
-    created = tree.create(given.path, data, ephemeral="e" in given.flags, sequential="s" in given.flags, acl=acl)
+    is_ephemeral, is_sequential, is_container = (flag in given.flags for flag in "esc")
+    if is_container and (is_ephemeral or is_sequential):
+        raise TreeError("-c cannot be combined with -s or -e. Containers cannot be ephemeral or sequential.")
+    created = tree.create(
+        given.path, data, ephemeral=is_ephemeral, sequential=is_sequential, container=is_container, acl=acl
+    )
     print(f"Created {created}", file=sys.stderr)
     return iter(())
 
@@ -305,7 +310,7 @@ def parse_acl(text: str) -> list[AclEntry]:
 
 _COMMANDS: Final = {
     "addauth": _Command("addauth scheme auth", _add_auth, words_max=2, begins_with_path=False),
-    "create": _Command("create [-s] [-e] path [data] [acl]", _create, "se", words_max=3),
+    "create": _Command("create [-s] [-e] [-c] path [data] [acl]", _create, "sec", words_max=3),
     "delete": _Command("delete [-v version] path", _delete, "v"),
     "deleteall": _Command("deleteall path", _delete_all),
     "get": _Command("get [-s] path", _get, "s"),

@@ -31,6 +31,10 @@ SCRIPT = (
     "create -s /a/x 2",
     "create -e /a/e '3 4'",
     "create /a/e/below 1",
+    "create -c /a/c",
+    "create -c /a/c",
+    "get -s /a/c",
+    "create -c -s /a/c2",
     "create /no/parent 1",
     "ls /",
     "ls -R /",
@@ -160,6 +164,11 @@ def test_names_of_older_versions_work(run: RunTool, chroots: tuple[str, str]) ->
 def test_last_command_of_standard_input_sets_the_exit_status(chroots: tuple[str, str]) -> None:
     assert run_module("zookeeper_shell", chroots[0], stdin=b"get /nope\nls /\n").status == 0
     assert run_module("zookeeper_shell", chroots[0], stdin=b"ls /\nget /nope\nquit\nls /\n").status == 1
+
+
+def test_embedded_store_has_no_containers(run: RunTool, embedded: Path) -> None:
+    outcome = run(zookeeper_shell.main, f"sqlite:{embedded}", "--write", "create", "-c", "/c")
+    assert outcome == (1, "", "The embedded store has no containers: Kafka uses none\n")
 
 
 def test_history_numbers_the_last_commands(embedded: Path) -> None:
