@@ -127,7 +127,7 @@ def _run_with_zookeeper(tree: Tree, admin: AdminClient, action: str, options: ar
     try:
         found = zookeeper_offsets.groups(tree)
         if action == "--list":
-            of_brokers = {group.group_id for group in _listed(admin)}
+            of_brokers = {group.group_id for group in listed_groups(admin)}
             print("".join(f"{group}\n" for group in found if group not in of_brokers), end="")
             return _list(admin, options)
         if action == "--delete" and options.topic:
@@ -193,7 +193,7 @@ def _check_reset(line: CommandLine, options: argparse.Namespace) -> None:
 def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
     states = _words(options.state, GROUP_STATES, "state")
     types = _words(options.type, GROUP_TYPES, "type")
-    groups = _listed(admin, states, types)
+    groups = listed_groups(admin, states, types)
     names = [group.group_id for group in groups]
     headings: list[str] = []
     rows: list[list[str]] = [[name] for name in names]
@@ -219,7 +219,7 @@ def _words(text: str | None, known: Sequence[str], what: str) -> list[str]:
     return [by_lower_case[word] for word in words]
 
 
-def _listed(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+def listed_groups(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
     """Return the consumer groups of all brokers. Raises KafkaError."""
     request = ListGroupsRequest(states_filter=list(states), types_filter=[name.lower() for name in types])
     groups: dict[str, ListedGroup] = {}
@@ -234,7 +234,7 @@ def _listed(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str]
 
 def _groups(admin: AdminClient, options: argparse.Namespace) -> list[str]:
     if options.all_groups:
-        return [group.group_id for group in _listed(admin)]
+        return [group.group_id for group in listed_groups(admin)]
     return list(dict.fromkeys(options.group))
 
 

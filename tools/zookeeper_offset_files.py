@@ -19,6 +19,7 @@ from tools.admin_client import EARLIEST, LATEST, CallTimedOut
 from tools.admin_options import add_admin_options, admin_client
 from tools.bootstrap import parse_bootstrap
 from tools.command_line import CommandLine, UsageError, run_tool
+from tools.consumer_groups import listed_groups
 from tools.group_descriptions import committed_offsets
 from tools.legacy_zookeeper import broker_addresses, open_tree
 from tools.offset_resets import named_partitions
@@ -88,9 +89,9 @@ def _export(line: CommandLine, options: argparse.Namespace) -> None:
         finally:
             tree.close()
     else:
-        line.require(options, "--group")
         with admin_client(options) as admin:
-            lines = [text for group in options.group for text in _lines(group, committed_offsets(admin, group))]
+            names = options.group or sorted(group.group_id for group in listed_groups(admin))
+            lines = [text for group in names for text in _lines(group, committed_offsets(admin, group))]
     try:
         Path(options.output_file).write_text("".join(lines), encoding="utf-8")
     except OSError as error:

@@ -179,6 +179,9 @@ def test_offsets_of_a_broker_are_checked_and_exported_too(run: RunTool, old: Old
     arguments = ["--bootstrap-server", old.bootstrap, "--group", "modern", "--output-file", str(exported)]
     assert run(run_class.main, "kafka.tools.ExportZkOffsets", *arguments).status == 0
     assert exported.read_text() == "/consumers/modern/offsets/clicks/0:3\n"
+    arguments = ["--bootstrap-server", old.bootstrap, "--output-file", str(exported)]
+    assert run(run_class.main, "kafka.tools.ExportZkOffsets", *arguments).status == 0
+    assert "/consumers/modern/offsets/clicks/0:3\n" in exported.read_text()
 
 
 def test_a_rebalance_of_a_group_of_the_brokers_is_verified(run: RunTool, old: OldCluster) -> None:
