@@ -6,6 +6,7 @@ Owns the requests that describe and alter them, and the printed lines. Must not 
 from collections.abc import Iterator, Mapping, Sequence
 
 from config.definition import Source, text_of
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -105,6 +106,9 @@ def _broker_id(entity: Entity) -> int | None:
 
 
 def _all_names(admin: AdminClient, entity_type: str) -> list[str]:
+    """Return the names of all entities of a type. Raises KafkaError for client-metrics, which only KRaft has."""
+    if entity_type == CLIENT_METRICS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The node does not support LIST_CLIENT_METRICS_RESOURCES")
     if entity_type == TOPICS:
         return hash_map_order(topic.name or "" for topic in admin.metadata().topics)
     brokers = [str(broker.node_id) for broker in admin.metadata([]).brokers]
