@@ -59,7 +59,7 @@ def _settings(path: str | None) -> dict[str, str]:
     try:
         return properties.load(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"Cannot read {path}: {error}") from None
+        raise UsageError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _number(settings: dict[str, str], key: str, default: int) -> int:

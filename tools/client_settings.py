@@ -91,7 +91,7 @@ def load_settings(path: str | None, assignments: Sequence[str]) -> dict[str, str
         try:
             settings = properties.load(path)
         except (OSError, ValueError) as error:
-            raise UsageError(f"Cannot read {path}: {error}") from None
+            raise UsageError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     settings.update(parse_assignments(assignments))
     return _renamed(settings)
 

@@ -152,7 +152,9 @@ def _added(options: argparse.Namespace) -> dict[str, str]:
         try:
             return properties.load(options.add_config_file)
         except (OSError, ValueError) as error:
-            raise UsageError(f"Cannot read {options.add_config_file}: {error}") from None
+            raise UsageError(
+                f"Cannot read {options.add_config_file}: {getattr(error, 'strerror', None) or error}"
+            ) from None
     return parse_configs(options.add_config or "")
 
 

@@ -129,7 +129,7 @@ def read_offsets(path: str, group: str) -> Offsets:
                 if not named_group or named_group == [group]:
                     wanted[topic, int(partition)] = int(offset)
     except (OSError, ValueError) as error:
-        raise UsageError(f"Cannot read offsets from {path}: {error}") from None
+        raise UsageError(f"Cannot read offsets from {path}: {getattr(error, 'strerror', None) or error}") from None
     return wanted
 
 

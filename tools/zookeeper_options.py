@@ -47,7 +47,7 @@ def security_of(tls_file: str | None, variables: Mapping[str, str] = os.environ)
         try:
             given = properties.load(tls_file)
         except (OSError, ValueError) as error:
-            raise UsageError(f"Cannot read {tls_file}: {error}") from None
+            raise UsageError(f"Cannot read {tls_file}: {getattr(error, 'strerror', None) or error}") from None
         settings |= {key: value for key, value in given.items() if key.startswith(_PREFIXES)}
     try:
         return zookeeper_security(BrokerConfig.from_properties(settings), surroundings)

@@ -353,3 +353,14 @@ class TestQuotas:
     def test_quota_that_is_not_set_cannot_be_deleted(self, run: RunTool) -> None:
         outcome = self.run_on(self.scripted(), run, "--alter", "--user", "a", "--delete-config", "producer_byte_rate")
         assert outcome == Outcome(1, "", "Invalid config(s): producer_byte_rate\n")
+
+
+def test_all_client_metrics_are_refused_without_a_heading(kafka_configs: RunTool) -> None:
+    outcome = kafka_configs("--describe", "--entity-type", "client-metrics")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert "UnsupportedVersionException: The node does not support LIST_CLIENT_METRICS_RESOURCES" in outcome.stderr
+
+
+def test_a_missing_file_is_named_once(kafka_configs: RunTool) -> None:
+    outcome = kafka_configs("--alter", "--topic", "t", "--add-config-file", "/nope")
+    assert (outcome.status, outcome.stderr.splitlines()[0]) == (1, "Cannot read /nope: No such file or directory")
