@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -210,7 +211,10 @@ def _execute(admin: AdminClient, options: argparse.Namespace) -> None:
     if failed := _alter(admin, plan.replicas):
         lines = [f"{partition_name(partition)}: {failed[partition]}" for partition in sorted(failed)]
         raise ReassignmentError("\n".join(("Error reassigning partition(s):", *lines)))
-    print(f"Successfully started partition reassignment{_plural(plan.replicas)} for {joined(plan.replicas)}")
+    if options.zookeeper is not None:
+        print(f"Successfully started reassignment of partitions {_older_plan(plan.replicas)}")
+    else:
+        print(f"Successfully started partition reassignment{_plural(plan.replicas)} for {joined(plan.replicas)}")
     _move(admin, plan.log_dirs, options.timeout)
 
 
@@ -221,7 +225,10 @@ def _verify(admin: AdminClient, options: argparse.Namespace) -> None:
     print("Status of partition reassignment:")
     for partition in sorted(plan.replicas):
         name, wanted = partition_name(partition), list(plan.replicas[partition])
-        if partition in ongoing:
+        if options.zookeeper is not None:
+            is_complete = current.get(partition, []) == wanted
+            print(_older_status(partition, is_ongoing=partition in ongoing, is_complete=is_complete))
+        elif partition in ongoing:
             print(f"Reassignment of partition {name} is still in progress.")
         elif current.get(partition, []) == wanted:
             print(f"Reassignment of partition {name} is completed.")
@@ -235,6 +242,21 @@ def _verify(admin: AdminClient, options: argparse.Namespace) -> None:
     is_over = ongoing.keys().isdisjoint(plan.replicas) and all(state.is_done for state in states)
     if is_over and not options.preserve_throttles:
         _clear_throttles(admin, plan.replicas)
+
+
+def _older_plan(replicas: Replicas) -> str:
+    """Return a plan as Kafka 0.9 printed it: without log directories."""
+    partitions = [
+        {"topic": topic, "partition": index, "replicas": list(replicas[topic, index])} for topic, index in replicas
+    ]
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+
+
+def _older_status(partition: TopicPartition, *, is_ongoing: bool, is_complete: bool) -> str:
+    """Return the status of a partition as Kafka 0.9 printed it."""
+    topic, index = partition
+    status = "is still in progress" if is_ongoing else "completed successfully" if is_complete else "failed"
+    return f"Reassignment of partition [{topic},{index}] {status}"
 
 
 def _cancel(admin: AdminClient, options: argparse.Namespace) -> None:

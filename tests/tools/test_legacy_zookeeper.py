@@ -12,7 +12,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome, RunTool, run_module
-from tools import configs, consumer_groups, leader_election, preferred_replica_election, topics
+from tools import configs, consumer_groups, leader_election, preferred_replica_election, reassign_partitions, topics
 
 DEPRECATED = "WARNING: --zookeeper is deprecated. Use --bootstrap-server instead to specify a broker to connect to.\n"
 
@@ -77,6 +77,26 @@ def test_partitions_and_replicas_must_be_named_as_before(run: RunTool, zookeeper
     outcome = run(topics.main, "--zookeeper", zookeeper, "--create", "--topic", "x", "--partitions", "1")
     assert outcome.status == 1
     assert outcome.stderr.startswith('Missing required argument "[replication-factor]"\n')
+
+
+def test_reassignments_are_printed_in_the_older_form(run: RunTool, zookeeper: str, tmp_path: Path) -> None:
+    at = ["--zookeeper", zookeeper]
+    run(topics.main, *at, "--create", "--replication-factor", "1", "--partitions", "1", "--topic", "moved")
+    (broker,) = (
+        line.partition("Leader: ")[2].split("\t")[0]
+        for line in run(topics.main, *at, "--describe", "--topic", "moved").stdout.splitlines()[1:]
+    )
+    plan = f'{{"version":1,"partitions":[{{"topic":"moved","partition":0,"replicas":[{broker}]}}]}}'
+    file = tmp_path / "plan.json"
+    file.write_text(plan)
+    named = (*at, "--reassignment-json-file", str(file))
+    started = run(reassign_partitions.main, "--execute", *named)
+    assert started.stdout.endswith(f"Successfully started reassignment of partitions {plan}\n")
+    verified = run(reassign_partitions.main, "--verify", *named)
+    assert verified.stdout.splitlines()[1] == "Reassignment of partition [moved,0] completed successfully"
+    file.write_text(plan.replace(f"[{broker}]", "[77]"))
+    failed = run(reassign_partitions.main, "--verify", "--preserve-throttles", *named)
+    assert failed.stdout.splitlines()[1] == "Reassignment of partition [moved,0] failed"
 
 
 def test_records_and_groups_are_reached_through_zookeeper(run: RunTool, zookeeper: str) -> None:
