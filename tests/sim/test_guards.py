@@ -24,12 +24,18 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from controller import election, isr_changes, leadership, paths
 from controller.active.controller import ActiveController
+from controller.entity_configs import change_overrides
 from controller.fenced_store import FencedStore
 from controller.leadership import LeadershipPlan
 from controller.state_store import ANY_VERSION, Check
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage import log as log_module
 from storage.leader_epochs import EpochEnd
@@ -440,6 +446,22 @@ def follower_is_to_join_while_records_arrive(script: Script) -> None:
     script.wait(1.0)
 
 
+def anyone_may_fetch_as_a_follower(patch: Patch) -> None:
+    patch.setattr(Partition, "require_follower", lambda self, replica_id, current_leader_epoch: None)
+
+
+def unassigned_replica_fetches(script: Script) -> None:
+    """A broker without a replica fetches at the end of the log. Then the next append must not wait for it."""
+    leader = script.leader(P)
+    stranger = script.others(*script.states.assignment(P))[0]
+    script.fetch_as_follower(leader, stranger, script.broker_epoch(stranger), 0)
+    send = script.begin_produce("a")
+    script.wait(2.0)
+    if not send.task.done():
+        script._note("no client is stuck", "an append waits for a broker that has no replica")
+    script.wait_until(send.task.done)
+
+
 # Truncation
 
 
@@ -648,6 +670,30 @@ def write_of_a_replaced_controller_is_late(script: Script) -> None:
     assert script.state(other).controller_epoch == 2
     script.cluster.network.mend(host, ZOOKEEPER)
     script.wait_until(late.done)
+
+
+def configurations_without_a_controller(patch: Patch) -> None:
+    patch.setattr("broker.settings.config_changes.change_overrides", partial(change_overrides, needs_controller=False))
+
+
+def configuration_is_changed_while_there_is_no_controller(script: Script) -> None:
+    """No controller can be elected for a moment, because its epoch was overwritten by hand."""
+    tree = script.cluster.zookeeper.tree
+    store = script.cluster.zookeeper.new_store("operator", script.actor.loop, ZooKeeperSettings("zookeeper:2181"))
+    script.do(store.open())
+    epoch = tree.entries[paths.CONTROLLER_EPOCH].data
+    script.do(store.set(paths.CONTROLLER_EPOCH, b"overwritten"))
+    script.do(store.delete(paths.CONTROLLER))
+    script.wait(0.5)
+    assert script.controller_or_none() is None
+    change = AlterableConfig(name="retention.ms", config_operation=0, value="86400000")
+    resource = AlterConfigsResource(resource_type=2, resource_name=P.topic, configs=[change])
+    response = script.ask(1, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+    if response.responses[0].error_code != ErrorCode.NOT_CONTROLLER:
+        script._note("only the latest controller writes states", "a configuration was written without a controller")
+    script.do(store.set(paths.CONTROLLER_EPOCH, epoch))
+    script.do(store.close())
+    script.wait_until(lambda: script.controller_or_none() is not None, limit_s=60)
 
 
 # The doors of a broker
@@ -927,6 +973,13 @@ GUARDS = [
         ("I12 replicas are complete after healing",),
     ),
     Guard(
+        "followers are assigned replicas",
+        anyone_may_fetch_as_a_follower,
+        unassigned_replica_fetches,
+        ("no client is stuck",),
+        brokers=5,
+    ),
+    Guard(
         "truncation where the epochs diverge",
         no_divergence,
         deposed_leader_returns_with_another_record,
@@ -974,6 +1027,12 @@ GUARDS = [
         "each write of the controller checks its epoch",
         unfenced_writes,
         write_of_a_replaced_controller_is_late,
+        ("only the latest controller writes states",),
+    ),
+    Guard(
+        "configurations are written only while there is a controller",
+        configurations_without_a_controller,
+        configuration_is_changed_while_there_is_no_controller,
         ("only the latest controller writes states",),
     ),
     Guard(
