@@ -89,10 +89,10 @@ def _partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
         raise ElectionError("Option partition is only allowed if topic is used")
     if options.topic is not None:
         return [(options.topic, options.partition)]
-    return None if options.all_topic_partitions else _partitions_of_file(options.path_to_json_file)
+    return None if options.all_topic_partitions else partitions_of_file(options.path_to_json_file)
 
 
-def _partitions_of_file(path: str) -> list[TopicPartition]:
+def partitions_of_file(path: str) -> list[TopicPartition]:
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -146,7 +146,7 @@ def elect_leaders(
 
 
 def _report(election: str, results: Mapping[TopicPartition, KafkaError | None]) -> int:
-    """Print the results by kind, and return the exit status."""
+    """Print the results by kind, and return the exit status. Raises ElectionError."""
     elected = [partition for partition, error in results.items() if error is None]
     failed = {partition: error for partition, error in results.items() if error is not None}
     not_needed = [partition for partition, error in failed.items() if error.code == ErrorCode.ELECTION_NOT_NEEDED]

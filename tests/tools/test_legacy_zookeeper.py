@@ -99,6 +99,23 @@ def test_reassignments_are_printed_in_the_older_form(run: RunTool, zookeeper: st
     assert failed.stdout.splitlines()[1] == "Reassignment of partition [moved,0] failed"
 
 
+def test_preferred_replicas_are_elected_in_the_older_form(run: RunTool, zookeeper: str, tmp_path: Path) -> None:
+    at = ["--zookeeper", zookeeper]
+    run(topics.main, *at, "--create", "--replication-factor", "1", "--partitions", "2", "--topic", "elected")
+    file = tmp_path / "partitions.json"
+    file.write_text('{"partitions": [{"topic": "elected", "partition": 1}]}')
+    started = "Successfully started preferred replica election for partitions Set("
+    outcome = run(preferred_replica_election.main, *at, "--path-to-json-file", str(file))
+    assert (outcome.status, outcome.stdout) == (0, f"{started}[elected,1])\n")
+    every = run(preferred_replica_election.main, *at)
+    assert every.stdout.startswith(started)
+    assert "[elected,0], [elected,1]" in every.stdout
+    file.write_text('{"partitions": [{"topic": "nope", "partition": 0}]}')
+    unknown = run(preferred_replica_election.main, *at, "--path-to-json-file", str(file))
+    assert (unknown.status, unknown.stdout) == (1, f"{started})\n")
+    assert "Preferred replica election of partition [nope,0] failed: " in unknown.stderr
+
+
 def test_records_and_groups_are_reached_through_zookeeper(run: RunTool, zookeeper: str) -> None:
     at = ["--zookeeper", zookeeper]
     run(topics.main, *at, "--create", "--replication-factor", "1", "--partitions", "1", "--topic", "lines")
