@@ -376,12 +376,24 @@ def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
             and state.at_us <= send.acked_us
             and (after is None or after.at_us >= send.last_sent_us)
         ]
-        if while_waiting and all(state.leader not in (send.broker, -1) for state in while_waiting):
+        is_deposed = all(state.leader not in (send.broker, -1) for state in while_waiting)
+        if while_waiting and is_deposed and not _is_older(history, send, while_waiting[0].leader_epoch):
             yield (
                 f"{send.partition}: broker {send.broker} acknowledged {send.values}, sent at "
                 f"{_time(send.last_sent_us)}, "
                 f"although {while_waiting[-1].leader} led since epoch {while_waiting[0].leader_epoch}"
             )
+
+
+def _is_older(history: History, send: Send, leader_epoch: int) -> bool:
+    """Return whether a batch is sent again although all replicas have it from before an epoch.
+
+    The deposed leader knows it as a duplicate of what was replicated while it led, and may say so.
+    """
+    logs = history.logs_of(send.partition)
+    return bool(logs and send.is_idempotent and send.sent_us < send.last_sent_us) and all(
+        any(record.offset == send.offset and record.epoch < leader_epoch for record in log.records) for log in logs
+    )
 
 
 @_rule("I12 replicas are complete after healing")

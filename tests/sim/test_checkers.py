@@ -296,6 +296,19 @@ def test_broken_history_is_caught(rule: str, break_it: Callable[[History], None]
     assert rule in [violation.rule for violation in check(history)]
 
 
+@pytest.mark.parametrize(("value", "is_caught"), [("a", False), ("other", True)])
+def test_a_deposed_leader_may_confirm_what_was_replicated_while_it_led(value: str, is_caught: bool) -> None:
+    history = good()
+    history.leader_states += [state(11_000, 2, 1, (2, 3), 3)]
+    again = history.sends[0]
+    again.last_sent_us, again.acked_us = 12_000, 12_500
+    if is_caught:
+        for log in history.logs:
+            log.records[0] = record(0, value, epoch=1)
+    rules = [violation.rule for violation in check(history)]
+    assert ("I9 a deposed leader acknowledges nothing" in rules) is is_caught
+
+
 def test_replicas_after_a_move_are_those_of_the_topic() -> None:
     history = good()
     incomplete_isr(history)
