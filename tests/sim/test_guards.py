@@ -19,6 +19,7 @@ from broker.cluster.control_requests import ControlFence
 from broker.groups.group import Group
 from broker.replica import partition as partition_module
 from broker.replica import reader
+from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
@@ -448,6 +449,40 @@ def follower_is_to_join_while_records_arrive(script: Script) -> None:
 
 def anyone_may_fetch_as_a_follower(patch: Patch) -> None:
     patch.setattr(Partition, "require_follower", lambda self, replica_id, current_leader_epoch: None)
+
+
+def late_responses_count(patch: Patch) -> None:
+    """Let a part of a response count whatever was requested, if its partition is fetched at all."""
+    original = Fetcher.effect_of
+
+    def effect_of(self: Fetcher, partition: Any, data: Any) -> Any:
+        requested = self._session.get(partition.key)
+        if requested is None:
+            return None
+        self._session[partition.key] = partition.known
+        try:
+            return original(self, partition, data)
+        finally:
+            self._session[partition.key] = requested
+
+    patch.setattr(Fetcher, "effect_of", effect_of)
+
+
+def response_of_the_epoch_before_is_late(script: Script) -> None:
+    """A leader refuses a fetch of the epoch before, but its follower has heard of the new epoch when it learns that."""
+    leader, *others = script.states.assignment(P)
+    script.lead_with(P, leader)
+    script.elect_controller(leader)
+    for other in others:
+        script.cluster.network.slow_down(*(script.cluster.machines[it].host for it in (leader, other)), 15_000)
+    for number in range(60):
+        others.reverse()
+        assert script.move(P, [leader, *others]) == ErrorCode.NONE  # completes at once, with a new leader epoch
+        script.produce(f"{number}", acks=1)
+        script.wait(1.0)
+        ends = {script.replica(P, broker).log.log_end_offset for broker in (leader, *others)}
+        if len(ends) > 1:
+            break
 
 
 def unassigned_replica_fetches(script: Script) -> None:
@@ -978,6 +1013,12 @@ GUARDS = [
         unassigned_replica_fetches,
         ("no client is stuck",),
         brokers=5,
+    ),
+    Guard(
+        "offset and epoch of a part of a fetch response",
+        late_responses_count,
+        response_of_the_epoch_before_is_late,
+        ("I12 replicas are complete after healing",),
     ),
     Guard(
         "truncation where the epochs diverge",
