@@ -335,9 +335,9 @@ async def test_states_that_a_broker_could_not_apply_are_sent_again(monkeypatch: 
     cluster = ScriptedCluster()
     await cluster.run("start 1 2")
     cluster.brokers[2].failures = [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.KAFKA_STORAGE_ERROR]
-    await cluster.run("create t assignment=2,1")
-    sent = [line for line in await _seen_within(cluster, 0.05) if line.startswith("2 <- LeaderAndIsr")]
-    assert sent == ["2 <- LeaderAndIsr c1 t-0 leader=2 epoch=0 isr=2,1 version=0 replicas=2,1 new"] * 2
+    seen = [*await cluster.run("create t assignment=2,1"), *await _seen_within(cluster, 0.05)]
+    sent = [line for line in seen if line.startswith("2 <- LeaderAndIsr")]
+    assert sent == ["2 <- LeaderAndIsr c1 t-0 leader=2 epoch=0 isr=2,1 version=0 replicas=2,1 new"] * 3
     await cluster.close()
 
 
