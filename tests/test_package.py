@@ -34,6 +34,10 @@ OTHERS_MODULES = {
 }
 
 
+COMMAND_DEADLINE_S = 180
+"""Of a command that may itself run tests, on a machine that is busy."""
+
+
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     """Run a command in a folder, fail unless it succeeds, and return its standard output."""
     done = subprocess.run(
@@ -43,7 +47,7 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE_S,
+        timeout=COMMAND_DEADLINE_S,
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
