@@ -295,7 +295,6 @@ class _Guard(PartialService):
     def add_partitions_to_txn(self, services: Services, request: Any, context: RequestContext) -> Any:
         if context.api_version >= FIRST_VERSION_OF_BROKERS:
             self._require_cluster(context, Operation.CLUSTER_ACTION)
-            context.is_of_broker = True
             return self._handle(services, request, context)
         self._require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
         return self._add_partitions(services, request, context)

@@ -25,6 +25,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID, message_info
 from tests.support.in_process import InProcessBroker, running_broker
@@ -125,7 +126,8 @@ async def test_followers_and_other_brokers_have_no_quotas(broker: InProcessBroke
     follower = fetch()
     follower.replica_id = 2
     update = UpdateMetadataRequest(controller_id=0, controller_epoch=0, live_brokers=[])
-    for request, version in ((follower, 4), (update, 8)):
+    markers = WriteTxnMarkersRequest(markers=[])
+    for request, version in ((follower, 4), (update, 8), (markers, 1)):
         assert [await mute_ms_of(broker, request, version) for _ in range(3)] == [0, 0, 0]
     assert await mute_ms_of(broker, fetch(), 4) > 0
 
