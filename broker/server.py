@@ -701,7 +701,7 @@ class Server:
 
     async def _measure(self, services: Services, measured: Measured, turns: Turns) -> Registry:
         """Begin what is measured for metrics alone; return the registry of all metrics."""
-        from broker.metrics.catalog import all_metrics
+        from broker.metrics.catalog import MetricCount, all_metrics
         from broker.metrics.loop_lag import watch
         from broker.metrics.rates import TICK_S
         from broker.metrics.registry import Registry
@@ -718,16 +718,19 @@ class Server:
             watch(measured.loop_lag, measured.loop_idle, self._clock, turns), name="event loop lag"
         )
         self._undo.callback(watching.cancel)
-        metrics = all_metrics(
-            services,
-            self._sockets,
-            state=lambda: self._state,
-            started_ms=self._clock.now_ms(),
-            cleaner=lambda: self._cleaner,
-            measured=measured,
-            requests=self.dispatcher.metrics,
-            waiting_requests=lambda: self.dispatcher.waiting_count,
+        metrics = list(
+            all_metrics(
+                services,
+                self._sockets,
+                state=lambda: self._state,
+                started_ms=self._clock.now_ms(),
+                cleaner=lambda: self._cleaner,
+                measured=measured,
+                requests=self.dispatcher.metrics,
+                waiting_requests=lambda: self.dispatcher.waiting_count,
+            )
         )
+        metrics.append(MetricCount(tuple(metrics), self._clock.monotonic_s).metric())
         window_s = (
             self._config[properties.METRICS_NUM_SAMPLES] * self._config[properties.METRICS_SAMPLE_WINDOW_MS] / 1000
         )

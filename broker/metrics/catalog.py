@@ -5,9 +5,8 @@ Owns their order. Must not know any of them, or how they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
@@ -61,48 +60,6 @@ def all_metrics(
 
     `requests` has the metrics of requests by name; `waiting_requests()` is how many wait to be decoded.
     """
-    metrics = list(_of_all_parts(services, sockets, state, started_ms, cleaner, measured, requests, waiting_requests))
-    yield from metrics
-    yield Metric(
-        Kind.GAUGE,
-        "kafka.server:type=KafkaServer,name=yammer-metrics-count",
-        "Metrics with a value.",
-        partial(_count, metrics),
-    )
-
-
-def _count(metrics: Sequence[Metric]) -> Iterator[Sample | None]:
-    """Count the samples that Prometheus is shown.
-
-    Those of partitions are counted once for all metrics that the same partitions have.
-    """
-    total = 0
-    of_partitions: dict[str, int] = {}
-    for metric in (metric for metric in metrics if metric.shown is not Shown.JSON):
-        kind_of_object = metric.bean.partition(",")[0]
-        count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
-        if count is None:
-            count = 0
-            for sample in metric.read():
-                count += sample is not None
-                if sample is None or count % SAMPLES_PER_STEP == 0:
-                    yield None
-            if metric.is_per_partition:
-                of_partitions[kind_of_object] = count
-        total += count
-    yield (), total
-
-
-def _of_all_parts(
-    services: Services,
-    sockets: SocketServer,
-    state: Callable[[], BrokerState],
-    started_ms: int,
-    cleaner: Callable[[], LogCleaner | None],
-    measured: Measured,
-    requests: Mapping[str, RequestMetrics],
-    waiting_requests: Callable[[], int],
-) -> Iterator[Metric]:
     yield from broker_metrics(state, services.broker_id, services.metadata_cache.cluster_id, started_ms)
     yield from controller_metrics(services.controller)
     yield from queue_metrics(services.control_channels)
@@ -128,3 +85,49 @@ def _of_all_parts(
     yield from session_metrics(measured.sessions, measured.store_latency)
     yield from host_metrics(measured.host)
     yield from process_metrics(measured.host, measured.collections, started_ms, services.clock.now_ms)
+
+
+COUNT_INTERVAL_S = 60.0
+
+
+class MetricCount:
+    """How many samples Prometheus is shown. They are counted once a minute at most: that reads every metric."""
+
+    def __init__(self, metrics: Sequence[Metric], monotonic_s: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._monotonic_s = monotonic_s
+        self._counted_s = float("-inf")
+        self._count = 0
+
+    def metric(self) -> Metric:
+        return Metric(
+            Kind.GAUGE,
+            "kafka.server:type=KafkaServer,name=yammer-metrics-count",
+            "Metrics with a value, counted once a minute.",
+            self._read,
+        )
+
+    def _read(self) -> Iterator[Sample | None]:
+        now_s = self._monotonic_s()
+        if now_s - self._counted_s >= COUNT_INTERVAL_S:
+            self._counted_s = now_s
+            self._count = yield from self._counted()
+        yield (), self._count
+
+    def _counted(self) -> Generator[None, None, int]:
+        """Samples of partitions are counted once for all metrics that the same partitions have."""
+        total = 0
+        of_partitions: dict[str, int] = {}
+        for metric in (metric for metric in self._metrics if metric.shown is not Shown.JSON):
+            kind_of_object = metric.bean.partition(",")[0]
+            count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
+            if count is None:
+                count = 0
+                for sample in metric.read():
+                    count += sample is not None
+                    if sample is None or count % SAMPLES_PER_STEP == 0:
+                        yield None
+                if metric.is_per_partition:
+                    of_partitions[kind_of_object] = count
+            total += count
+        return total
