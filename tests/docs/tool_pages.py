@@ -34,8 +34,11 @@ def pages() -> Mapping[str, str]:
         (
             "# Tools",
             "",
-            "Each launcher of `bin/`, which exists with and without `.sh`. The pages show what `--help` prints.",
-            "[not-yet.md](../not-yet.md#tools) lists the tools of Kafka that are missing.",
+            "For users of the command line: the tools in `bin/`. A page shows what `--help` prints. The tools of",
+            "Kafka and ZooKeeper also exist under their names with `.sh`. [pipelines.md](../pipelines.md) describes",
+            "`spark-job`, and [wire-codec.md](../formats/wire-codec.md#from-declaration-to-code) `dump-codec`;",
+            "`kafka-run-class` runs the tool of a Java class name. [not-yet.md](../not-yet.md#tools) lists the tools",
+            "of Kafka that are missing.",
             "",
             "| tool | purpose |",
             "|---|---|",
