@@ -1,4 +1,4 @@
-"""A cluster of three brokers under load: its topics, leaders and CPU time, and a client that retries at once.
+"""A cluster of three brokers under load: its topics, leaders and CPU time, and a client that retries immediately.
 
 Owns: requests to the right brokers, and the measurement over all of them. Must not know which server is measured, or
 any case.

@@ -62,7 +62,7 @@ def produce_one(subject: ClusterSubject, scale: Scale) -> Values:
 
 
 def catch_up(subject: ClusterSubject, scale: Scale) -> Values:
-    """Measure how fast an empty follower copies a partition, and the produce latency at the same leader meanwhile."""
+    """Measure how fast an empty follower copies a partition, and the leader's produce latency during the copy."""
     batch, small = bulk_batch(KIB_16), batch_of_one(SMALL_VALUE, now_ms())
     byte_count = scale.bulk_bytes // KIB_16 * KIB_16
     with subject.topic([(1, 2)]) as topic, subject.topic([(1, 2)]) as other:

@@ -3,8 +3,8 @@
     PYTHONPATH=. python -m bench.console [--topics 10000] [--partitions 4] [--rounds 9] [--load]
 
 Owns the load and the report. It starts one broker in a temporary folder, creates the topics, and fills one topic of 100
-partitions. Then it asks for each page in turn. Meanwhile a client sends ApiVersions requests on one connection, one at
-a time: the longest of its response times is the stall, which is also printed without a page ("nothing").
+partitions. Then it requests each page in turn. At the same time a client sends ApiVersions requests on one connection,
+one at a time: the longest of its response times is the stall, which is also printed without a page ("nothing").
 
 With `--load` it instead produces 5,000 records a second, without and with the requests of an open page and a scrape
 every 5 s, alternating, and prints the 99th percentile of the response times of Produce.

@@ -4,8 +4,8 @@ Owns: the requests of a transaction, in the order in which clients send them, ea
 and the table `CASES`. Must not know which server responds.
 
 A transaction has three requests: AddPartitionsToTxn, Produce with acks=all, EndTxn. While the end of the previous one
-is being written, AddPartitionsToTxn fails with CONCURRENT_TRANSACTIONS and is retried at once. Clients would wait for
-20 ms, and the benchmark would measure that wait.
+is being written, AddPartitionsToTxn fails with CONCURRENT_TRANSACTIONS and is retried immediately. Clients would wait
+for 20 ms, and the benchmark would measure that wait.
 """
 
 from __future__ import annotations

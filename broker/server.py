@@ -331,7 +331,7 @@ class Server:
             gated = self._config[properties.ADVERTISED_KAFKA_VERSION] is not None
             self._sockets.start(ReleaseGate(self.dispatcher, services.served_apis) if gated else self.dispatcher)
         self._undo.callback(self._close_doors)
-        self._undo.push_async_callback(services.fetchers.stop)  # before its doors close, as leaders count it in sync
+        self._undo.push_async_callback(services.fetchers.stop)  # before listeners close: leaders count it in sync
         self._state = BrokerState.RUNNING
         for line in open_listeners(self._config):
             logger.info("%s", line)
@@ -344,8 +344,8 @@ class Server:
         for listener in self._sockets.addresses.values():
             bound = f"{listener.name}://{listener.host or '0.0.0.0'}:{self._sockets.ports[listener.name]}"
             endpoint = advertised.endpoint(listener.name)
-            told = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
-            logger.info("listening on %s%s", bound, told)
+            clients_use = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
+            logger.info("listening on %s%s", bound, clients_use)
         logger.info("data in %s, cluster id %s", ", ".join(self._config.log_dirs), foundation.cluster_id)
 
     async def _build_foundation(self) -> Foundation:
@@ -486,7 +486,7 @@ class Server:
         self._undo.push_async_callback(writers.stop)
 
     async def _start_security(self, foundation: Foundation, services: Services) -> Callable[[], Awaitable[None]]:
-        """Read who may do what, before anyone is served; return a function that reads it again in a new session."""
+        """Read the ACLs, before any client is served; return a function that reads it again in a new session."""
         change_listener = ConfigChangeListener(foundation.store, self._clock, self._entity_changed)
         await change_listener.start()
         await services.scram_credentials.load()

@@ -3,5 +3,5 @@
 A leaf of the project: it imports no other package, and opens only the files that a settings file names. The folder also
 holds the sample .properties files.
 
-Must not know who reads a setting, or for what.
+Must not know which code reads a setting, or for what.
 """

@@ -5,7 +5,7 @@ is to know about a setting, `no_effect` included: why the broker accepts it and 
 DescribeConfigs, the log of the start and docs/configuration.md derive from `BROKER_PROPERTIES`. How rows depend on each
 other is in `checks`; how old names map to these in `old_names`.
 
-Owns the rows. Must not know who reads them.
+Owns the rows. Must not know which code reads them.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ FLUSH_AGE = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 # The formatter would spread each row over seven lines; two are easier to scan.
 # fmt: off
 
-# Who this broker is, and where the cluster's metadata lives
+# The identity of this broker, and where the cluster's metadata lives
 BROKER_ID = integer("broker.id", -1, READ_ONLY, HIGH,
     doc="Upper bound of the random time that is subtracted from the roll age, so that logs do not roll at the same "
         "time; unset means log.roll.jitter.hours.")

@@ -21,7 +21,7 @@ LISTENERS_MAX = 100
 
 
 class SecurityProtocol(Enum):
-    """How a connection proves who it is and whether it is encrypted."""
+    """How a client authenticates, and whether its connection is encrypted."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

@@ -1,7 +1,7 @@
 """The settings of one partition log: a topic's overrides over the broker's values, as one frozen object.
 
-Knows which topic settings a log reads and how they fall back; not where overrides are stored. Whoever changes a topic's
-overrides or a broker's dynamic values builds a new LogConfig and hands it to the logs.
+Knows which topic settings a log reads and how they fall back; not where overrides are stored. A caller that changes a
+topic's overrides or a broker's dynamic values builds a new LogConfig and hands it to the logs.
 """
 
 from collections.abc import Mapping

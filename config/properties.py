@@ -37,7 +37,7 @@ def _text_of(path: str | Path) -> str:
 
 
 def line_numbers(path: str | Path) -> dict[str, int]:
-    """Return the number of the line at which each property of a file begins; of the last, if it is there twice.
+    """Return the number of the line at which each property of a file begins; of the last, if it occurs twice.
 
     Raises as `load` does.
     """

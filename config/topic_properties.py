@@ -1,8 +1,8 @@
 """The table of topic settings, and the broker settings that provide their defaults.
 
 A topic setting without an override has the value of the first of its broker settings that is set, times that row's
-factor. So removing an override, or changing the broker's value at run time, takes effect at once. The `default` of a
-row is used only if it has no broker setting.
+factor. So removing an override, or changing the broker's value at run time, takes effect immediately. The `default` of
+a row is used only if it has no broker setting.
 
 Owns the rows. Must not know topics or logs.
 """

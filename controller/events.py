@@ -24,7 +24,7 @@ class Event:
     statistic: ClassVar[str] = ""
 
 
-# -- who is controller ---------------------------------------------------------------------------------------------
+# -- which broker is controller ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

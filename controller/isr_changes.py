@@ -1,7 +1,7 @@
 """Check whether the in-sync replicas that a leader reports become those of the partition (AlterPartition, KIP-497).
 
-Owns the order of the checks: the error code tells the leader whether to retry, to refresh its state or to stop. Must
-not know the store.
+Owns the order of the checks: the error code determines whether the leader is to retry, to refresh its state or to stop.
+Must not know the store.
 """
 
 from controller.context import ControllerContext

@@ -5,11 +5,11 @@ Owns the order of what begins with a session, at the start and again after the s
 1. resign as controller, since all that an earlier session read is out of date;
 2. a new session;
 3. the registration, in place of one that an earlier session of this broker left; its broker epoch is higher;
-4. the configuration is read anew, and its watch armed;
+4. the configuration is read again, and its watch armed;
 5. take part in the election of the controller.
 
-Meanwhile the broker serves data as before: leader epochs fence it, not its session. Must not know what is read in step
-4, or how partitions are served.
+During these steps the broker serves data as before: leader epochs fence it, not its session. Must not know what is read
+in step 4, or how partitions are served.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ class Pace(Protocol):
     """The time slices of one event."""
 
     async def keep(self) -> None:
-        """Return at once during this slice, else when the next one begins."""
+        """Return immediately during this slice, else when the next one begins."""
 
 
 class Turns:

@@ -2,7 +2,7 @@
 
 Owns the table of codes. There are three separate families of failures: `Malformed` (the peer's bytes are wrong, its
 connection is closed), `KafkaError` (it becomes the error code of one item or of a response) and any other exception (a
-defect of the broker). Must not know who raises them or who responds.
+defect of the broker). Must not know which code raises them or responds.
 
 Invariants: every member of `ErrorCode` has exactly one row in `ERRORS`; a code that makes clients refresh their
 metadata is also retriable.

@@ -1,7 +1,7 @@
 """The API versions that earlier releases of Kafka advertised, from 0.8.2 to 3.9.
 
 Owns these facts. Kafka before 0.10 advertised nothing, so its rows are what it served. The lowest version of each API
-was 0, except that of ControlledShutdown before 2.2. Must not know who limits what.
+was 0, except that of ControlledShutdown before 2.2. Must not know which code limits versions.
 """
 
 from collections.abc import Mapping

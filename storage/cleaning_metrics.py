@@ -1,6 +1,7 @@
 """The figures of the cleaner for its metrics: how full its maps are, how long its passes take, how late they are.
 
-Owns the figures of the last pass of each worker and of the last `LogCleaning.pick`. Must not know who exports them.
+Owns the figures of the last pass of each worker and of the last `LogCleaning.pick`. Must not know which code exports
+them.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Which leader epoch began at which offset of a log, kept in `leader-epoch-checkpoint`.
 
-Owns the rules with which a follower and a leader find the offset where their logs diverge. Must not know who leads.
-Every batch contains its epoch, so a lost file is rebuilt from the log.
+Owns the rules with which a follower and a leader find the offset where their logs diverge. Must not know which broker
+leads. Every batch contains its epoch, so a lost file is rebuilt from the log.
 
 Invariant: epochs and start offsets both rise strictly from entry to entry.
 """

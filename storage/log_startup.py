@@ -271,7 +271,7 @@ class LogStartup:
                 listed = list(self._list_logs(directory, now_ms))
                 for path in directory.unknown_files():
                     if os.path.basename(path) not in self._files_beside:
-                        _logger.warning("%s is not a file of a log directory; it is left as it is", path)
+                        _logger.warning("%s is not a file of a log directory; it is not changed", path)
                 is_clean = directory.remove_clean_marker()
                 cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(

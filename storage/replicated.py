@@ -1,7 +1,7 @@
 """The follower's validation of the batches that it fetched from its leader; it appends them unchanged.
 
 Owns the checks of length, CRC and order. Pure. The leader has assigned the offsets, which may have gaps, and has
-checked the sizes, which are not checked again. Must not know who leads, or how bytes are fetched.
+checked the sizes, which are not checked again. Must not know which broker leads, or how bytes are fetched.
 """
 
 import struct

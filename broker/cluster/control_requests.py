@@ -1,4 +1,4 @@
-"""The door for requests of the controller to this broker, from this process or over the network.
+"""The entry point for requests of the controller to this broker, from this process or over the network.
 
 Owns: the order in which they are applied, the parts that each changes, and the rejection of requests from an old
 controller or for an old registration of this broker. Must not know: how the controller decided, how a request came, or

@@ -1,6 +1,6 @@
-"""Move the leadership off this broker before it stops, so that clients have new leaders at once.
+"""Move the leadership off this broker before it stops, so that clients have new leaders immediately.
 
-Owns the attempts (`controlled.shutdown.*`). Must not know who the controller is, or how it is asked.
+Owns the attempts (`controlled.shutdown.*`). Must not know which broker is the controller, or how requests reach it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The effective configuration of every topic: its overrides over this broker's values.
 
 Owns: the overrides as last read from the metadata store, without those that no log can use, and the warnings about
-those that have no effect. Must not know: logs; it tells listeners which topic changed.
+those that have no effect. Must not know: logs; it reports to listeners which topic changed.
 """
 
 from __future__ import annotations

@@ -188,8 +188,8 @@ class TopicAdministration:
     async def _created(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """Create topics, or wait for their creation; a topic whose creation takes long has LEADER_NOT_AVAILABLE.
 
-        The creation goes on, and the client asks again. While the metadata store is away it does not end, and the
-        connection of the client would serve nothing else.
+        The creation continues, and the client sends the request again. While the metadata store is away it does not
+        end, and the connection of the client would serve nothing else.
         """
         tasks = {name: self._creation_of(name) for name in names}
         if awaited := [task for name, task in tasks.items() if name not in self._overdue]:
@@ -201,7 +201,7 @@ class TopicAdministration:
         self._creating.pop(name, None)
         self._overdue.discard(name)
         if not task.cancelled():
-            task.exception()  # reported by `_report`, whoever waits for it
+            task.exception()  # `_report` reports it, whether or not a request waits
 
     def _creation_of(self, name: str) -> asyncio.Task[ErrorCode]:
         task = self._creating.get(name)

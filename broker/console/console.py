@@ -1,6 +1,6 @@
 """What the pages of one broker's console share: its parts, its settings and what it remembers.
 
-Owns the wiring and the caches of cluster-wide facts that pages need at once. Must not know HTTP.
+Owns the wiring and the caches of cluster-wide facts that pages need without delay. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Cached(Generic[T]):
         self._collecting: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        """Return the fact, collected anew if it is too old."""
+        """Return the fact, collected again if it is too old."""
         if self._value is not None and self._is_fresh and self._is_permitted:
             return self._value
         while True:
@@ -77,13 +77,13 @@ class Cached(Generic[T]):
                 return value
 
     def recent(self) -> T | None:
-        """Return the fact as it was collected last, and collect it anew in the background if it is too old."""
+        """Return the fact as it was collected last, and collect it again in the background if it is too old."""
         if not self._is_fresh or not self._is_permitted:
             self._begin()
         return self._value if self._is_permitted else None
 
     def forget(self) -> None:
-        """Collect anew at the next use: the fact was changed."""
+        """Collect again at the next use: the fact was changed."""
         self._collected_ms = None
 
     @property

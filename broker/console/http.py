@@ -3,7 +3,7 @@
 Owns what is allowed to reach the console, and the headers of its responses. Must not know any resource.
 
 The checks, in this order: the client's address (`console.clients`), the Host header (a name that was not expected may
-be a page of a stranger that rebinds its name to this address), and where the request comes from (`Sec-Fetch-Site`,
+be a page of another site that rebinds its name to this address), and where the request comes from (`Sec-Fetch-Site`,
 `Origin`), so that no other page can read or change anything through a browser. A request that changes something also
 needs a JSON body, which a form of another page cannot send.
 """

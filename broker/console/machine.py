@@ -54,7 +54,7 @@ class Machine(TypedDict):
 
 
 def machine(before: HostSample, last: HostSample) -> Machine:
-    """Return what is shown of two samples. What the system does not tell is 0."""
+    """Return what is shown of two samples. What the system does not report is 0."""
     seconds = max(last.taken_s - before.taken_s, 0.001) if before.taken_s else 0.0
 
     def rate(now: float, earlier: float) -> float:

@@ -6,7 +6,7 @@ left out). Must not know HTTP, or how a record is shown.
 Records are read by Fetch requests, so by the reader that consumers use. Batches are opened in a thread.
 
 Newest first: each partition is read backwards in pieces of offsets, `[before - span, before)`. The heads of all
-partitions are merged by timestamp. A partition whose piece is used up is read further before the merge goes on, so
+partitions are merged by timestamp. A partition whose piece is used up is read further before the merge continues, so
 what is returned of each partition is a contiguous end of it, and `before` is the cursor of the next page.
 """
 
@@ -73,7 +73,7 @@ class Piece(NamedTuple):
 
     records: list[Found]
     next_offset: int
-    """Where the next read goes on."""
+    """Where the next read begins."""
     size: int
     error_code: int
     problem: str
@@ -86,7 +86,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """Some records, and where the next page goes on."""
+    """Some records, and where the next page begins."""
 
     found: list[Found] = field(default_factory=list)
     before: dict[int, int] = field(default_factory=dict)

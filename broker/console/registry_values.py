@@ -90,7 +90,7 @@ def _opened(
                 return None
             form, text = read(data)
     except Exception:
-        # Bytes and schemas are of strangers, and each library has exceptions of its own for what they may contain.
+        # Bytes and schemas are untrusted, and each library raises its own exceptions for malformed ones.
         return None
     text = indented(text) if is_pretty else text
     return ShownValue(form=form, text=text[:size_max], size=len(data), is_truncated=len(text) > size_max)  # type: ignore[typeddict-item]

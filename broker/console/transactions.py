@@ -1,4 +1,4 @@
-"""Transactions for the console: those that are open, and those that hang (KIP-664).
+"""Transactions for the console: open ones and hanging ones (KIP-664).
 
 Owns what the page contains. Must not know HTTP.
 """

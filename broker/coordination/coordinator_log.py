@@ -48,7 +48,7 @@ class CoordinatorLog(Protocol):
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
         Otherwise the awaitable ends once they have it, at most `timeout_ms` later. The log has the batches in the order
-        of the calls. Raises KafkaError, at once or when awaited.
+        of the calls. Raises KafkaError, synchronously or when awaited.
         """
 
     def read(self, partition: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:

@@ -63,7 +63,7 @@ class ReplicatedLog:
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
-        Otherwise the future is done once they have it. Raises KafkaError, at once or from the future.
+        Otherwise the future is done once they have it. Raises KafkaError, synchronously or from the future.
         """
         bound = bind(self._bound, self._replica_manager, self._topic, partition)
         if bound is None:

@@ -1,4 +1,4 @@
-"""The joins of members: who is let in, who gets the current generation again, and what starts a join phase. Pure.
+"""The joins of members: which are accepted, which get the current generation again, what starts a join phase. Pure.
 
 Owns: the reaction to each kind of join in each state, in the tables at the end of this module. Must not know: what
 happens in a join phase (`broker.groups.rebalance`), or other requests.

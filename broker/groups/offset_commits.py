@@ -1,8 +1,8 @@
 """Commits of offsets: append them, then show them.
 
-Owns: who may commit, the limit for metadata, and the order append-then-show: a commit is shown once its record is in
-the log of all in-sync replicas. Must not know: which commit wins (`broker.groups.offsets`), or when offsets are removed
-(`broker.groups.removal`).
+Owns: which members may commit, the limit for metadata, and the order append-then-show: a commit is shown once its
+record is in the log of all in-sync replicas. Must not know: which commit wins (`broker.groups.offsets`), or when
+offsets are removed (`broker.groups.removal`).
 """
 
 from __future__ import annotations

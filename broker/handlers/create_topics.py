@@ -68,7 +68,7 @@ def _result(services: Needs, result: TopicResult, context: RequestContext) -> Cr
         # No configs, which differs from null: that says that the client may not see them.
         return CreatableTopicResult(
             name=result.name,
-            topic_id=result.topic_id or ZERO_UUID,  # of a topic that is there, but not in time
+            topic_id=result.topic_id or ZERO_UUID,  # of a topic that exists, but not in time
             error_code=result.error_code,
             error_message=result.message,
             configs=[],

@@ -1,4 +1,4 @@
-"""What everything on the event loop stands on: clock, timer, purgatory, promises, slices, threads, periodic jobs.
+"""What everything on the event loop is built on: clock, timer, purgatory, promises, slices, threads, periodic jobs.
 
 Knows nothing of Kafka.
 """

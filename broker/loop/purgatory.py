@@ -34,7 +34,7 @@ class DelayedOperation:
     __slots__ = ("_timer_handle", "is_completed")
 
     kind = ""
-    """By what expirations are told apart in metrics."""
+    """The kind under which metrics count expirations."""
 
     def __init__(self) -> None:
         self.is_completed = False
@@ -157,7 +157,7 @@ class Purgatory:
         return completed
 
     def force_complete_all(self, key: Hashable) -> int:
-        """Complete all operations of `key` at once: its leader is lost or its partition removed."""
+        """Complete all operations of `key` in one step: its leader is lost or its partition removed."""
         completed = sum(_forced(operation) for operation in self.watched.pop(key, ()))
         self._finished(completed)
         return completed
@@ -208,7 +208,7 @@ def _tried(operation: DelayedOperation, key: Hashable) -> bool:
     try:
         return operation.try_complete_after(key)
     except Exception:
-        logger.exception("%s failed unexpectedly; it is completed with what there is", type(operation).__name__)
+        logger.exception("%s failed unexpectedly; it is completed with what it has", type(operation).__name__)
     return operation.is_completed or _forced(operation)
 
 

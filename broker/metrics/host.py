@@ -3,7 +3,7 @@
 Owns: what is read from /proc and when. Must not know how the figures are shown.
 
 Reading may wait, so `sample` runs in a thread every few seconds, and metrics show the last sample. What a system does
-not tell is missing.
+not report is missing.
 """
 
 from __future__ import annotations

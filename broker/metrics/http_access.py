@@ -39,7 +39,7 @@ class HttpAccess:
             return False
         if scheme.lower() != "basic":
             return False
-        # All are compared, so that the time does not tell which user exists.
+        # All are compared, so that the time does not reveal which user exists.
         matches = [hmac.compare_digest(credential, one) for one in self._credentials]
         return any(matches)
 

@@ -2,9 +2,9 @@
 
 Owns the limits. Must not know what is served.
 
-A connection above the limit is closed at once. A connection that has not completed its TLS handshake, and sent a whole
-request header, after `FIRST_REQUEST_S` is closed as well, so that clients which send nothing make room. So is one whose
-request has no whole body after `BODY_S`.
+A connection above the limit is closed immediately. A connection that has not completed its TLS handshake, and sent a
+whole request header, after `FIRST_REQUEST_S` is closed as well, so that clients which send nothing make room. So is one
+whose request has no whole body after `BODY_S`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How late the event loop is: what garbage collection and long computations do to everybody's latency.
+"""How late the event loop is: what garbage collection and long computations do to the latency of all clients.
 
 Owns the measuring. Must not know what holds the loop up.
 """

@@ -27,7 +27,7 @@ class Kind(Enum):
     """A `Distribution` of durations. JSON adds how often they end."""
     LOWEST_RATE = "lowest rate"
     """The lowest rate of several counts, averaged over a minute. A sample has one tag value more than the metric has
-    tags: it tells the counts of one subject apart."""
+    tags: it distinguishes the counts of one subject."""
     RATE = "rate"
     """A count of events, shown as events per second over the last windows (`metrics.sample.window.ms`)."""
 

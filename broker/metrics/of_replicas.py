@@ -1,4 +1,4 @@
-"""Metrics of the partitions hosted here, of who waits for them, and of moves between log directories.
+"""Metrics of the partitions hosted here, of requests that wait for them, and of moves between log directories.
 
 Owns their names and texts. Must not know how the figures come about, or how they are shown.
 """

@@ -34,7 +34,7 @@ logger = logging.getLogger("kafka.server.MetricsReporters")
 
 @dataclass(eq=False)
 class _Running:
-    """One reporter with its thread. `names` is what it was told of; only its thread uses it."""
+    """One reporter with its thread. `names` are the names reported to it; only its thread uses them."""
 
     name: str
     reporter: Any

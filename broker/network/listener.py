@@ -244,7 +244,7 @@ class Listener:
             now_ms = int(self._loop.time() * 1000)
             closing_ms = self._quotas.record_address(arrival.host, now_ms)
             if closing_ms:
-                # It is not served. Its client is kept waiting, or it would connect again at once.
+                # It is not served. Its client is kept waiting, or it would connect again immediately.
                 self._loop.call_later(closing_ms / 1000, arrival.close)
                 continue
             delay_ms = self._quotas.record_creation(self.name, now_ms)
@@ -263,7 +263,7 @@ class Listener:
                 return
 
     def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
-        """Part of `Registry`: with SASL, the client is who logs in; else it is whom its certificate names."""
+        """Part of `Registry`: with SASL the client is the user that logs in, else that of its certificate."""
         tls = self.tls
         if tls is None or self.sasl is not None:
             return

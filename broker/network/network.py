@@ -1,6 +1,6 @@
 """The port to the network: addresses to listen on, the connections that arrive there, and connections to other brokers.
 
-Owns the interface. Must not know sockets (`broker.network.os_network`), or who is connected.
+Owns the interface. Must not know sockets (`broker.network.os_network`), or which clients are connected.
 """
 
 from __future__ import annotations

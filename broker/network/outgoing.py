@@ -9,9 +9,9 @@ may arrive, and they begin at the start of the buffer:
     buffer:  [length|header|body ..............]          the frame of the response that is awaited
               ^ its record sets are views into it, valid until the next request
 
-A peer that breaks this, with bytes that nobody asked for, another correlation id, a length that is negative or above
-the limit, or a frame that cannot be decoded, loses its connection. So does one that does not respond in time: a late
-response would be taken for the one to the next request.
+A peer that breaks this, with bytes that no request asked for, another correlation id, a length that is negative or
+above the limit, or a frame that cannot be decoded, loses its connection. So does one that does not respond in time: a
+late response would be taken for the one to the next request.
 
 Invariant: memory follows the bytes that have arrived, not the length that a peer announces.
 """

@@ -1,4 +1,4 @@
-"""Who a client is to ACLs and quotas, if a plug-in decides that from what the client has proved.
+"""The principal of a client for ACLs and quotas, if a plug-in derives it from the client's certificate or login.
 
 Owns what the plug-in of `principal.builder.class` is asked. Without one, the principal is the user of a login, or the
 name in a certificate. Must not know connections.

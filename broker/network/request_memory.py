@@ -3,9 +3,9 @@
 Owns: how much memory each connection holds, and which connections wait for some. Must not know what a request means.
 
 A request that arrives whole is served from the receive buffer that all connections share and is not counted. A request
-that arrives in parts takes its whole announced length at once, so that a connection that has begun can finish. While
-any memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none is not
-read until others have finished.
+that arrives in parts takes its whole announced length in one step, so that a connection that has begun can finish.
+While any memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none
+is not read until others have finished.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SlowReader(Protocol):
         """Unsent bytes, in memory and in files."""
 
     def abort(self) -> None:
-        """Close the connection at once. A call of `UnsentResponses.drained` follows."""
+        """Close the connection immediately. A call of `UnsentResponses.drained` follows."""
 
 
 class UnsentResponses:

@@ -67,7 +67,7 @@ def end_of_wait_ms(now_ms: int, wait_ms_max: int) -> int:
 
 
 class FetcherType(StrEnum):
-    """Who fetches, in Kafka's words."""
+    """Whether a follower or a consumer fetches, in Kafka's words."""
 
     CONSUMER = "consumer"
     FOLLOWER = "follower"

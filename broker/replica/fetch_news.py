@@ -89,4 +89,4 @@ def _wake(watcher: Watcher) -> None:
     try:
         watcher.wake()
     except Exception:
-        logger.exception("a fetch session could not be told of news")
+        logger.exception("a fetch session could not be notified of news")

@@ -1,7 +1,7 @@
 """What one fetcher requests of one leader, and what the responses mean: the follower's side of KIP-227 and KIP-595.
 
 Owns: the partitions that are fetched, the incremental session with the leader, and the decision on each part of a
-response. Pure: time is an argument, and whoever calls it sends the requests and puts the decisions into effect. Must
+response. Pure: time is an argument, and the caller sends the requests and puts the decisions into effect. Must
 not know: logs, connections or tasks.
 
 A partition is *ready*, and then part of the requests, or it is *held*: an effect of an earlier response is not

@@ -5,22 +5,22 @@ Must not know: how a request is decided, how connections work (`Peers`), or who 
 
 A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
-and the sync that `flush.messages` demands. Then the other partitions of the fetcher go on. So do appends to a slow log
+and the sync that `flush.messages` demands. The other partitions of the fetcher continue. So do appends to a slow log
 directory: its thread writes them, as it writes those of producers (`storage.directory_writer`). The next fetch, whose
 offset acknowledges everything below it, follows when they are stored.
 
-A leader without news holds a request for up to `replica.fetch.wait.max.ms`, and a partition that was added meanwhile
-would wait as long. So a request that has not returned by itself soon after the last addition is abandoned, and the
+A leader without news holds a request for up to `replica.fetch.wait.max.ms`, and a partition that was added during that
+time would wait as long. So a request that has not returned by itself soon after the last addition is abandoned, and the
 next one names the added partitions too.
 
 =========================================  =========================================================================
 a part of a response                       effect
 =========================================  =========================================================================
 records                                    append; high watermark and log start follow the leader's
-diverging epoch                            truncate in a thread, then fetch again, which asks again
-OFFSET_OUT_OF_RANGE                        ask the leader for its end, then its start: truncate, start anew or retry
+diverging epoch                            truncate in a thread, then fetch again, which compares again
+OFFSET_OUT_OF_RANGE                        request the leader's end, then its start: truncate, begin there, or retry
 FENCED_LEADER_EPOCH                        stop until the next LeaderAndIsr; counted as failed
-other errors, damaged or overlapping data  back off, the others go on
+other errors, damaged or overlapping data  back off, the others continue
 storage error of the own log               stop until the next LeaderAndIsr; counted as failed
 =========================================  =========================================================================
 """
@@ -231,7 +231,7 @@ class LeaderFetcher:
         self._abandoning: asyncio.TimerHandle | None = None
         self._added_ms = 0
         self.request_count = 0
-        """How many requests the leader has answered."""
+        """How many responses the leader has sent."""
         self.byte_count = 0
         """How many bytes of records it has sent."""
         self.task = asyncio.create_task(self._run(), name=f"fetcher {index} of leader {leader_id}")
@@ -573,7 +573,7 @@ class LeaderFetcher:
     # An offset that is out of the leader's range
 
     async def _find_offsets(self, partitions: list[FetchedPartition], placed: list[FetchedPartition]) -> None:
-        """Ask the leader where its logs end and begin, and act on it; add to `placed` what it has answered for."""
+        """Place `partitions` between the ends and starts of the leader's logs; add those with both to `placed`."""
         ends = await self._offsets(partitions, LATEST)
         asked = [it for it in partitions if it.position.fetch_offset <= ends.get(it.key, -1)]
         starts = await self._offsets(asked, EARLIEST) if asked else {}
@@ -585,7 +585,7 @@ class LeaderFetcher:
                 self._place(partition, end_offset, start_offset)
 
     async def _offsets(self, partitions: list[FetchedPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Return the offsets of those partitions that the leader answers for."""
+        """Return the offsets of the partitions in the leader's response."""
         request = range_question(self._fetchers.broker_id, partitions, timestamp)
         response: ListOffsetsResponse = await self._peer.ask(
             request, LIST_OFFSETS_VERSION, timeout_ms=self._fetchers.settings.timeout_ms
@@ -610,7 +610,7 @@ class LeaderFetcher:
             self.leader_id,
             f"the log is truncated to the leader's end offset {decision.offset}"
             if isinstance(decision, TruncateTo)
-            else f"the log starts anew at the leader's start offset {decision.offset}",
+            else f"the log is deleted and begins at the leader's start offset {decision.offset}",
         )
         change = _start_at if isinstance(decision, StartAt) else _truncate_to
         self._change_log(partition, partial(change, decision.offset))
@@ -624,7 +624,7 @@ async def _until_stored(log: Log) -> None:
 
 
 async def _no_pause() -> None:
-    """Continue: whoever waits for a slow log directory leaves the loop to others anyway."""
+    """Continue: while a slow log directory is awaited, the loop does other work anyway."""
 
 
 def _position_of(log: Log) -> Position:

@@ -34,7 +34,7 @@ RETRY_S = 0.05
 PARTITIONS_MAX = 500
 """How many partitions a request names: to build it, and to apply and log the response, takes some 20 ms."""
 RECOVERED = 0
-"""The recovery state of every leader: one that begins after an unclean election counts as recovered at once."""
+"""The recovery state of every leader: one that begins after an unclean election counts as recovered immediately."""
 
 Ask = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
 TopicPartition = tuple[str, int]

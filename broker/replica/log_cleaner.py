@@ -229,7 +229,7 @@ class LogCleaner:
                     await self._clean_once(slot)
             except Exception:
                 self.dead_thread_count += 1
-                logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it anew", number)
+                logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it again", number)
             finally:
                 await slot.end()
 

@@ -62,7 +62,7 @@ class FetchIsolation(Enum):
 
 
 class Effect(Enum):
-    """What an event has changed, for those who wait for it."""
+    """What an event has changed, for the operations that wait for it."""
 
     HIGH_WATERMARK_ADVANCED = auto()
     LOG_START_REPORTED = auto()
@@ -189,7 +189,7 @@ class Partition:
         epoch of the same leader positions stay valid: it has lost no records, and appends that producers wait for are
         committed as before.
 
-        A leader that recovers from an unclean election counts as recovered at once: its ISR is itself alone.
+        A leader that recovers from an unclean election counts as recovered immediately: its ISR is itself alone.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the state is unchanged.
@@ -255,7 +255,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def require_epoch(self, current_leader_epoch: int) -> None:
-        """Check that the client's leader epoch, if it has one, is the present one, whoever leads.
+        """Check that the client's leader epoch, if it has one, is the current one, whichever broker leads.
 
         Raises KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """

@@ -2,8 +2,8 @@
 
 Owns: the counts, and the totals over all topics. Must not know: how metrics are shown.
 
-A partition holds the counts of its topic, so that an append or a read adds to one object. Totals are sums, made when
-somebody asks; the counts of topics that are no longer here stay part of them. Requests for partitions that are not
+A partition holds the counts of its topic, so that an append or a read adds to one object. Totals are sums, made when a
+scrape needs them; the counts of topics that are no longer here stay part of them. Requests for partitions that are not
 here count in the totals alone, so that no client can fill the memory with names.
 """
 

@@ -1,4 +1,4 @@
-"""May this client do that? The answer of the ACLs, of `super.users` and of settings, with its line in the audit log.
+"""Decide whether a client may do something, by ACLs, `super.users` and settings, and log it in the audit log.
 
 Owns: the decision as requests ask for it, its cache, and the audit log (`kafka.authorizer.logger`: denied at INFO,
 allowed at DEBUG). Must not know where ACLs are stored, or what a request means.
@@ -32,7 +32,7 @@ DECISIONS_MAX = 50_000
 
 
 class Requester(Protocol):
-    """Who asks, as a request knows it."""
+    """The client of a request: what ACLs are compared with."""
 
     @property
     def principal(self) -> str: ...

@@ -24,7 +24,7 @@ THREAD_COUNTS: tuple[Property[int], ...] = (
     rows.LOG_CLEANER_THREADS,
 )
 
-# Key material belongs to a listener; without its prefix every TLS listener would reload at once.
+# Key material belongs to a listener; without its prefix every TLS listener would reload at the same time.
 PER_LISTENER_ONLY = frozenset(
     row.name
     for row in (

@@ -1,7 +1,7 @@
 """Builds the authentication of each listener, and the authorizer, from the broker's configuration.
 
-Owns the translation: which mechanisms a listener offers, where their credentials come from, and who is a super user.
-Must not know connections, or how a mechanism works.
+Owns the translation: which mechanisms a listener offers, where their credentials come from, and which principals are
+super users. Must not know connections, or how a mechanism works.
 """
 
 from __future__ import annotations
@@ -162,14 +162,14 @@ def open_listeners(config: BrokerConfig) -> list[str]:
         host, port = HostAndPort.parse(address)
         if not is_loopback(host):
             lines.append(
-                f"{rows.METRICS_HTTP_LISTENER.name} {address} is open: everyone who reaches it reads metrics; "
+                f"{rows.METRICS_HTTP_LISTENER.name} {address} is open: every client that reaches it can read metrics; "
                 f"set {rows.METRICS_HTTP_LISTENER.name}={LOOPBACK}:{port}, or "
                 f"{rows.METRICS_HTTP_USERS.name} and {rows.METRICS_HTTP_SSL_ENABLE.name}"
             )
     if config[rows.AUTHORIZER_CLASS_NAME]:
         return lines
     return lines + [
-        f"listener {listener} is open: everyone who reaches it may do everything, and nothing is encrypted; "
+        f"listener {listener} is open: every client that reaches it may do everything, and nothing is encrypted; "
         "bin/milena-certs makes certificates, docs/security.md describes the other steps"
         for listener in config.listeners
         if listener.security_protocol is SecurityProtocol.PLAINTEXT
@@ -357,7 +357,7 @@ def _oauthbearer(
         raise InvalidSecurityError(
             f"listener {listener} offers {oauthbearer.NAME} without keys, expected {row.name}. For development, "
             f"{_jaas_key(listener, oauthbearer.NAME)}={LOGIN_MODULES[oauthbearer.NAME]} required "
-            f'{_UNSECURED_OPTION}="true"; accepts tokens that nobody has signed'
+            f'{_UNSECURED_OPTION}="true"; accepts unsigned tokens'
         )
     logger.warning("listener %s: tokens are not verified, everyone may be anyone; set %s", listener, row.name)
     return lambda: OauthBearerExchange(lambda token: unsecured_login(token, rules, sources.now_ms() / 1000))

@@ -4,8 +4,8 @@ A policy is a Python class without arguments. It has `validate(request)`, and ma
 the settings of the broker's file, and `close()`. `validate` rejects a request by raising `PolicyViolation`; clients get
 POLICY_VIOLATION with its text. Any other exception is logged and rejects the request with UNKNOWN_SERVER_ERROR.
 
-Owns what policies are given, and what their exceptions mean. Must not know who asks. Policies run on the event loop, so
-they must not wait for anything.
+Owns what policies are given, and what their exceptions mean. Must not know which request calls them. Policies run on
+the event loop, so they must not wait for anything.
 """
 
 from __future__ import annotations

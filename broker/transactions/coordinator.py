@@ -104,7 +104,7 @@ class TransactionCoordinator:
     ) -> Awaitable[None] | None:
         """Add partitions to the producer's transaction, which begins with the first of them.
 
-        Return None if that is done, otherwise an awaitable. Raises KafkaError, at once or when awaited:
+        Return None if that is done, otherwise an awaitable. Raises KafkaError, synchronously or when awaited:
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         partition, transaction = self._transactions.require(transactional_id)
@@ -130,7 +130,7 @@ class TransactionCoordinator:
     def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> Awaitable[None] | None:
         """Commit or abort. The outcome is durable then; the partitions get their markers after that.
 
-        Return None if that is done, otherwise an awaitable. Raises KafkaError, at once or when awaited:
+        Return None if that is done, otherwise an awaitable. Raises KafkaError, synchronously or when awaited:
         INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
         partition, transaction = self._transactions.require(transactional_id)

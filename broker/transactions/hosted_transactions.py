@@ -28,7 +28,7 @@ logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator
 class HostedTransactions:
     """The transactional ids of one broker.
 
-    A leader that is elected again reads everything anew: its coordinator epoch has changed.
+    A leader that is elected again reads everything again: its coordinator epoch has changed.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Access to the transaction coordinators: the one of this broker by a direct call, the others over connections.
 
-Owns: which broker coordinates a transactional id, and the requests that verify many transactions at once. Must not
+Owns: which broker coordinates a transactional id, and the requests that verify many transactions together. Must not
 know: why a coordinator is asked.
 """
 

@@ -60,7 +60,7 @@ class TransactionRunner:
     ) -> Awaitable[None] | None:
         """Store a decision. Return None if that is done or nothing has to be stored, otherwise an awaitable.
 
-        Raises KafkaError, at once or when awaited, if the decision is an error or cannot be stored.
+        Raises KafkaError, synchronously or when awaited, if the decision is an error or cannot be stored.
         """
         if isinstance(decision, ErrorCode):
             if decision:
@@ -184,7 +184,7 @@ class _Outcome:
             self._waiter.set_result(None)
 
     def result(self) -> Awaitable[None] | None:
-        """Return None for success. Raises KafkaError, at once or when awaited."""
+        """Return None for success. Raises KafkaError, synchronously or when awaited."""
         if self._code is None:
             self._waiter = asyncio.get_running_loop().create_future()
             return self._wait(self._waiter)

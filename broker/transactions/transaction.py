@@ -1,7 +1,7 @@
-"""One transactional id: who its producer is, which partitions its transaction has, and what may happen next. Pure.
+"""One transactional id: its producer, which partitions its transaction has, and what may happen next. Pure.
 
-Owns: every decision about a transaction. A request goes in; the result is an error code to return at once, or the next
-metadata of the id, which the shell appends to the log before it responds. Must not know: logs, markers, futures,
+Owns: every decision about a transaction. A request goes in; the result is an error code to return immediately, or the
+next metadata of the id, which the shell appends to the log before it responds. Must not know: logs, markers, futures,
 clocks, wire messages, or where producer ids come from.
 
 Theory of operation. `current` is the metadata in the log. A decision that changes it sets `pending` to its result and

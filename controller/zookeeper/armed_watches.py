@@ -1,7 +1,7 @@
 """The watches that a ZooKeeper session has armed, and how each of their nodes looked when that was read.
 
 Owns the callbacks, and the comparison of a node after a lost connection with what was read before: the server forgets
-the watches of a connection that ends, and what changed until they are armed again nobody reports. Must not know
+the watches of a connection that ends, and does not report what changed until they are armed again. Must not know
 connections.
 
 Invariant: a callback is called at most once each time it is armed; arming it twice before it fires counts once.

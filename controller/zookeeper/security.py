@@ -30,7 +30,7 @@ class SaslLogin(Protocol):
 
 
 class LoginRefused(Exception):  # noqa: N818 - the name states the condition
-    """A login cannot go on. The message states why."""
+    """A login cannot continue. The message states why."""
 
 
 class LoginUnavailable(Exception):  # noqa: N818 - the name states the condition
@@ -53,11 +53,11 @@ class ZooKeeperSecurity:
     new_login: Callable[[str], SaslLogin] | None = None
     """Returns a login to the server of this host name. Called in a thread. Raises LoginUnavailable."""
     user: str = ""
-    """Who logs in, for messages."""
+    """The user that logs in, for messages."""
 
     @property
     def is_identified(self) -> bool:
-        """Whether ZooKeeper knows who creates a node, which `Access.CREATOR` needs."""
+        """Whether ZooKeeper knows the creator of a node, which `Access.CREATOR` needs."""
         return self.new_login is not None or self.has_certificate
 
 
@@ -65,7 +65,7 @@ UNPROTECTED = ZooKeeperSecurity()
 
 
 class Access(Enum):
-    """Who may use a node."""
+    """Which clients may use a node."""
 
     OPEN = "everyone may do everything"
     READABLE = "its creator may do everything, everyone may read"

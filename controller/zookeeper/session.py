@@ -122,7 +122,7 @@ class ZooKeeperSession:
         return self._connection.is_login_refused
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; return immediately."""
         self._client.start_async()
 
     async def close(self, timeout_seconds: float) -> None:
@@ -167,7 +167,7 @@ class ZooKeeperSession:
     def multi(self, operations: Sequence[Operation], done: Outcome) -> bool:
         """Perform the operations as one transaction; the result has one entry each, an exception if all failed."""
         transaction = self._client.transaction()
-        # kazoo's own methods refuse to create a node without data, which Kafka tells from empty data.
+        # kazoo's own methods refuse to create a node without data, which Kafka distinguishes from empty data.
         transaction.operations.extend(map(self._serializable, operations))
         return self._send(transaction.commit_async, done)
 
@@ -283,7 +283,7 @@ class _Outcome:
         self.set(exception)
 
     def then(self, callback: Outcome) -> None:
-        """Call `callback` with the result, at once if it is there already."""
+        """Call `callback` with the result, synchronously if it exists already."""
         with self._lock:
             if not self._has_result:
                 self._callback = callback

@@ -21,10 +21,10 @@ class SessionEvents:
     read_only_connects: int = 0
     sasl_authentications: int = 0
     on_response: Callable[[float], None] = lambda seconds: None
-    """Called with the time until a request was answered, in seconds."""
+    """Called with the time from a request to its response, in seconds."""
 
     def responded(self, seconds: float) -> None:
-        """Note the time until a request was answered; `on_response` may be set later."""
+        """Record the time from a request to its response; `on_response` may be set later."""
         self.on_response(seconds)
 
     def connected(self, *, is_logged_in: bool) -> None:

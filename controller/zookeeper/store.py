@@ -69,7 +69,7 @@ T = TypeVar("T")
 CLOSE_TIMEOUT_SECONDS = 5.0
 
 CONNECTION_ATTEMPTS = 3
-"""A server that accepts a connection while it starts may never answer on it, so one attempt has a part of the time."""
+"""A server that accepts a connection while it starts may never respond on it, so one attempt has a part of the time."""
 ATTEMPT_SECONDS_MIN = 2.0
 
 READS_PER_REQUEST = 100
@@ -107,7 +107,7 @@ class _Request:
         self.send = send
         self.finish = finish
         self.is_result_needed = is_result_needed
-        """False for the reads that arm watches again, which the next connection begins anew."""
+        """False for the reads that arm watches again, which the next connection repeats."""
         self.zxid_before = 0
         """A zxid that the server had reached before the first sending."""
         self.is_repeated = False

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, Producer
 
 
 def total_orders(bootstrap_servers: str, source: str, target: str, *, patience_s: float = 5.0) -> int:
-    """Read the orders of `source` that are there, write one record a customer to `target`; return how many."""
+    """Read the orders that `source` has now, write one record a customer to `target`; return how many."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

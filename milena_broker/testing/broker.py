@@ -151,7 +151,7 @@ class Cluster:
     def pause(self) -> Restore:
         """Halt the process until `resume`, or the end of a `with` block: connections stay open, nothing responds.
 
-        Methods that need the broker raise BrokerError at once during that time.
+        Methods that need the broker raise BrokerError immediately during that time.
         """
         self._signal(signal.SIGSTOP)
         self._is_paused = True

@@ -1,6 +1,7 @@
 """AddPartitionsToTxn (24): adds partitions to a transaction, or verifies that they are in it.
 
-v0-3 serve one producer. v4+ serve brokers: many transactions at once, for verification only if so marked (KIP-890).
+v0-3 serve one producer. v4+ serve brokers: many transactions in a request, for verification only if so marked
+(KIP-890).
 """
 
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct

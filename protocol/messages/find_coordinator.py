@@ -1,6 +1,6 @@
 """FindCoordinator (10): finds the coordinator of groups or transactions.
 
-v1 adds the type of the key, v4 several keys at once, v6 the code TRANSACTION_ABORTABLE (KIP-890).
+v1 adds the type of the key, v4 several keys in a request, v6 the code TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from protocol.schema import int8, int16, int32, message, since, string, struct

@@ -1,7 +1,7 @@
 """OffsetFetch (9): reads the offsets that a group has stored.
 
 v0 read from ZooKeeper. v2 asks for all topics with null and adds a top-level error, v5 leader epochs, v7 stable
-offsets only, v8 several groups at once, v9 members of the new group protocol (KIP-848).
+offsets only, v8 several groups in a request, v9 members of the new group protocol (KIP-848).
 """
 
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct

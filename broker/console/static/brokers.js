@@ -32,7 +32,7 @@ export function brokersPage([id]) {
 }
 
 function loop(served, state) {
-  return h("section", { class: "card" }, h("h2", null, `Broker ${served.broker}, which you look at`),
+  return h("section", { class: "card" }, h("h2", null, `Broker ${served.broker}, which serves this page`),
     h("dl", { class: "facts" },
       h("dt", null, "Version"), h("dd", null, state.version), h("dt", null, "Up"), h("dd", null, duration(state.now_ms - state.started_ms)),
       h("dt", null, "Event loop idle"), h("dd", null, `${served.loop_idle_percent} %`),

@@ -64,7 +64,7 @@ export function searchTab(name) {
   }
 
   function draw() {
-    fill(list, recordTable(name, rows, "Matches in the order in which they were found", ["No matches", controller ? "The search goes on." : "Write a filter and start the search."]));
+    fill(list, recordTable(name, rows, "Matches in the order in which they were found", ["No matches", controller ? "The search continues." : "Write a filter and start the search."]));
   }
 
   draw();

@@ -22,7 +22,7 @@ export function securityPage() {
     root: h("div", null, h("div", { class: "head" }, h("h1", null, "Security")), problems, question(), acls, h("div", { class: "grid" }, users, quotas)),
     async refresh(signal) {
       const found = await getJson("/security", {}, signal);
-      fill(problems, found.has_authorizer ? null : notice("This broker has no authorizer: everybody may do everything. Set authorizer.class.name to change that.", "info"), found.problems.map((each) => notice(each)));
+      fill(problems, found.has_authorizer ? null : notice("This broker has no authorizer: every client may do everything. Set authorizer.class.name to change that.", "info"), found.problems.map((each) => notice(each)));
       acls.className = "card";
       fill(acls, h("h2", null, "ACLs"), aclTable(found.acls, `${count(found.acl_count)} rules. The console acts as ${found.principal}.`));
       fill(users, h("h2", null, "SCRAM users"), table("", [{ title: "User", of: (row) => row.user }, { title: "Credentials", of: (row) => row.credentials.map((each) => h("div", null, each)) }], found.users, { none: ["No users", "Create one with kafka-configs --entity-type users."] }));

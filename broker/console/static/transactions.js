@@ -1,4 +1,4 @@
-// Open transactions, and what hangs.
+// Open and hanging transactions.
 
 import { getJson } from "./api.js";
 import { fill, h, notice, stat, tag } from "./dom.js";
@@ -21,7 +21,7 @@ export function transactionsPage() {
       fill(hanging, h("h2", null, "Hanging transactions"), table("Open in a partition for longer than any transaction may be; read_committed consumers do not read past them. End them with kafka-transactions abort.", [
         { title: "Partition", of: (row) => `${row.topic}-${row.partition}` }, { title: "Producer id", of: (row) => row.producer_id },
         { title: "Since offset", number: true, of: (row) => row.first_offset }, { title: "Last write", of: (row) => time(row.last_write_ms) },
-      ], found.hanging, { none: ["Nothing hangs", "No partition led by this broker has a transaction that is open for too long."] }));
+      ], found.hanging, { none: ["No hanging transactions", "No partition led by this broker has a transaction that is open for too long."] }));
       fill(list, h("h2", null, "Transactional ids"), table("Open transactions first", [
         { title: "Transactional id", of: (row) => row.transactional_id },
         { title: "State", of: (row) => [tag(row.state, row.age_ms >= 0 ? "accent" : ""), " ", row.is_late ? tag("late", "bad") : null] },

@@ -1,4 +1,4 @@
-"""The dispatcher of a listener with SASL: it stands before the one that serves requests.
+"""The dispatcher of a listener with SASL: it precedes the one that serves requests.
 
 Owns: tokens that arrive as bare frames (after SaslHandshake v0, or GSSAPI without a handshake), the delay of failures,
 and the end of logins. Must not know: mechanisms (`session`), or what a request means beyond its API key. Connections of

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class AuthenticationFailed(Exception):  # noqa: N818 - the name states the condition
-    """The client did not prove who it is. The message is sent to the client and never says whether a user exists."""
+    """The login of the client failed. The message is sent to the client and never says whether a user exists."""
 
 
 class InvalidCredentials(AuthenticationFailed):

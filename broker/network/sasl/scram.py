@@ -7,7 +7,8 @@ Owns the messages and the proof. Must not know where credentials are stored. The
     client-final  c=biws,r=clientnonce+servernonce,p=proof
     server-final  v=signature
 
-A user without a credential goes through the same steps with a decoy, so neither steps nor times tell users apart.
+A user without a credential goes through the same steps with a decoy, so neither steps nor times reveal whether a user
+exists.
 
 librdkafka before 2.6.1 repeats the client's nonce: `r=clientnonce+clientnonce+servernonce`. Kafka 3.9 accepts that, and
 so does this. Every other nonce is rejected (CVE-2024-56128).
@@ -65,7 +66,7 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class ScramUser:
-    """A user who may log in: the credential and who the principal is."""
+    """A user who may log in: the credential and the principal."""
 
     credential: ScramCredential
     login: Login

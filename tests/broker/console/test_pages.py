@@ -321,7 +321,7 @@ def test_15_transactions_and_permissions(site: Site) -> None:
     browser = site.open("transactions")
     browser.sees("open-one")
     browser.sees("Ongoing")
-    browser.sees("Nothing hangs")
+    browser.sees("No hanging transactions")
     producer.abort_transaction(10)
     browser = site.open("security")
     browser.sees("no authorizer")
