@@ -42,7 +42,7 @@ class FetchNews:
     def __init__(self, postpone: Postpone) -> None:
         """`postpone(callback)` calls `callback` in a later turn of the event loop."""
         self._postpone = postpone
-        self.watched: dict[Hashable, dict[Watcher, None]] = {}  # callers test it before they call `tell`
+        self.watched: dict[Hashable, dict[Watcher, None]] = {}  # callers test it before they call `notify`
 
     def watch(self, key: Hashable, watcher: Watcher) -> None:
         """Notify `watcher` of the next event of `key`. Has no effect if it watches already."""
@@ -67,7 +67,7 @@ class FetchNews:
         if watches:
             self._postpone(lambda: self.unwatch_all(watches))
 
-    def tell(self, key: Hashable) -> None:
+    def notify(self, key: Hashable) -> None:
         """Notify the watchers of `key` of an event."""
         watchers = self.watched.pop(key, None)
         if watchers is None:

@@ -186,12 +186,12 @@ class ReplicaManager:
         """Notify fetch sessions, which report a log start offset that retention has raised."""
         partition = self.find(log.topic, log.partition)
         if partition is not None and partition.log is log:
-            self.fetch_news.tell((log.topic, log.partition))
+            self.fetch_news.notify((log.topic, log.partition))
 
     def wake_readers(self, partition: Partition) -> None:
         """Try the fetches that wait for records of this partition."""
         key = (partition.topic, partition.partition)
-        self.fetch_news.tell(key)
+        self.fetch_news.notify(key)
         self.fetch_purgatory.check_and_complete(key)
 
     def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
@@ -538,7 +538,7 @@ class ReplicaManager:
     def _complete_satisfied(self, partition: Partition) -> None:
         """Try all operations that wait for a partition, after its state has changed."""
         key = (partition.topic, partition.partition)
-        self.fetch_news.tell(key)
+        self.fetch_news.notify(key)
         for purgatory in self.purgatories:
             purgatory.check_and_complete(key)
 
@@ -585,7 +585,7 @@ class ReplicaManager:
         if was_leader:
             self._announce(partition, gained=False)
         key = (partition.topic, partition.partition)
-        self.fetch_news.tell(key)
+        self.fetch_news.notify(key)
         for purgatory in self.purgatories:
             purgatory.force_complete_all(key)
 

@@ -59,8 +59,8 @@ def test_watcher_is_notified_of_the_next_event_only(news: FetchNews) -> None:
     news.watch("a", watcher)
     news.watch("a", watcher)
     news.watch("b", other)
-    news.tell("a")
-    news.tell("a")
+    news.notify("a")
+    news.notify("a")
     assert (watcher.told_count, other.told_count) == (1, 0)
     assert list(news.watched) == ["b"]
 
@@ -72,7 +72,7 @@ def test_removed_watcher_is_not_notified(news: FetchNews) -> None:
     news.unwatch("a", watcher)
     news.unwatch("a", watcher)
     news.unwatch("b", watcher)
-    news.tell("a")
+    news.notify("a")
     assert (watcher.told_count, other.told_count) == (0, 1)
     news.watch("a", watcher)
     news.unwatch("a", watcher)
@@ -84,7 +84,7 @@ def test_watcher_added_during_an_event_is_notified_of_the_next_one(news: FetchNe
     watcher.then = lambda: news.watch("a", watcher)
     news.watch("a", watcher)
     for count in (1, 2, 3):
-        news.tell("a")
+        news.notify("a")
         assert watcher.told_count == count
 
 
@@ -98,7 +98,7 @@ def test_watcher_can_be_removed_during_an_event(news: FetchNews) -> None:
     for watcher in watchers:
         watcher.then = all_leave
         news.watch("a", watcher)
-    news.tell("a")
+    news.notify("a")
     assert [watcher.told_count for watcher in watchers] == [1] * 3
     assert not news.watched
 
@@ -107,7 +107,7 @@ def test_only_waiting_fetches_are_woken(news: FetchNews) -> None:
     waiting, idle = CountingWatcher(), CountingWatcher(is_waiting=False)
     for watcher in (waiting, idle):
         news.watch("a", watcher)
-    news.tell("a")
+    news.notify("a")
     assert [(watcher.told_count, watcher.woken_count) for watcher in (waiting, idle)] == [(1, 1), (1, 0)]
 
 
@@ -118,7 +118,7 @@ def test_all_watchers_are_notified_at_once_and_woken_in_parts(
     watchers = [CountingWatcher() for _ in range(count)]
     for watcher in watchers:
         news.watch("a", watcher)
-    news.tell("a")
+    news.notify("a")
     assert [watcher.told_count for watcher in watchers] == [1] * count
     woken = min(count, WOKEN_TOGETHER_MAX)
     assert sum(watcher.woken_count for watcher in watchers) == woken
@@ -140,7 +140,7 @@ def test_failed_watcher_does_not_stop_the_others(news: FetchNews, postponed: Pos
     watchers[failing].then = fail
     for watcher in watchers:
         news.watch("a", watcher)
-    news.tell("a")
+    news.notify("a")
     while len(postponed):
         postponed.call_one()
     assert [watcher.woken_count for watcher in watchers] == [1] * len(watchers)

@@ -188,11 +188,11 @@ def test_unchanged_partition_is_read_again_after_an_event_or_when_requested() ->
     cache = cache_of(10, news)
     session = settled(cache, wanted("a", 0), wanted("a", 1), wanted("a", 2))
     assert not ask(cache, 1, 1).partitions
-    news.tell(("a", 2))
+    news.notify(("a", 2))
     assert list(ask(cache, 1, 2).partitions) == [("a", 2)]
     assert list(ask(cache, 1, 3, wanted("a", 1, 7)).partitions) == [("a", 2), ("a", 1)]
     assert session.partitions["a", 1].fetch_offset == 7
-    news.tell(("a", 1))
+    news.notify(("a", 1))
     assert list(ask(cache, 1, 4).partitions) == [("a", 2), ("a", 1)], "it keeps its place"
 
 
@@ -202,11 +202,11 @@ def test_waiting_fetch_is_woken_by_events_of_its_session() -> None:
     session = settled(cache, wanted("a", 0), wanted("a", 1))
     called: list[PartitionKey] = []
     session.on_news = lambda partition: called.append(partition.key)
-    news.tell(("a", 1))
-    news.tell(("a", 1))
+    news.notify(("a", 1))
+    news.notify(("a", 1))
     assert called == [("a", 1)], "a watch ends with its event"
     session.on_news = None
-    news.tell(("a", 0))
+    news.notify(("a", 0))
     assert called == [("a", 1)]
     assert list(session.news) == [("a", 1), ("a", 0)]
 
@@ -216,7 +216,7 @@ def test_ended_session_has_no_watch(end: str) -> None:
     news = no_news()
     cache = cache_of(1, news)
     session = settled(cache, wanted("a", 0), wanted("a", 1))
-    news.tell(("a", 1))
+    news.notify(("a", 1))
     assert list(news.watched) == [("a", 0)]
     match end:
         case "final epoch":
