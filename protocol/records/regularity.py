@@ -19,7 +19,7 @@ to pass a record, from the slowest to the fastest:
 1. `_step_over` reads it field by field.
 2. The records after it nearly always have timestamp deltas of as many bytes, and headers of the same sizes or none.
    Then the positions of all fields follow from the lengths of record and key. `_pass_alike` unpacks them in one call,
-   and the lengths of headers in another.
+   together with the count of headers of the record before, and the lengths of headers in another.
 3. Many producers send records of the same size in key and value. `_run` checks such a run by columns: the bytes at the
    same position of each record are one slice with the record size as its step, compared in one call:
 
@@ -115,26 +115,27 @@ _NUMBERS = "BH"
 
 # `_pass_alike` is tried if so many records are left, and for as many at a time. If it passed fewer, the next try waits.
 _ALIKE_WORTH_IT = 6
-_ALIKE_MAX = 128
+_ALIKE_MAX = 512
 _RECORDS_WITHOUT_ALIKE = 64
+_SECTION_SIZE_MAX = 1024
 
 
 class _Layout(NamedTuple):
     """The layout of records whose keys have one size, and whose length has a fixed number of bytes.
 
-    Numbers of two bytes are unpacked with the first byte as the higher one.
+    A record is read together with the headers before it. Numbers of two bytes are unpacked with the first byte as the
+    higher one.
     """
 
-    unpack: Callable[[Buffer, int], tuple[int, int, int]]
-    """Unpacks record length, both deltas as one number, and the first two bytes of the value length."""
+    unpack: Callable[[Buffer, int], tuple[int, int, int, int, int]]
+    """Unpacks the count of the headers before the record, record length, both deltas as one number, key length, and the
+    first two bytes of the value length."""
     record_sizes: Sequence[int]
     """The size of a record, its length field included, by that length; 0 if it is invalid or has another size."""
-    key_at: int
-    """The distance from the start of the record to the key length."""
     key_length: int
     """As encoded, in one byte."""
-    value_at: int
-    """The distance from the start of the record to the value length."""
+    fields_size: int
+    """The size of a record without the length of its value, the value, and the count of headers."""
 
 
 class _ValueLengths(NamedTuple):
@@ -169,7 +170,7 @@ def _value_lengths() -> _ValueLengths:
     # With one byte for the count of headers, lengths from 0 to 63 end at 65; with one byte more, those from 64 on begin
     # at 67. A negative index, which counts from the end, finds unused entries too.
     unused = -1
-    wrapped = (unused,) * 0x100
+    wrapped = (unused,) * (_SECTION_SIZE_MAX + 0x100)
     codes = [unused, unused, *range(0, 2 * _ONE_BYTE, 2), unused, *_two_byte_lengths(), *wrapped]
     shifts = [8 if left < _ONE_BYTE + 2 else 0 for left in range(len(codes))]
     return _ValueLengths(codes, shifts)
@@ -184,8 +185,6 @@ class _DeltaPair(NamedTuple):
     the offset delta."""
     expected: Sequence[int]
     """The values of these bits, by number of the record from the first one with such an offset delta on."""
-    layouts: tuple[list[_Layout | None], list[_Layout | None]]
-    """The layouts of short and of long records by key length, which `_pass_alike` adds when it meets them."""
 
 
 @cache
@@ -198,8 +197,7 @@ def _delta_pair(time_size: int, delta_size: int) -> _DeltaPair | None:
     continued = int.from_bytes(b"\x80" * time_size, "big")
     continues = continued & ~0xFF  # all bytes but the last are followed by another
     expected = [continues << bits | offset for offset in offsets]
-    layouts: tuple[list[_Layout | None], list[_Layout | None]] = [None] * 0x100, [None] * 0x100
-    return _DeltaPair(time_size + delta_size, continued << bits | (1 << bits) - 1, expected, layouts)
+    return _DeltaPair(time_size + delta_size, continued << bits | (1 << bits) - 1, expected)
 
 
 class _Section(NamedTuple):
@@ -224,14 +222,32 @@ def _section_of(codes: bytes) -> _Section:
 _NO_HEADERS = _section_of(b"\0")
 
 
-def _layout(is_long: bool, pair_size: int, key_length: int) -> _Layout | None:
-    """Return the layout of records with an encoded `key_length` of one byte; None if that is invalid or longer."""
-    step = _STEPS[key_length]
-    if step == _TOO_FAR:
-        return None
-    start = struct.Struct(f">{_NUMBERS[is_long]}{_DELTA_PAIRS[pair_size]}")
-    layout = struct.Struct(f"{start.format}{step}xH")
-    return _Layout(layout.unpack_from, _record_sizes(1 + is_long), start.size, key_length, start.size + step)
+_ALL_PASSED = -1  # no deltas
+
+
+class _Layouts(dict[int, _Layout]):
+    """The layouts of records with a length of one size, by key length. They are made when such a record is met.
+
+    A lookup raises IndexError for the length of no key, or of one with 64 bytes and more.
+    """
+
+    def __init__(self, length_size: int, pair_size: int, section_size: int) -> None:
+        self._record_sizes = _record_sizes(length_size)
+        self._section_size = section_size
+        self._start = f"{_NUMBERS[length_size - 1]}{_DELTA_PAIRS[pair_size]}B"
+
+    def __missing__(self, key_length: int) -> _Layout:
+        key_size = _STEPS[key_length] - 1
+        if key_size >= _ONE_BYTE:
+            raise IndexError
+        before = self._section_size - _HEADERS_COUNT_SIZE
+        whole = struct.Struct(f">B{before}x{self._start}{key_size}xH")
+        fields_size = struct.calcsize(f">{self._start}") + key_size + before
+        layout = self[key_length] = _Layout(whole.unpack_from, self._record_sizes, key_length, fields_size)
+        return layout
+
+
+_layouts = lru_cache(128)(_Layouts)
 
 
 # The sum of two such values fits int64.
@@ -396,7 +412,11 @@ def _step_over(
                 and at - time_at < _TIME_SIZE_MAX
             ):
                 key_at = at + 1 + delta_size
-                value_at = key_at + key_steps[data[key_at]]
+                key_low = data[key_at]
+                if key_low < 0x80:
+                    value_at = key_at + key_steps[key_low]
+                else:
+                    value_at = key_at + low_steps[key_low] + (data[key_at + 1] << 6)
                 value_low = data[value_at]
                 if value_low < 0x80:
                     headers_at = value_at + steps[value_low]
@@ -462,53 +482,59 @@ def _pass_alike(
 ) -> tuple[int, int]:
     """Do the same as `_step_over` for records with these sizes of deltas, and with headers of these sizes.
 
-    Both numbers count from the first record whose offset delta has this size.
+    Both numbers count from the first record whose offset delta has this size. A record with such headers must precede
+    `position` in the data.
 
     The value must have exactly the size that is left in its record before the headers, and these must have the lengths
-    of `section`. So a record that passes has no byte that belongs to no field.
+    of `section`. So a record that passes has no byte that belongs to no field. Its headers are read together with the
+    record after it. Invariant: at the top of the loop, all records before are checked but for the headers at `at`.
     """
-    if pair is None or type(data) is not bytes or end - first < _ALIKE_WORTH_IT:
-        return position, first
-    pair_size, mask, expected, layouts = pair
-    codes, shifts = _value_lengths()
     section_size, header_count, unpack_lengths, lengths = section
-    without_count = section_size - _HEADERS_COUNT_SIZE
-    short_key_at = key_at = 1 + 1 + pair_size
-    key_length, number = -1, first
+    if pair is None or type(data) is not bytes or end - first < _ALIKE_WORTH_IT or section_size > _SECTION_SIZE_MAX:
+        return position, first
+    pair_size, mask, expected = pair
+    by_length_size = _layouts(1, pair_size, section_size), _layouts(2, pair_size, section_size)
+    codes, shifts = _value_lengths()
+    headers = lengths[0]
+    before = at = position - section_size
+    short_key_at = section_size + 1 + 1 + pair_size
+    deltas = expected[first]
     try:
-        for number, deltas in enumerate(expected[first:end], first):  # noqa: B007 - its last value is returned
-            if data[position + key_at] != key_length:
-                is_long = data[position] >= 0x80
-                key_length = data[position + short_key_at + is_long]
-                if needs_keys and key_length == _NULL:
-                    break
-                layout = layouts[is_long][key_length]
-                if layout is None:
-                    layout = layouts[is_long][key_length] = _layout(is_long, pair_size, key_length)
-                    if layout is None:
-                        break
-                unpack, record_sizes, key_at, key_length, value_at = layout
-            length, found, value_length = unpack(data, position)
+        is_long = data[position] >= 0x80
+        layouts = by_length_size[is_long]
+        unpack, record_sizes, key_length, fields_size = layouts[data[at + short_key_at + is_long]]
+        for deltas in expected[first:end]:
+            count, length, found, key, value_length = unpack(data, at)
+            if key != key_length:
+                if not record_sizes[length]:  # the length has another size than in the layout
+                    is_long = data[at + section_size] >= 0x80
+                    layouts = by_length_size[is_long]
+                    key = data[at + short_key_at + is_long]
+                unpack, record_sizes, key_length, fields_size = layouts[key]
+                count, length, found, key, value_length = unpack(data, at)
             size = record_sizes[length]
-            left = size - value_at - without_count
+            left = size - fields_size
             if (
-                found & mask != deltas
+                count != headers
+                or found & mask != deltas
                 or value_length >> shifts[left] != codes[left]
-                or (
-                    left < 0 or unpack_lengths(data, position + size - section_size) != lengths
-                    if header_count
-                    else data[position + size - 1]
-                )
+                or (header_count and unpack_lengths(data, at) != lengths)
+                or (needs_keys and key == _NULL)
             ):
                 break
-            position += size
+            before = at
+            at += size
         else:
-            number = end
+            deltas = _ALL_PASSED
     except (IndexError, struct.error):
         pass
+    number = end if deltas == _ALL_PASSED else expected.index(deltas, first)
+    if number > first and (at + section_size > len(data) or unpack_lengths(data, at) != lengths):
+        at = before
+        number -= 1
     if budget is not None:
         budget.spend(header_count * (number - first))
-    return position, number
+    return at + section_size, number
 
 
 def _headers_end(data: Buffer, position: int, budget: HeaderBudget | None) -> int:
@@ -548,11 +574,7 @@ def _run(
 
     Invariant: after each column, the first `run` records agree in all columns compared so far.
     """
-    start, _, value_at, _ = same = list(fields)
-    if data[start] >= 0x80:
-        same.append(start + 1)
-    if data[value_at] >= 0x80:
-        same.append(value_at + 1)
+    same = [*fields, *(at + 1 for at in fields if data[at] >= 0x80)]
     run = min(count, _RUN_MAX)
     for at in same:
         run = _agreeing(data[at + size : at + size * run + 1 : size], _SAME[data[at]][:run])

@@ -137,6 +137,36 @@ def test_no_changed_byte_of_a_layout_goes_unnoticed(sizes: range, time_step_ms: 
             assert are_regular(changed, count) == is_readable(changed, count)
 
 
+@pytest.mark.parametrize("sizes", VALUE_SIZES[:4], ids=str)
+@pytest.mark.parametrize("headers", [[], *HEADERS], ids=len)
+def test_keys_of_any_size_are_checked_like_parsing_does(sizes: range, headers: Headers) -> None:
+    """Keys and values of other sizes in each record, with lengths of one and two bytes, and each byte changed once."""
+    rng = Random(len(sizes) + len(headers))
+    keys = [None, b"", *(bytes(size) for size in (1, 7, 40, 63, 64, 65, 90))]
+    for choice in (keys[:4], keys[2:6], keys):
+        rows = [
+            Record(n, TIME + n, rng.choice(choice), rng.randbytes(rng.choice(sizes)), list(headers)) for n in range(80)
+        ]
+        data = encoded(rows)
+        assert are_regular(data, 80)
+        assert are_regular(data, 80, needs_keys=True) == all(row.key is not None for row in rows)
+        for _ in range(600):
+            at = rng.randrange(len(data))
+            byte = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, data[at] ^ 1, data[at] + 2 & 0xFF, data[at] - 2 & 0xFF))
+            changed = data[:at] + bytes((byte,)) + data[at + 1 :]
+            assert are_regular(changed, 80) == is_readable(changed, 80)
+
+
+def test_equal_records_with_long_keys_differ_in_the_second_byte_of_a_length() -> None:
+    rows = [Record(n, TIME, bytes(64), bytes(200), []) for n in range(70)]
+    data = encoded(rows)
+    assert are_regular(data, 70)
+    at = data.rindex(b"\x80\x01" + bytes(64))
+    changed = data[: at + 1] + b"\x02" + data[at + 2 :]
+    assert not is_readable(changed, 70)
+    assert not are_regular(changed, 70)
+
+
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("key", [None, b"", b"k" * 10, b"k" * 64])
 @pytest.mark.parametrize("size", [0, 10, 50, 56, 90, 1000])
