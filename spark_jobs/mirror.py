@@ -204,7 +204,7 @@ class _Mirror:
         _LOG.info("%s: %d ms from source to target", self._parameters.canary, time.time_ns() // 1_000_000 - sent.ms)
 
     def _sync_topics(self, topics: set[str]) -> None:
-        """Compare the topics of both clusters from time to time, and at once if a topic is new."""
+        """Compare the topics of both clusters from time to time, and immediately if a topic is new."""
         is_known = all(self._parameters.names.target(topic) in self._partitions for topic in topics)
         now = time.monotonic()
         if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:

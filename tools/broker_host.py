@@ -89,7 +89,7 @@ DEFAULTS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-"""The settings of brokers for tests that differ from Kafka's: groups form at once, internal topics are small."""
+"""The settings of brokers for tests that differ from Kafka's: groups form immediately, internal topics are small."""
 
 
 class CommandError(Exception):
@@ -516,7 +516,7 @@ def _watch_parent(parent_id: int, order: Mapping[str, Any]) -> None:
 
 
 def _end(order: Mapping[str, Any]) -> None:
-    """End this process at once, as nobody is left who reads what it holds."""
+    """End this process immediately, because no process is left that reads its data."""
     for _ in range(REMOVALS_MAX if order["is_temporary"] else 0):
         shutil.rmtree(order["folder"], ignore_errors=True)  # a thread of the broker may still create a file in it
     os._exit(0)

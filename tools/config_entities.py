@@ -1,7 +1,7 @@
 """Whose configuration kafka-configs is about: entities from the command line.
 
 An entity is a type with a name, with the default name, or with none (all of the type). The options pair types with
-names in the order in which they are given, and each type has options of its own that say both at once.
+names in the order in which they are given, and each type has its own options that state both together.
 
 Owns how the options are parsed. Must not know configurations or requests.
 """

@@ -123,7 +123,7 @@ def _first(
 ) -> Values:
     """Return the first values.
 
-    Raises UnreachableError, and NameRefusedError: at once, or after `WAIT_S` if `is_waiting`.
+    Raises UnreachableError, and NameRefusedError: immediately, or after `WAIT_S` if `is_waiting`.
     """
     end_s = time.monotonic() + WAIT_S
     while True:

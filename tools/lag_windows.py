@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 WINDOW_SIZE: Final = 10
-"""Commits that the rules look at."""
+"""The number of last commits to which the rules apply."""
 ONE_COMMIT_AGE_MAX_MS: Final = 600_000
 """Age from which a commit without others is a STOP: a window of one has no length to compare with."""
 ENDS_MAX: Final = 1000
@@ -36,7 +36,7 @@ class Status(IntEnum):
     STOP = 4
     """No commits any more."""
     STALL = 5
-    """Commits go on, but always of the same offset."""
+    """Every commit has the same offset."""
     REWIND = 6
     """The offset has gone back."""
 

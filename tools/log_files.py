@@ -3,8 +3,8 @@
 Owns: the thread, its bounded queue, the files and the layout of lines. Must not know what is logged, or which keys a
 configuration has.
 
-In a server, who logs formats the message and puts it into a queue, and never waits. If a disk is so slow that the queue
-is full, lines are dropped, and one line says how many. A tool writes its lines at once.
+In a server, a log call formats the message and puts it into a queue, and never waits. If a disk is so slow that the
+queue is full, lines are dropped, and one line says how many. A tool writes its lines synchronously.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP server of tools that watch a cluster: GET requests, answered from what the tool knows.
+"""The HTTP server of tools that watch a cluster: GET requests, with responses from the tool's memory.
 
 Owns the socket, its threads and their limits. Must not know paths.
 """

@@ -2,7 +2,7 @@
 
 It is needed for SCRAM users and settings of brokers that must exist before the first broker starts. The store is
 ZooKeeper (`host:port/chroot`), or the embedded one of a broker that does not run (`sqlite:LOG_DIRECTORY`). Running
-brokers see a change at once, because they watch the store; their policies do not see it.
+brokers see a change immediately, because they watch the store; their policies do not see it.
 
 Owns how the store is opened, which changes it accepts without a broker, and the printed lines. Must not know the stored
 text of a credential or password.

@@ -1,8 +1,8 @@
 """kafka-transactions: lists and describes transactions, and finds and ends hanging ones (KIP-664).
 
-A transaction hangs if a partition keeps it open and no coordinator knows it: read_committed consumers stop at its
-start. `abort` ends it with a marker. `force-terminate` is for a transaction that its coordinator knows: it fences the
-producer, which aborts the transaction.
+A transaction is hanging (KIP-664) if a partition keeps it open and no coordinator knows it: read_committed consumers
+stop at its start. `abort` ends it with a marker. `force-terminate` is for a transaction that its coordinator knows: it
+fences the producer, which aborts the transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PROGRAM: Final = "kafka-transactions.sh"
 Rows = Iterable[Sequence[object]]
 
 
-class Failed(Exception):  # noqa: N818 - it is told to a user as it is
+class Failed(Exception):  # noqa: N818 - its message is printed unchanged
     """The command failed. The text is one line with the reason."""
 
 

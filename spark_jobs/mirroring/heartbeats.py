@@ -37,7 +37,7 @@ class Emitter:
     def __init__(
         self, client: Mapping[str, str], topic: str, interval_s: float, record: Callable[[int], Record]
     ) -> None:
-        """`record` returns key and value for the present time in milliseconds. Starts at once."""
+        """`record` returns key and value for the present time in milliseconds. Starts immediately."""
         self._topic = topic
         self._interval_s = interval_s
         self._record = record

@@ -1,6 +1,6 @@
 """Tables of a database by JDBC: reading, and applying a batch together with its number in one transaction (argument O).
 
-The rows go to a staging table through Spark's JDBC writer, from all executors at once. Then one transaction on the
+The rows go to a staging table through Spark's JDBC writer, from all executors in parallel. Then one transaction on the
 driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
 there is skipped. The statements are plain SQL, so that every database with a JDBC driver understands them.
 

@@ -25,7 +25,7 @@ _LINE_LENGTH_MAX = 600
 
 
 class JobError(Exception):
-    """The job cannot start or go on; the text is for its user."""
+    """The job cannot start or continue; the text is for its user."""
 
 
 def cause_of(error: BaseException) -> str:

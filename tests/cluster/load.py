@@ -1,7 +1,7 @@
 """Numbered records, and what must hold of those that were acknowledged.
 
 Owns: a producer in a thread, reading a topic from its beginning, and the comparison of both. Must not know which
-failures happen meanwhile.
+failures happen at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failures during production: what was acknowledged exists once, in order, and production goes on."""
+"""Failures during production: what was acknowledged exists once, in order, and production continues."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def forgiven(history: History) -> set[Partition]:
     That is so after an unclean election, and if every in-sync replica has lost what its disk had not synced: a broker
     counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever. And it is so if
     one in-sync replica has lost data and all of them have been gone since the state was written, because no controller
-    ran: then nobody can tell which of them was gone with its data, and any of them may lead.
+    ran: then no record shows which of them had lost its data, and any of them may lead.
     """
     lossy: dict[Partition, set[int]] = defaultdict(set)
     gone: dict[Partition, set[int]] = defaultdict(set)
@@ -474,7 +474,7 @@ def one_value_per_offset(history: History) -> Iterator[str]:
                 yield f"{poll.partition}: offset {record.offset} has {first!r} ({who}) and {record.value!r}"
 
 
-@_rule("every poll goes on where the last one ended")
+@_rule("every poll continues where the last one ended")
 def no_skip_or_inversion(history: History) -> Iterator[str]:
     """A consumer reads ascending offsets, and misses only control records, and aborted ones if it reads committed."""
     logs = {partition: logs[0] for partition, logs in _judged_logs(history) if logs}
@@ -572,7 +572,7 @@ def no_pre_commit_read(history: History) -> Iterator[str]:
 
 @_rule("transactions are atomic")
 def transactions_are_atomic(history: History) -> Iterator[str]:
-    """All records of a transaction end with the same marker, and it is the one that the producer was told."""
+    """All records of a transaction end with the same marker, and it is the one that the producer received."""
     excused = forgiven(history)
     owner = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
     ends: dict[str, dict[str, str]] = defaultdict(dict)

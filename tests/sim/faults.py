@@ -276,7 +276,7 @@ def draw_schedule(random: Random, brokers: Sequence[int], clients: Sequence[str]
     while len(faults) < count:
         at_us = random.randrange(duration_us)
         if faults and random.random() < 0.25:
-            at_us = faults[-1].at_us + random.randrange(200_000)  # several at once
+            at_us = faults[-1].at_us + random.randrange(200_000)  # several at the same time
         faults.append(_draw(random, at_us, brokers, clients))
     return sorted(faults, key=lambda fault: fault.at_us)
 

@@ -180,7 +180,7 @@ class Script(Run):
                 self.cluster.network.mend(host, other)
 
     def leave(self, *brokers: int) -> None:
-        """Let brokers die, and their sessions end at once."""
+        """Let brokers die, and their sessions expire immediately."""
         for broker in brokers:
             self.cluster.kill(broker)
             self.cluster.zookeeper.expire(self.cluster.machines[broker].host)
@@ -192,7 +192,7 @@ class Script(Run):
         self.history.losses.append(DataLoss(self.world.now_us, broker))
 
     def depose_controller(self) -> None:
-        """Delete the node of the controller, as an operator may, although its session goes on."""
+        """Delete the node of the controller, as an operator may, although its session continues."""
         store = self.cluster.zookeeper.new_store("operator", self.actor.loop, ZooKeeperSettings("zookeeper:2181"))
         self.do(store.open())
         self.do(store.delete(paths.CONTROLLER))

@@ -1,4 +1,4 @@
-"""How long clients that retry at once wait for acks=all when leaders change or topics begin, in virtual time."""
+"""How long clients that retry immediately wait for acks=all when leaders change or topics begin, in virtual time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def script(request: pytest.FixtureRequest) -> Iterator[Script]:
 
 
 def producers_of_new_topic(script: Script) -> list[ImpatientProducer]:
-    """Create a topic whose leaders are spread over the brokers, and produce to it at once."""
+    """Create a topic whose leaders are spread over the brokers, and produce to it immediately."""
     creator = Admin("creator of many", script, [], count=0, replication_factor=3)
     script.do(creator.create("many", PARTITIONS))
     producers = [ImpatientProducer(script, Partition("many", index)) for index in range(PARTITIONS)]

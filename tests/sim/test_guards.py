@@ -195,7 +195,7 @@ def joining_replicas_do_not_count(patch: Patch) -> None:
 
 
 def leader_does_not_hear_of_an_expansion(script: Script) -> None:
-    """A follower joins the ISR; neither it nor the controller, which is the same broker, can tell the leader."""
+    """A follower joins the ISR; neither it nor the controller, which is the same broker, reports it to the leader."""
     leader = script.leader(P)
     joining, other = script.others(leader)
     script.elect_controller(other)
@@ -477,7 +477,7 @@ def response_of_the_epoch_before_is_late(script: Script) -> None:
         script.cluster.network.slow_down(*(script.cluster.machines[it].host for it in (leader, other)), 15_000)
     for number in range(60):
         others.reverse()
-        assert script.move(P, [leader, *others]) == ErrorCode.NONE  # completes at once, with a new leader epoch
+        assert script.move(P, [leader, *others]) == ErrorCode.NONE  # completes immediately, with a new leader epoch
         script.produce(f"{number}", acks=1)
         script.wait(1.0)
         ends = {script.replica(P, broker).log.log_end_offset for broker in (leader, *others)}
@@ -539,7 +539,7 @@ def no_divergence(patch: Patch) -> None:
 
 
 def deposed_leader_returns_with_another_record(script: Script) -> None:
-    """It has appended what nobody else has; the new leader has another record at this offset."""
+    """It has appended a record that no other replica has; the new leader has another record at this offset."""
     old = script.leader(P)
     script.produce("a")
     script.isolate(old)
@@ -685,7 +685,7 @@ def unfenced_writes(patch: Patch) -> None:
 
 
 def write_of_a_replaced_controller_is_late(script: Script) -> None:
-    """A controller writes an ISR, but its link to ZooKeeper is cut, and another one is elected and writes meanwhile."""
+    """A controller writes an ISR over a cut link to ZooKeeper, and another one is elected and writes too."""
     old, leader, other = script.controller(), script.leader(P), PLAIN[1]
     host = script.cluster.machines[old].host
     state = script.state(P)

@@ -110,7 +110,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # What the world does to it
 
     def pause(self) -> None:
-        """Stand still until `resume`. Steps that become due meanwhile follow then, in their order."""
+        """Stand still until `resume`. Steps that become due before it follow then, in their order."""
         self._is_paused = True
 
     def resume(self) -> None:
@@ -236,7 +236,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return done
 
     def in_thread(self, work: Callable[[], T]) -> Future[T]:
-        """Run `work` as one step of its own, some time later; at once if a thread asks, because it may wait for it."""
+        """Run `work` as one step of its own: later, or immediately if a thread calls, which may wait for it."""
         result: Future[T] = Future()
         if self._is_in_thread:
             _do(work, result)

@@ -7,8 +7,8 @@ What it promises is what ZooKeeper promises, and no more:
 - The operations of one session take effect in the order of the calls, at any time between call and response.
 - A watch may be delivered long after the change, but before any response of a read that shows this change: events and
   responses of one session share one ordered way.
-- A lost connection is waited out. What was not answered is sent again, in order; a write whose response was lost then
-  takes effect a second time, or fails because of its own first execution.
+- Operations wait for a lost connection. Requests without a response are sent again, in order; a write whose response
+  was lost then takes effect a second time, or fails because of its own first execution.
 - The server ends a session that it has not heard of for the session timeout, and deletes its ephemeral nodes. The
   client learns of it when it reaches the server again; a paused or separated client does not know.
 - While the whole service is unavailable no session ends.
@@ -73,7 +73,7 @@ class SimulatedZooKeeper:
     # Faults
 
     def become_unavailable(self) -> None:
-        """Respond to nobody until `become_available`."""
+        """Respond to no client until `become_available`."""
         self.is_available = False
 
     def become_available(self) -> None:
@@ -90,7 +90,7 @@ class SimulatedZooKeeper:
             self.end(session, "expired")
 
     def lose_connection(self, host: str) -> None:
-        """Break the connections of a host. It connects again at once, and sends again what was not answered."""
+        """Break the connections of a host. It connects again immediately, and repeats requests without a response."""
         for session in [session for session in self._sessions.values() if session.store.host == host]:
             session.store.disconnect()
             self.world.after(self.world.random.randrange(RECONNECT_US_MAX), session.hear)
@@ -136,7 +136,7 @@ class SimulatedZooKeeper:
 
 
 class _LateWatches(Watches):
-    """The watches of one session: they fire at the server at once, and reach the client later."""
+    """The watches of one session: they fire at the server immediately, and reach the client later."""
 
     def __init__(self, session: _Session) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class _Session:
 
 
 class _Request:
-    """One operation on its way: it is performed at the server, perhaps twice, and answered once."""
+    """One operation on its way: it is performed at the server, perhaps twice, and gets one response."""
 
     __slots__ = ("answer", "perform")
 
@@ -350,7 +350,7 @@ class SimulatedStore(SingleWrites):
                     step()
 
     def _arrive(self, session: _Session, request: _Request) -> None:
-        """Perform a request at the server, and send the answer."""
+        """Perform a request at the server, and send the response."""
         connection = self._connection
         if session.is_over:
             self._travel("response", connection, lambda: self.loop.call_soon(self.learn_of_expiry, session))
@@ -365,7 +365,7 @@ class SimulatedStore(SingleWrites):
         session.send_events()
 
         def receive() -> None:
-            # The process may be paused: it sees the answer later, as one that waits in its socket.
+            # The process may be paused: it sees the response later, as one that waits in its socket.
             if request in self._unanswered:
                 self._unanswered.remove(request)
                 self.loop.call_soon(answer)
@@ -387,7 +387,7 @@ class SimulatedStore(SingleWrites):
         self._connection += 1
 
     def connect_again(self, session: _Session) -> None:
-        """Send again what was not answered, if the connection was lost."""
+        """Repeat the requests without a response, if the connection was lost."""
         if self._is_connected or self._session is not session:
             return
         self._is_connected = True

@@ -14,7 +14,7 @@ TABLES = {
     "nothing cancelled": [DailyDelay("UA", FIRST, 10, 0, 5.0, 60.0), DailyDelay("AA", FIRST, 9, 0, -2.0, 1.5)],
     "all cancelled": [DailyDelay("UA", FIRST, 3, 3, None, None)],
     "a day without flights": [DailyDelay("UA", FIRST + timedelta(days=n), 9, n, 1.0, 9.0) for n in (0, 1, 3)],
-    "a carrier that nobody knows": [DailyDelay("??", FIRST, 1, 0, 0.0, 0.0)],
+    "an unknown carrier": [DailyDelay("??", FIRST, 1, 0, 0.0, 0.0)],
     "a year": [DailyDelay("UA", FIRST + timedelta(days=n), 100, n % 50, 1.0, float(n)) for n in range(365)],
 }
 

@@ -106,7 +106,7 @@ class Copier(Consumer):
         await self.poll(broker, [self._source], max_wait_ms=300)
         mine = [poll for poll in self.history.polls[before:] if poll.consumer == self.name]
         for poll in mine:
-            # It goes back to its committed position each time, so it is no consumer whose polls go on.
+            # It goes back to its committed position each time, so its polls do not continue where the last one ended.
             poll.consumer = f"{self.name}@{poll.received_us}"
         records = [record for poll in mine for record in poll.records][: self.random.randint(1, BATCH_MAX)]
         if records:
