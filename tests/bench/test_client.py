@@ -19,7 +19,7 @@ from protocol.writer import uvarint
 BATCH = batch_of_one(10, 1_700_000_000_000)
 TOPIC = "topic"
 LOG_END_OFFSET = 5
-Answer = Callable[[memoryview], bytes]
+Responder = Callable[[memoryview], bytes]
 
 
 def produce_response(frame: memoryview, error: int = 0) -> bytes:
@@ -34,9 +34,9 @@ def produce_error(frame: memoryview) -> bytes:
 
 
 def produce_out_of_order(frame: memoryview) -> bytes:
-    answer = bytearray(produce_response(frame))
-    answer[3] ^= 1
-    return bytes(answer)
+    respond = bytearray(produce_response(frame))
+    respond[3] ^= 1
+    return bytes(respond)
 
 
 def fetch_response(frame: memoryview) -> bytes:
@@ -50,11 +50,11 @@ def fetch_response(frame: memoryview) -> bytes:
     return b"".join([response_header(1, FETCH_VERSION, header.correlation_id), *encode(message, FETCH_VERSION)])
 
 
-def shifting_responses() -> Answer:
+def shifting_responses() -> Responder:
     """Responses of one size: at first with two batches, later with one and tagged bytes."""
     count = 0
 
-    def answer(frame: memoryview) -> bytes:
+    def respond(frame: memoryview) -> bytes:
         nonlocal count
         count += 1
         usual = fetch_response(frame)
@@ -66,21 +66,21 @@ def shifting_responses() -> Answer:
         shorter = uvarint(len(BATCH.data) + 1)
         return half.replace(length + BATCH.data, shorter + BATCH.data).ljust(len(usual), b"\0")
 
-    return answer
+    return respond
 
 
-def serve(connection: socket.socket, answer: Answer, piece: int) -> None:
+def serve(connection: socket.socket, respond: Responder, piece: int) -> None:
     # A client that ends the run may leave a response unread, which resets the connection.
     with suppress(ConnectionError), connection, connection.makefile("rb") as requests:
         while size := requests.read(SIZE_FIELD):
-            body = answer(memoryview(requests.read(struct.unpack(">i", size)[0])))
+            body = respond(memoryview(requests.read(struct.unpack(">i", size)[0])))
             frame = struct.pack(">i", len(body)) + body
             for position in range(0, len(frame), piece):
                 connection.sendall(frame[position : position + piece])
 
 
 @contextmanager
-def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
+def server(respond: Responder, piece: int = 1 << 20) -> Iterator[int]:
     """Yield the port of a server that sends `answer` for each request, `piece` bytes at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -91,7 +91,7 @@ def server(answer: Answer, piece: int = 1 << 20) -> Iterator[int]:
                 except OSError:
                     return
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=serve, args=(connection, answer, piece), daemon=True).start()
+                threading.Thread(target=serve, args=(connection, respond, piece), daemon=True).start()
 
         acceptor = threading.Thread(target=accept, daemon=True)
         acceptor.start()
@@ -114,9 +114,9 @@ def test_every_response_counts_once(in_flight: int, connections: int, piece: int
             stream.connection.close()
 
 
-@pytest.mark.parametrize("answer", [produce_error, produce_out_of_order])
-def test_a_wrong_response_ends_the_run(answer: Answer) -> None:
-    with server(answer) as port:
+@pytest.mark.parametrize("respond", [produce_error, produce_out_of_order])
+def test_a_wrong_response_ends_the_run(respond: Responder) -> None:
+    with server(respond) as port:
         stream = ProduceStream(port, TOPIC, 0, BATCH, 1)
         with stream.connection, pytest.raises(RuntimeError, match="Produce: error"):
             closed_loop([stream], requests=10)

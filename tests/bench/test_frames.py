@@ -32,7 +32,7 @@ NOW_MS = 1_700_000_000_000
 TOPICS = ("t", "bench-0", "a-name-of-" + "x" * 80)
 
 
-def answer_frame(api_key: int, version: int, correlation_id: int, message: object) -> bytearray:
+def response_frame(api_key: int, version: int, correlation_id: int, message: object) -> bytearray:
     body = b"".join([response_header(api_key, version, correlation_id), *encode(message, version)])
     return bytearray(struct.pack(">i", len(body)) + body)
 
@@ -69,7 +69,7 @@ def test_produce_frame_is_decoded_by_the_codec() -> None:
 def test_produce_response_layout_matches_the_codec(topic: str, error: ErrorCode) -> None:
     partition = PartitionProduceResponse(index=5, error_code=error, base_offset=77)
     message = ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[partition])])
-    frame = answer_frame(0, PRODUCE_VERSION, 4711, message)
+    frame = response_frame(0, PRODUCE_VERSION, 4711, message)
     assert produce_response_layout(topic).unpack_from(frame) == (len(frame) - SIZE_FIELD, 4711, error)
 
 
@@ -90,7 +90,7 @@ def fetch_response(topic: str, size: int | None, error: int = 0, partition_error
         records=None if size is None else bytes(size),
     )
     message = FetchResponse(error_code=error, responses=[FetchableTopicResponse(topic=topic, partitions=[data])])
-    return answer_frame(1, FETCH_VERSION, 1, message)
+    return response_frame(1, FETCH_VERSION, 1, message)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

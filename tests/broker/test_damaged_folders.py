@@ -205,8 +205,8 @@ async def filled(folders: Folders) -> dict[int, bytes]:
 
 async def read(broker: InProcessBroker, offset: int) -> tuple[ErrorCode, list[int]]:
     """The first batch from an offset on."""
-    answered = (await fetch(broker, "t", {0: offset}, partition_max_bytes=1)).responses[0].partitions[0]
-    return ErrorCode(answered.error_code), [header.base_offset for _, header in batches(answered.records or b"")]
+    responded = (await fetch(broker, "t", {0: offset}, partition_max_bytes=1)).responses[0].partitions[0]
+    return ErrorCode(responded.error_code), [header.base_offset for _, header in batches(responded.records or b"")]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -225,9 +225,9 @@ async def test_readable_records_are_served_and_damage_is_logged_once(
                         assert await read(broker, offset) == (ErrorCode.NONE, [offset])
                     else:
                         assert await read(broker, offset) == (fault.code, [])
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert sum(bool(named) and named in line for line in told) == bool(named), told
-    repeated = {line: count for line, count in Counter(told).items() if count > 1}
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum(bool(named) and named in line for line in logged) == bool(named), logged
+    repeated = {line: count for line, count in Counter(logged).items() if count > 1}
     assert not repeated
 
 

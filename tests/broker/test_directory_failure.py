@@ -209,8 +209,8 @@ async def test_waiting_fetch_gets_the_error_of_a_failed_directory(disks: Disks) 
 
 
 async def fetch_waiting(broker: InProcessBroker, topic: str) -> ErrorCode:
-    answered = await fetch(broker, topic, {0: 1}, max_wait_ms=20_000)
-    return ErrorCode(answered.responses[0].partitions[0].error_code)
+    responded = await fetch(broker, topic, {0: 1}, max_wait_ms=20_000)
+    return ErrorCode(responded.responses[0].partitions[0].error_code)
 
 
 def test_broker_serves_clients_until_its_last_directory_fails(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_idle_connections_leave_descriptors_for_segments(tmp_path: Path) -> None
     assert f"limit of file descriptors: {DESCRIPTORS}" in log
     assert 1 <= log.count("refused a connection from 127.0.0.1") < 10
     assert not re.search("offline|Too many open files|Traceback", log)
-    assert len(list((tmp_path / "broker" / "data" / "t-0").glob("*.log"))) > 4, "segments rolled meanwhile"
+    assert len(list((tmp_path / "broker" / "data" / "t-0").glob("*.log"))) > 4, "segments rolled during the load"
 
 
 def send(producer: Producer, count: int) -> list[bytes]:

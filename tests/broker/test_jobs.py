@@ -33,11 +33,11 @@ class Logs:
 class Pages:
     """Whether they are many, look by look."""
 
-    def __init__(self, answers: list[bool]) -> None:
-        self.answers = answers
+    def __init__(self, responses: list[bool]) -> None:
+        self.responses = responses
 
     def are_many(self) -> bool:
-        return self.answers.pop(0)
+        return self.responses.pop(0)
 
 
 def jobs_of(
@@ -80,7 +80,7 @@ async def test_writeback_starts_when_dirty_pages_are_many() -> None:
         jobs = jobs_of(BrokerConfig.from_properties({}), logs, cast(DirtyPages, pages), blocking)
         (job,) = [job for job in jobs if job.name == "writeback"]
         counts = []
-        while pages.answers:
+        while pages.responses:
             await job.run()
             counts.append(logs.writeback_count)
     assert counts == [0, 1, 1, 1, 2, 3]

@@ -150,20 +150,20 @@ def log_of(broker: Broker, topic: str = "slow") -> Log:
 
 async def produced(client: InProcessBroker, topic: str, *written: bytes, acks: int = 1) -> None:
     for value in written:
-        answers = await produce(client, topic, {0: batch_of(value)}, acks=acks)
-        assert [answer.error_code for answer in answers.values()] == [0] * (acks != 0)
+        responses = await produce(client, topic, {0: batch_of(value)}, acks=acks)
+        assert [response.error_code for response in responses.values()] == [0] * (acks != 0)
 
 
 def ping_times(port: int) -> Iterator[float]:
     """Seconds that ApiVersions takes, over a connection of its own."""
     body = b"".join(encode(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3))
     request = request_header(API_VERSIONS.key, 3, 1, "t") + body
-    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
+    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as responses:
         for _ in range(PINGS):
             began_s = time.perf_counter()
             connection.sendall(struct.pack(">i", len(request)) + request)
-            (size,) = struct.unpack(">i", answers.read(4))
-            answers.read(size)
+            (size,) = struct.unpack(">i", responses.read(4))
+            responses.read(size)
             yield time.perf_counter() - began_s
             time.sleep(0.005)
 
@@ -301,7 +301,7 @@ async def test_log_moves_from_a_slow_directory_under_load(disk: SlowDisk) -> Non
                 value = b"%d-%d" % (number, len(written))
                 await produced(client, "slow", value)
                 written.append(value)
-                await asyncio.sleep(0)  # where it is fast, an answer is there at once
+                await asyncio.sleep(0)  # in a fast directory the response comes synchronously
 
         producers = [asyncio.create_task(keep_producing(number)) for number in range(5)]
         await asyncio.sleep(0.1)
@@ -361,8 +361,8 @@ async def test_producers_wait_for_room_until_their_timeout(disk: SlowDisk, monke
         monkeypatch.setattr("storage.directory_writer.PENDING_SIZE_MAX", 1)
         monkeypatch.setattr("tests.broker.test_slow_directory.WRITE_S", 1.5)  # longer than producers wait
         end_offset = log_of(broker).log_end_offset
-        answers = await asyncio.gather(*(produce(broker.client, "slow", {0: batch_of(b"x")}) for _ in range(3)))
-        assert [ErrorCode(each[0].error_code) for each in answers] == [ErrorCode.REQUEST_TIMED_OUT] * 3
+        responses = await asyncio.gather(*(produce(broker.client, "slow", {0: batch_of(b"x")}) for _ in range(3)))
+        assert [ErrorCode(each[0].error_code) for each in responses] == [ErrorCode.REQUEST_TIMED_OUT] * 3
         assert log_of(broker).next_offset == end_offset + 1, "two were not even planned"
         await produced(broker.client, "good", b"x")
 

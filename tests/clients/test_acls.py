@@ -1,4 +1,4 @@
-"""ACLs with real clients: what a user without permissions sees, and what a permission changes at once."""
+"""ACLs with real clients: what a user without permissions sees, and what a permission changes immediately."""
 
 from collections.abc import Iterator
 

@@ -69,9 +69,9 @@ def created(admin: AdminClient, topic: str) -> str:
     return topic
 
 
-def _only(answers: Mapping[object, "Future[T]"]) -> T:
-    (answer,) = answers.values()
-    return answer.result(DEADLINE_S)
+def _only(responses: Mapping[object, "Future[T]"]) -> T:
+    (response,) = responses.values()
+    return response.result(DEADLINE_S)
 
 
 def _refusal(ask: Callable[[], object]) -> KafkaError:
@@ -236,8 +236,8 @@ def test_log_directories_are_described(broker: BrokerProcess, python_admin: Kafk
 
 def test_unneeded_elections_return_kafkas_code(admin: AdminClient, created: str) -> None:
     partitions = [TopicPartition(created, 0), TopicPartition("absent", 0)]
-    answers = admin.elect_leaders(ElectionType.PREFERRED, partitions).result(DEADLINE_S)
-    assert {(partition.topic, error.code()) for partition, error in answers.items()} == {
+    responses = admin.elect_leaders(ElectionType.PREFERRED, partitions).result(DEADLINE_S)
+    assert {(partition.topic, error.code()) for partition, error in responses.items()} == {
         (created, KafkaError.ELECTION_NOT_NEEDED),
         ("absent", KafkaError.UNKNOWN_TOPIC_OR_PART),
     }

@@ -143,8 +143,8 @@ async def test_an_administrator_sees_topics_settings_and_groups(broker: BrokerPr
         assert (described["topic"], len(described["partitions"])) == (topic, PARTITIONS)
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "7200000"})
         await admin.alter_configs([resource])
-        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        ((_, _, _, name, entries),) = answer.resources
+        (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        ((_, _, _, name, entries),) = response.resources
         assert (name, {key: value for key, value, *_ in entries}["retention.ms"]) == (topic, "7200000")
         async with producing(broker) as producer:
             for _ in range(3):

@@ -236,7 +236,7 @@ def test_new_topics_and_partitions_are_consumed(broker: BrokerProcess, topic: st
         counts = Counter(assigned.topic for assigned in consumer.assignment())
         return counts == dict(expected)
 
-    until(lambda: owns((topic, 4)), "the topic that is there")
+    until(lambda: owns((topic, 4)), "the existing topic")
     create_topic(broker, f"{topic}-later")
     until(lambda: owns((topic, 4), (f"{topic}-later", 4)), "the topic that came later")
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(DEADLINE_S)
@@ -249,7 +249,7 @@ def test_members_of_a_group_share_partitions_and_groups_do_not(broker: BrokerPro
     create_topic(broker, topic)
     groups: dict[str, list[Consumer]] = {group: [], f"{group}-other": []}
     joined: set[Consumer] = set()
-    """Those that have been told their share, which may be nothing."""
+    """The consumers that have received their assignment, which may be empty."""
 
     def shares(name: str) -> list[int]:
         for members in groups.values():
@@ -333,7 +333,7 @@ while True:
             until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 2, "two members share")
         finally:
             doomed.kill()
-    until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 4, "the rest goes to who is there")
+    until(lambda: other.poll(0.1) is None and len(owned_by(other)) == 4, "the rest goes to the remaining member")
     other.close()
 
 

@@ -68,7 +68,7 @@ def test_every_acknowledged_record_survives_exactly_once(crashing: BrokerProcess
             messages = consumer.consume(500, 5)
             assert messages, f"{len(read)} of {RECORDS} records came"
             read += [(int(message.value()), (message.partition(), message.offset())) for message in messages]
-        assert consumer.poll(0.5) is None, "nothing is there twice"
+        assert consumer.poll(0.5) is None, "no record is duplicated"
         consumer.close()
         assert max(Counter(number for number, _ in read).values()) == 1
         assert dict(read) == acknowledged

@@ -67,9 +67,9 @@ def ask(broker: BrokerProcess, request: object, version: int) -> Any:
     deadline = time.monotonic() + DEADLINE_S
     with WireClient(broker.port) as client:
         while True:
-            answer = client.ask(request, version)
-            if getattr(answer, "error_code", NONE) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                return answer
+            response = client.ask(request, version)
+            if getattr(response, "error_code", NONE) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return response
             assert time.monotonic() < deadline
             time.sleep(ASK_AGAIN_AFTER_S)
 
@@ -133,8 +133,8 @@ def test_members_of_a_stable_group_continue(crashing: BrokerProcess) -> None:
     member_id = stable_member(crashing, "stable")
     crash(crashing)
     assert heartbeat(crashing, "stable", member_id, 1) is NONE
-    answer = ask(crashing, commit("stable", member_id, 1, 5), 5)
-    assert {partition.error_code for partition in answer.topics[0].partitions} == {NONE}
+    response = ask(crashing, commit("stable", member_id, 1, 5), 5)
+    assert {partition.error_code for partition in response.topics[0].partitions} == {NONE}
     assert ask(crashing, sync("stable", member_id, 1), 2).assignment == b"everything"
     assert offsets(crashing, "stable") == [5, 5]
 

@@ -176,7 +176,7 @@ def test_a_group_rebalances_commits_and_resumes(
     consumer.commit({TopicPartition(topic, number): OffsetAndMetadata(1, "half way", -1) for number in everything})
     consumer.close()
     third = PollingMember(consumer_of(broker, version, group, topic))
-    until(lambda: len(third.records) >= PARTITIONS, "a later member goes on")
+    until(lambda: len(third.records) >= PARTITIONS, "a later member continues")
     consumer = third.stop()
     assert {consumer.committed(TopicPartition(topic, number)) for number in everything} == {1}
     consumer.close()

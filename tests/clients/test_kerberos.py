@@ -52,15 +52,15 @@ def log_in(secured: SecuredBroker, login: GssapiClient, wire: WireClient) -> Err
     token: bytes | None = login.first()
     code = ErrorCode.NONE
     while token is not None and not code:
-        answer = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
-        code = ErrorCode(answer.error_code)
-        token = None if code else login.respond(bytes(answer.auth_bytes))
+        response = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        code = ErrorCode(response.error_code)
+        token = None if code else login.respond(bytes(response.auth_bytes))
     return code
 
 
 @pytest.mark.parametrize("begins_with_handshake", [False, True])
 def test_clients_of_0_9_send_bare_tokens(secured: SecuredBroker, begins_with_handshake: bool) -> None:
-    """The last token has no response, so the next request may follow at once."""
+    """The last token has no response, so the next request may follow immediately."""
     login = alice(secured)
     with WireClient(secured.ports["SASL_PLAINTEXT"]) as wire:
         if begins_with_handshake:
@@ -113,9 +113,9 @@ def test_replayed_token_is_rejected(secured: SecuredBroker) -> None:
     for expected in (ErrorCode.NONE, ErrorCode.SASL_AUTHENTICATION_FAILED):
         with WireClient(secured.ports["SASL_PLAINTEXT"]) as wire:
             wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-            answer = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
-            assert answer.error_code == expected
-    assert answer.error_message == (
+            response = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+            assert response.error_code == expected
+    assert response.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
     )
 

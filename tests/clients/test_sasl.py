@@ -199,8 +199,8 @@ def test_failed_token_after_the_first_handshake_version_closes_the_connection(se
 def test_tokens_in_requests(secured: Secured, version: int) -> None:
     with WireClient(secured.sasl_port) as client:
         assert client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.NONE
-        answer = client.ask(SaslAuthenticateRequest(auth_bytes=token()), version)
-        assert (answer.error_code, answer.auth_bytes) == (ErrorCode.NONE, b"")
+        response = client.ask(SaslAuthenticateRequest(auth_bytes=token()), version)
+        assert (response.error_code, response.auth_bytes) == (ErrorCode.NONE, b"")
         again = client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.ask(MetadataRequest(topics=[]), 1).brokers, "the connection stays"
@@ -209,18 +209,18 @@ def test_tokens_in_requests(secured: Secured, version: int) -> None:
 def test_failure_names_the_error_and_closes_the_connection(secured: Secured) -> None:
     with WireClient(secured.sasl_port) as client:
         client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        answer = client.ask(SaslAuthenticateRequest(auth_bytes=token(password="wrong")), 2)
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert answer.error_message == "Authentication failed: Invalid username or password"
+        response = client.ask(SaslAuthenticateRequest(auth_bytes=token(password="wrong")), 2)
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert response.error_message == "Authentication failed: Invalid username or password"
         with pytest.raises(ConnectionError):
             client.ask(MetadataRequest(topics=[]), 1)
 
 
 def test_unknown_mechanism_names_those_offered_and_closes_the_connection(secured: Secured) -> None:
     with WireClient(secured.sasl_port) as client:
-        answer = client.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        assert answer.mechanisms == list(MECHANISMS)
+        response = client.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+        assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == list(MECHANISMS)
         with pytest.raises(ConnectionError):
             client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
 

@@ -247,7 +247,7 @@ def test_unread_handshakes_hold_nobody_up(encrypted: Encrypted) -> None:
 
 
 def test_changed_file_is_served_without_a_restart(encrypted: Encrypted) -> None:
-    """The periodic check would find it as well, after ten seconds; an alteration of the listener finds it at once."""
+    """The periodic check finds it within ten seconds; an alteration of the listener finds it immediately."""
     stores = encrypted.stores
     before = encrypted.served_name()
     open_connection = AdminClient(encrypted.librdkafka())

@@ -1,4 +1,4 @@
-"""A broker's settings: layers, overrides, warnings, and everything that is wrong at once."""
+"""A broker's settings: layers, overrides, warnings, and all errors reported together."""
 
 from pathlib import Path
 

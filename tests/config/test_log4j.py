@@ -86,7 +86,7 @@ def test_date_patterns_of_java() -> None:
     assert date_format("G") is None
 
 
-def test_conversion_patterns() -> None:
+def test_conversion_pattern_is_split_into_its_parts() -> None:
     assert list(pattern_parts("[%d{ISO8601}] %-5p %c{1}%n")) == [
         ("", "[", ""),
         ("d", "", "ISO8601"),

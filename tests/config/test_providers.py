@@ -44,7 +44,7 @@ def test_without_providers_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("${env:MILENA_NOT_SET}", "there is no such key"),
+        ("${env:MILENA_NOT_SET}", "no such key"),
         ("${env:path:MILENA_NOT_SET}", "an environment variable has no path"),
         ("${file:/nowhere/secrets.properties:key}", "No such file or directory"),
         ("${directory:/etc:../etc/hostname}", "the key must be the name of a file in the folder"),

@@ -1,5 +1,5 @@
 """A cluster in one process, driven by one-line commands: real controllers over the store in memory, brokers that only
-answer. Everything that reaches a broker is written down as a line.
+respond. Everything that reaches a broker is written down as a line.
 
 Used by the golden scripts (`test_scripts.py`) and by tests that break something in the middle of a command.
 """
@@ -41,7 +41,7 @@ TURNS_MAX = 100_000
 
 
 class ScriptedBroker:
-    """Responds to control requests at once, unless it is set to hold or to fail."""
+    """Responds to control requests synchronously, unless it is set to hold or to fail."""
 
     def __init__(self, broker_id: int, log: Callable[[str], None]) -> None:
         self.broker_id = broker_id
@@ -72,12 +72,12 @@ class ScriptedBroker:
         await self._released.wait()
         if request.controller_epoch < self.highest_controller_epoch:
             self._log(f"{self.broker_id} -- refuses controller epoch {request.controller_epoch}")
-            return self._answer(request, ErrorCode.STALE_CONTROLLER_EPOCH)
+            return self._respond(request, ErrorCode.STALE_CONTROLLER_EPOCH)
         self.highest_controller_epoch = request.controller_epoch
         fails = isinstance(request, LeaderAndIsrRequest) and self.failures
-        return self._answer(request, self.failures.pop(0) if fails else ErrorCode.NONE)
+        return self._respond(request, self.failures.pop(0) if fails else ErrorCode.NONE)
 
-    def _answer(self, request: ControlRequest, code: ErrorCode) -> ControlResponse:
+    def _respond(self, request: ControlRequest, code: ErrorCode) -> ControlResponse:
         if isinstance(request, UpdateMetadataRequest):
             return UpdateMetadataResponse(error_code=code)
         if isinstance(request, StopReplicaRequest):
@@ -248,7 +248,7 @@ class ScriptedCluster:
         self.pending.append(asyncio.ensure_future(controller.session_expired()))
 
     async def do_kill(self, *ids: str) -> None:
-        """End the process; the store expires its session at once."""
+        """End the process; the store expires its session immediately."""
         for broker_id in map(int, ids):
             self.brokers[broker_id].is_up = False
             await self.stores[broker_id].lose_session()

@@ -46,8 +46,8 @@ class ScriptedZooKeeperStore(ZooKeeperStore):
     @property
     def is_quiet(self) -> bool:
         is_opening = self._opening is not None and not self._opening.done()
-        unanswered = len(self._in_flight) + len(self._waiting) + len(self._lost) - self._hearing
-        is_working = is_opening or unanswered > 0
+        pending = len(self._in_flight) + len(self._waiting) + len(self._lost) - self._hearing
+        is_working = is_opening or pending > 0
         return not self._is_ending and not (is_working and self._running.is_set())
 
     def pause(self) -> None:

@@ -78,8 +78,8 @@ def _check_repaired(cluster: ScriptedCluster) -> None:
 async def _crash(brokers: str, commands: list[str], writes: int) -> tuple[ScriptedCluster, dict[str, bool], bool]:
     """Run `commands` until broker 1 is to do write number `writes`.
 
-    Returns the cluster, which topics must exist (True) or not (False) because somebody was told so, and whether it came
-    to the crash.
+    Returns the cluster, which topics must exist (True) or not (False) because a caller received that result, and
+    whether it came to the crash.
     """
     cluster = ScriptedCluster(make_store=CrashingStore)
     await cluster.run(f"start {brokers}")

@@ -76,7 +76,7 @@ ELECTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("reason", "replicas", "leader", "isr", "live", "shutting_down", "elected", "isr_after", "told"), ELECTIONS
+    ("reason", "replicas", "leader", "isr", "live", "shutting_down", "elected", "isr_after", "notified"), ELECTIONS
 )
 def test_elections_choose_the_expected_leader_and_isr(
     reason: ElectionReason,
@@ -87,7 +87,7 @@ def test_elections_choose_the_expected_leader_and_isr(
     shutting_down: tuple[int, ...],
     elected: int | None,
     isr_after: tuple[int, ...],
-    told: tuple[int, ...],
+    notified: tuple[int, ...],
 ) -> None:
     context = _context(ReplicaAssignment(replicas), live, shutting_down)
     plan = plan_elections(context, _now(leader, isr), reason)
@@ -96,7 +96,7 @@ def test_elections_choose_the_expected_leader_and_isr(
         assert plan.changes == []
         assert list(plan.failures) == [PARTITION]
     else:
-        assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(elected, 8, isr_after), 9, told)]
+        assert plan.changes == [ChangeLeadership(PARTITION, LeaderAndIsr(elected, 8, isr_after), 9, notified)]
         assert plan.failures == {}
 
 

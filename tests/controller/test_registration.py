@@ -128,7 +128,7 @@ async def test_broker_epoch_is_the_czxid_of_the_node_and_increases(store: Memory
     epoch = await register_broker(store, REGISTRATION)
     entry = tree.entries["/brokers/ids/1"]
     assert (entry.czxid, entry.version, entry.owner) == (epoch, 1, store.session_id)
-    assert await register_broker(store, REGISTRATION) == epoch, "a lost answer"
+    assert await register_broker(store, REGISTRATION) == epoch, "the response was lost"
     await store.close()
     await store.open()
     assert await register_broker(store, REGISTRATION) > epoch

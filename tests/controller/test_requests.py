@@ -95,10 +95,10 @@ def test_topic_creation_sends_the_requests_of_kafka() -> None:
     kafkas.topic_states[0].partition_states.sort(key=lambda it: it.partition_index)
     kafkas.live_leaders.sort(key=lambda it: it.broker_id)
     assert encode(leader_and_isr, LEADER_AND_ISR_VERSION) == encode(kafkas, LEADER_AND_ISR_VERSION)
-    told = decode(UpdateMetadataRequest, UPDATE_METADATA_VERSION, UPDATE_METADATA_TO_1)
-    told.topic_states[0].partition_states.sort(key=lambda it: it.partition_index)
-    told.live_brokers.sort(key=lambda it: it.id)
-    assert encode(update_metadata, UPDATE_METADATA_VERSION) == encode(told, UPDATE_METADATA_VERSION)
+    expected = decode(UpdateMetadataRequest, UPDATE_METADATA_VERSION, UPDATE_METADATA_TO_1)
+    expected.topic_states[0].partition_states.sort(key=lambda it: it.partition_index)
+    expected.live_brokers.sort(key=lambda it: it.id)
+    assert encode(update_metadata, UPDATE_METADATA_VERSION) == encode(expected, UPDATE_METADATA_VERSION)
     assert result_of(batch.drain()) == []
 
 

@@ -1,7 +1,7 @@
 """Golden scripts: the requests to brokers and the content of the store, command by command.
 
-They are the same over the store in memory, with watches at once or late, and over a real ZooKeeper. The embedded store
-has one session, and so only one broker.
+They are the same over the store in memory, with immediate or late watches, and over a real ZooKeeper. The embedded
+store has one session, and so only one broker.
 
 A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is
 seen now into the files, and commit only differences that you understand.

@@ -32,7 +32,7 @@ def test_next_step_of_a_deletion_follows_from_its_replicas(states: tuple[Replica
     if set(states) == {DONE}:
         assert next_step(context) == DeletionStep(finished=("t",), startable=())
     elif STARTED in states:
-        assert next_step(context) == DeletionStep((), ()), "brokers are to answer first"
+        assert next_step(context) == DeletionStep((), ()), "brokers must respond first"
     else:
         assert next_step(context) == DeletionStep((), startable=("t",))
         context.topics_ineligible_for_deletion.add("t")

@@ -131,7 +131,7 @@ class Run:
             await self._try_all("Fetch at the end", version, mutants(api.request, values, version))
 
     async def combinations(self, count: int, seed: int) -> None:
-        """Two or three wrong fields at once."""
+        """Two or three wrong fields together."""
         rng = Random(seed)
         known = {api.name: await self._known(api) for api in OF_CLIENTS}
         for _ in range(count):
@@ -150,14 +150,14 @@ class Run:
         for mutant in every:
             before = await self._end_offset(TOPIC)
             failed = dispatcher.unexpected_error_count
-            codes, answer = await self._ask(name in WAITING or (kind != "" and name == "Fetch"), version, mutant)
+            codes, response = await self._ask(name in WAITING or (kind != "" and name == "Fetch"), version, mutant)
             outcome.seen[mutant.path, mutant.name] |= codes
             what = f"{name} v{version} {mutant.path} {mutant.name}"
             if dispatcher.unexpected_error_count != failed or ErrorCode.UNKNOWN_SERVER_ERROR.name in codes:
                 outcome.complaints.append(f"{what}: failed unexpectedly")
-            if answer is not None or name != "Produce":
+            if response is not None or name != "Produce":
                 grown = await self._end_offset(TOPIC) - before
-                accepted = 2 * _accepted(answer) if name == "Produce" else 0
+                accepted = 2 * _accepted(response) if name == "Produce" else 0
                 markers = grown if name in MARKING else 0
                 if grown - markers != accepted:
                     outcome.complaints.append(f"{what}: {grown} offsets more, {accepted} were accepted")
@@ -176,12 +176,12 @@ class Run:
                 self._waiting.append(task)
                 return {"waits"}, None
         try:
-            answer = await asyncio.wait_for(task, TIMEOUT_S)
+            response = await asyncio.wait_for(task, TIMEOUT_S)
         except (Malformed, CloseConnection):
             return {"closed"}, None
         except TimeoutError:
-            return {"never answered"}, None
-        return {ErrorCode(code).name for code in error_codes(answer)}, answer
+            return {"no response"}, None
+        return {ErrorCode(code).name for code in error_codes(response)}, response
 
     async def _end_of_waiting(self, outcome: Outcome, what: str, *, by_leaving: bool) -> None:
         """Clients go, or their time is over: either way nothing of them may stay."""
@@ -261,12 +261,12 @@ class Run:
     async def _coordinated(self, key: str, key_type: int, request: object, version: int) -> Any:
         """Return the response once the coordinator is available."""
         for _ in range(500):
-            answer = await self._broker.ask(request, version)
-            if not answer.error_code:
-                return answer
+            response = await self._broker.ask(request, version)
+            if not response.error_code:
+                return response
             await self._broker.ask(FindCoordinatorRequest(key=key, key_type=key_type), 2)
             await asyncio.sleep(0.02)
-        raise AssertionError(answer)
+        raise AssertionError(response)
 
     async def _topic_id(self, topic: str) -> Any:
         return (await self._broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))).topics[0].topic_id
@@ -332,16 +332,16 @@ def _to_topic(topic: str) -> list[dict[str, Any]]:
     return [{"name": topic, "partition_data": [{"index": 0, "records": batch()}]}]
 
 
-def _accepted(answer: Any) -> int:
+def _accepted(response: Any) -> int:
     """How many partitions of a Produce response got what was sent."""
-    partitions = [p for topic in answer.responses for p in topic.partition_responses] if answer else []
+    partitions = [p for topic in response.responses for p in topic.partition_responses] if response else []
     return sum(not p.error_code and p.base_offset >= 0 for p in partitions)
 
 
-def error_codes(answer: Any) -> Iterator[int]:
+def error_codes(response: Any) -> Iterator[int]:
     """Every error code of a response, at any depth."""
-    for f in answer.__fields__ if isinstance(answer, Struct) else ():
-        value = getattr(answer, f.name)
+    for f in response.__fields__ if isinstance(response, Struct) else ():
+        value = getattr(response, f.name)
         if f.name.endswith("error_code"):
             yield value
         elif f.struct is not None and value is not None:

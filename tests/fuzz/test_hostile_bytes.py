@@ -22,7 +22,7 @@ from tests.protocol.random_messages import random_message
 from tests.support.broker import BrokerProcess
 from tests.support.metadata_probe import is_serving
 
-ANSWER_TIMEOUT_S = 5.0
+RESPONSE_TIMEOUT_S = 5.0
 MUTATIONS = 1500
 SERVED_ROUNDS = 300
 SEED = 20240817
@@ -40,21 +40,21 @@ def framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-def send(broker: BrokerProcess, data: bytes, *, patience_s: float = ANSWER_TIMEOUT_S) -> bytes:
+def send(broker: BrokerProcess, data: bytes, *, patience_s: float = RESPONSE_TIMEOUT_S) -> bytes:
     """Return the first frame from the broker on a new connection; b"" if it closes the connection or sends none."""
-    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_TIMEOUT_S) as connection:
+    with socket.create_connection(("127.0.0.1", broker.port), RESPONSE_TIMEOUT_S) as connection:
         connection.settimeout(patience_s)
-        answer = b""
+        response = b""
         try:
             connection.sendall(data)
-            while len(answer) < 4 or len(answer) < 4 + struct.unpack_from(">i", answer)[0]:
+            while len(response) < 4 or len(response) < 4 + struct.unpack_from(">i", response)[0]:
                 piece = connection.recv(65536)
                 if not piece:
                     return b""
-                answer += piece
+                response += piece
         except (ConnectionError, TimeoutError):
             return b""
-        return answer
+        return response
 
 
 def resident_bytes(pid: int) -> int:
@@ -70,8 +70,8 @@ def valid_request(rng: random.Random, served: list[int]) -> bytes:
 
 def served_keys(broker: BrokerProcess) -> list[int]:
     header = request_header(18, 0, 1, "fuzz")
-    answer = send(broker, framed(header))
-    response = decode(ApiVersionsResponse, 0, answer, 8)
+    frame = send(broker, framed(header))
+    response = decode(ApiVersionsResponse, 0, frame, 8)
     return [key.api_key for key in response.api_keys]
 
 
@@ -98,7 +98,7 @@ def served_keys(broker: BrokerProcess) -> list[int]:
     ids=lambda hostile: hostile[:14].hex(),
 )
 def test_garbage_closes_its_connection_and_no_other(broker: BrokerProcess, hostile: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_TIMEOUT_S) as other:
+    with socket.create_connection(("127.0.0.1", broker.port), RESPONSE_TIMEOUT_S) as other:
         assert send(broker, hostile) == b""
         request = framed(request_header(18, 0, 5, "other"))
         other.sendall(request)
@@ -107,8 +107,8 @@ def test_garbage_closes_its_connection_and_no_other(broker: BrokerProcess, hosti
 
 
 def test_unknown_version_of_api_versions_gets_a_response_of_version_0(broker: BrokerProcess) -> None:
-    answer = send(broker, framed(struct.pack(">hhih", 18, 77, 9, -1)))
-    response = decode(ApiVersionsResponse, 0, answer, 8)
+    frame = send(broker, framed(struct.pack(">hhih", 18, 77, 9, -1)))
+    response = decode(ApiVersionsResponse, 0, frame, 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [key.api_key for key in response.api_keys] == [18]
 
@@ -116,8 +116,8 @@ def test_unknown_version_of_api_versions_gets_a_response_of_version_0(broker: Br
 @pytest.mark.parametrize("name", ["", "bad name", "-dash"])
 def test_malformed_client_software_name_is_rejected(broker: BrokerProcess, name: str) -> None:
     body = encode(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
-    answer = send(broker, framed(request_header(18, 3, 9, "x") + b"".join(body)))
-    assert decode(ApiVersionsResponse, 3, answer, 8).error_code == ErrorCode.INVALID_REQUEST
+    response = send(broker, framed(request_header(18, 3, 9, "x") + b"".join(body)))
+    assert decode(ApiVersionsResponse, 3, response, 8).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_broker_serves_in_constant_memory_after_mutated_requests(broker: BrokerProcess) -> None:

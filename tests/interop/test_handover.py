@@ -58,7 +58,7 @@ class Story:
     handovers: Mapping[str, Handover]
 
 
-def told(folder: Path, *, cycles: int = 1) -> Story:
+def story_of(folder: Path, *, cycles: int = 1) -> Story:
     with skip_when_unavailable():
         jars()
         with ZooKeeperProcess(folder / "zookeeper") as zookeeper:
@@ -69,7 +69,7 @@ def told(folder: Path, *, cycles: int = 1) -> Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return told(tmp_path_factory.mktemp("house"))
+    return story_of(tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture(params=HANDOVERS)
@@ -231,7 +231,7 @@ def test_kafkas_dump_tool_accepts_every_file(story: Story, run_kafka_tool: RunKa
 
 @pytest.mark.soak
 def test_many_handovers_lose_no_record(tmp_path: Path, run_kafka_tool: RunKafkaTool) -> None:
-    story = told(tmp_path, cycles=4)
+    story = story_of(tmp_path, cycles=4)
     for handover in story.handovers.values():
         test_every_record_is_served(handover)
         test_log_start_and_end_offsets_are_unchanged(handover)

@@ -53,12 +53,12 @@ def _check_response(key: int, version: int, exchange: dict[str, Any]) -> None:
     _check_values(response, version, exchange["decoded"]["response"])
 
 
-def _check_values(struct: Struct, version: int, told: Any) -> None:
+def _check_values(struct: Struct, version: int, expected: Any) -> None:
     """Check every value that Kafka prints. It omits tagged fields with their default."""
-    if "truncated_json" in told:
+    if "truncated_json" in expected:
         return  # it was too long for the capture
     fields = {field.name: field for field in struct.__fields__}
-    for key, value in told.items():
+    for key, value in expected.items():
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.replace("KRaft", "Kraft")).lower()
         if name == "records_size_in_bytes":
             ours = struct.records  # type: ignore[attr-defined]
@@ -68,19 +68,19 @@ def _check_values(struct: Struct, version: int, told: Any) -> None:
             _check_value(getattr(struct, name), fields[name], version, value)
 
 
-def _check_value(ours: Any, field: Field, version: int, told: Any) -> None:
+def _check_value(ours: Any, field: Field, version: int, expected: Any) -> None:
     if isinstance(ours, list):
-        assert len(ours) == len(told)
-        for our_item, item in zip(ours, told, strict=True):
+        assert len(ours) == len(expected)
+        for our_item, item in zip(ours, expected, strict=True):
             _check_value(our_item, field, version, item)
     elif isinstance(ours, Struct):
-        _check_values(ours, version, told)
+        _check_values(ours, version, expected)
     elif isinstance(ours, UUID):
-        assert ours.bytes == base64.urlsafe_b64decode(told + "==")
+        assert ours.bytes == base64.urlsafe_b64decode(expected + "==")
     elif isinstance(ours, bytes):
-        assert ours == base64.b64decode(told)
+        assert ours == base64.b64decode(expected)
     else:
-        assert ours == told
+        assert ours == expected
 
 
 @pytest.mark.parametrize("sender", EXCHANGES)

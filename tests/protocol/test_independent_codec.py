@@ -12,7 +12,7 @@ from tests.protocol.random_messages import MESSAGES, random_message, versions_of
 
 # Messages that kafka-python does not show as they travel.
 DIFFERENT = {
-    "ApiVersionsResponse": "an answer with an error is read as version 0",
+    "ApiVersionsResponse": "a response with an error is read as version 0",
     "DeleteTopicsRequest": "topics are rewritten as names before they are encoded",
     "DescribeClusterResponse": "authorized operations are a set",
     "DescribeGroupsResponse": "authorized operations are a set",

@@ -23,7 +23,7 @@ TIMEOUT_S = 20.0
 
 
 class Replay:
-    """One run against the broker at `port`; `untold` are the requests whose ids were never made up in an answer."""
+    """One run against the broker at `port`; `untold` are the requests whose ids no response has contained."""
 
     def __init__(self, port: int, translation: Translation) -> None:
         self._port = port

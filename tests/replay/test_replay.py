@@ -43,7 +43,7 @@ THREE_BROKERS = "speaks of brokers or replicas that one broker does not have"
 NO_AUTHORIZER = "needs an authorizer"
 LEFT_OUT = "goes by requests that the capture left out"
 ORDER = "goes by a request of another connection; the order between connections was not captured"
-LOADING = "Kafka was still making its transaction log, or writing markers, and told to try again"
+LOADING = "Kafka was still making its transaction log, or writing markers, and asked clients to retry"
 SETTING = "their cluster, or the topic that ours has instead, had settings of its own"
 EXPLAINED: Mapping[str, str] = {
     identity: reason
@@ -90,8 +90,8 @@ class OurWorld:
 
     def topic_id(self, topic: str) -> UUID:
         if topic not in self._topic_ids:
-            answer = self._client.ask(MetadataRequest(topics=None), 12)
-            self._topic_ids.update((described.name, described.topic_id) for described in answer.topics)
+            response = self._client.ask(MetadataRequest(topics=None), 12)
+            self._topic_ids.update((described.name, described.topic_id) for described in response.topics)
         return self._topic_ids[topic]
 
 
@@ -116,7 +116,7 @@ def unexplained(exchange: Exchange, differences: Iterable[str]) -> list[str]:
 
 
 def _goes_by_history(exchange: Exchange, line: str) -> bool:
-    """In a list of all there is; or of all that is served, which is no matter of this test."""
+    """Only in a list of everything that exists or is served, which this test does not compare."""
     path = line.partition(": ")[0]
     name = exchange.api.name
     if name == "ApiVersions" and line.endswith("here None"):

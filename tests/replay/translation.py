@@ -139,9 +139,9 @@ class Translation:
     def _place_fetch(self, request: FetchRequest, theirs: FetchResponse) -> None:
         """Read where we have records if they had, at our end if not."""
         had_records = {
-            (answered.topic, answered.topic_id, partition.partition_index)
-            for answered in theirs.responses
-            for partition in answered.partitions
+            (responded.topic, responded.topic_id, partition.partition_index)
+            for responded in theirs.responses
+            for partition in responded.partitions
             if partition.records
         }
         for topic in request.topics:

@@ -12,7 +12,7 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A temporary folder in memory where there is one: for tests with thousands of small files."""
+    """A temporary folder, in memory if possible: for tests with thousands of small files."""
     if not _MEMORY.is_dir():
         yield tmp_path
         return

@@ -1,7 +1,7 @@
 """A compacted log against a list of everything that was ever written: random operations, what readers are promised.
 
 Appends, rolls, passes, deletions of records, and reopening after a clean stop or a kill, in any order. After each the
-newest record of every key is there, what is there was written so, and the dirty part is whole.
+newest record of every key exists, every record was written, and the dirty part is whole.
 """
 
 import shutil

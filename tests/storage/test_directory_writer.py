@@ -334,7 +334,7 @@ def test_failed_write_takes_the_directory_offline_and_fails_the_pending_writes(s
     assert [error.errno for error in slow.failed] == [errno.EIO]
     assert slow.log.is_offline
     assert slow.disk.written == ["topic-0"]
-    assert len(slow.finished) == 3, "who waits is told of each write"
+    assert len(slow.finished) == 3, "every waiting request is notified of each write"
     with pytest.raises(KafkaError):
         append(slow.log, batch(1))
     assert slow.reload().log_end_offset == 1
@@ -417,7 +417,7 @@ def test_change_of_a_log_runs_between_two_writes(slow: Slow) -> None:
     assert offsets_in(log) == [1, 2, 3]
     assert [segment.base_offset for segment in log.segments.all()][:2] == [0, 1]
     log.planned.between_writes(lambda: done.append(-1))
-    assert done == [1, -1], "at once when nothing is written"
+    assert done == [1, -1], "synchronously when nothing is being written"
     assert [offset for offset, _ in read_all(slow.reload())] == [0, 1, 2, 3]
 
 
@@ -456,33 +456,33 @@ def test_drain_ends_when_all_is_written_and_refuses_producers_until_then(slow: S
     log = slow.log
     append(log, batch(1))
     append(log, batch(1))
-    told: list[str] = []
-    log.planned.drain(lambda: told.append("drained"))
+    reported: list[str] = []
+    log.planned.drain(lambda: reported.append("drained"))
     assert not log.planned.has_room
-    log.planned.when_room(lambda: told.append("room"))
+    log.planned.when_room(lambda: reported.append("room"))
     slow.thread.step()
-    assert told == ["room"]
+    assert reported == ["room"]
     slow.thread.step()
-    assert told == ["room", "drained"]
+    assert reported == ["room", "drained"]
     assert not log.planned.has_room
-    log.planned.when_room(lambda: told.append("room"))
+    log.planned.when_room(lambda: reported.append("room"))
     log.planned.end_drain()
-    assert told[-1] == "room"
+    assert reported[-1] == "room"
     assert log.planned.has_room
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
 def test_producers_wait_while_too_many_bytes_are_pending(slow: Slow) -> None:
     log = slow.log
-    told: list[int] = []
+    reported: list[int] = []
     while log.planned.has_room:
         slow.writer.submit(Pending(log, 1 << 20))
     assert slow.writer.pending_size >= PENDING_SIZE_MAX
-    log.planned.when_room(lambda: told.append(slow.writer.pending_size))
+    log.planned.when_room(lambda: reported.append(slow.writer.pending_size))
     slow.thread.step()
     slow.thread.step()
-    assert told
-    assert told[0] < PENDING_SIZE_MAX
+    assert reported
+    assert reported[0] < PENDING_SIZE_MAX
     assert log.planned.has_room
 
 
@@ -623,7 +623,7 @@ def test_logs_of_a_slow_directory_alternate_and_join_their_pending_batches(tmp_p
     for log in [*logs, *reversed(logs), *logs]:
         append(log, batch(1))
     over.thread.run()
-    # The first append began at once; the second of each waited, and the third joined it.
+    # The first append began immediately; the second of each waited, and the third joined it.
     assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"]
     assert [offsets_in(log) for log in logs] == [[0, 1, 2]] * 3
     assert list(over.manager.slow_directories) == list(over.manager.writers)
@@ -662,12 +662,12 @@ def test_stop_waits_until_all_is_written(tmp_path: Path) -> None:
     logs = [over.log(topic) for topic in "ab"]
     for log in logs:
         append(log, batch(1))
-    told: list[bool] = []
-    over.manager.when_written(lambda: told.append(True))
+    reported: list[bool] = []
+    over.manager.when_written(lambda: reported.append(True))
     over.thread.step()
-    assert not told
+    assert not reported
     over.thread.step()
-    assert told
+    assert reported
     over.manager.close(NOW_MS)
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
     assert [load_log_of(tmp_path, topic) for topic in "ab"] == [1, 1]

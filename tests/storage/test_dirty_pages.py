@@ -46,11 +46,11 @@ def kernel(tmp_path: Path) -> Kernel:
 
 def test_pages_are_many_above_half_of_the_kernels_threshold(kernel: Kernel) -> None:
     pages = DirtyPages(kernel.root)
-    answers = []
+    responses = []
     for count in (0, 499, 500, 501, 5000, 10):
         kernel.has_dirty(count, threshold=1000)
-        answers.append(pages.are_many())
-    assert answers == [False, False, False, True, True, False]
+        responses.append(pages.are_many())
+    assert responses == [False, False, False, True, True, False]
     kernel.has_dirty(501, threshold=2000)  # it follows the memory that is free
     assert not pages.are_many()
 
@@ -112,6 +112,6 @@ def test_pages_are_many_if_the_kernel_reports_nothing(tmp_path: Path) -> None:
 
 
 def test_counts_of_this_machine_are_read(kernel: Kernel) -> None:
-    told = Path("/proc/vmstat").read_text().splitlines()
-    kernel.write("proc/vmstat", "\n".join("nr_dirty 0" if line.startswith("nr_dirty ") else line for line in told))
+    lines = Path("/proc/vmstat").read_text().splitlines()
+    kernel.write("proc/vmstat", "\n".join("nr_dirty 0" if line.startswith("nr_dirty ") else line for line in lines))
     assert not DirtyPages(kernel.root).are_many()

@@ -642,14 +642,14 @@ def test_flush_is_due_by_messages_and_by_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_failed_write_takes_the_log_offline(tmp_path: Path, error: int) -> None:
-    files, told = FaultyFiles(), []
-    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    files, reported = FaultyFiles(), []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=reported.append))
     append(log, batch(1))
     files.fail_call(len(files.calls), error)
     with pytest.raises(KafkaError, match=errno.errorcode[error]) as raised:
         append(log, batch(1))
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert [failure.errno for failure in told] == [error]
+    assert [failure.errno for failure in reported] == [error]
     assert log.log_end_offset == 1
     assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
     assert code_of(lambda: _read(log, 0, 10)) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -658,8 +658,8 @@ def test_failed_write_takes_the_log_offline(tmp_path: Path, error: int) -> None:
 
 def test_failed_sync_is_not_repeated(tmp_path: Path) -> None:
     files = FaultyFiles()
-    told: list[OSError] = []
-    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    reported: list[OSError] = []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=reported.append))
     append(log, batch(1))
     files.fail_call(len(files.calls), errno.EIO)
     assert code_of(lambda: log.durability.flush(NOW_MS)) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -667,7 +667,7 @@ def test_failed_sync_is_not_repeated(tmp_path: Path) -> None:
     calls = len(files.calls)
     assert code_of(lambda: append(log, batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
     assert len(files.calls) == calls
-    assert [failure.errno for failure in told] == [errno.EIO]
+    assert [failure.errno for failure in reported] == [errno.EIO]
 
 
 def test_flush_that_waited_for_a_failed_sync_does_not_sync(tmp_path: Path) -> None:
@@ -719,8 +719,8 @@ def test_waiting_flushes_share_one_sync(tmp_path: Path, covered: int, synced: bo
 
 
 def test_failed_truncation_takes_the_log_offline(tmp_path: Path) -> None:
-    told: list[OSError] = []
-    log = create_log(tmp_path, options=log_options(on_io_error=told.append))
+    reported: list[OSError] = []
+    log = create_log(tmp_path, options=log_options(on_io_error=reported.append))
     for _ in range(3):
         append(log, batch(1))
     path = Path(log.segments.active.path)
@@ -728,7 +728,7 @@ def test_failed_truncation_takes_the_log_offline(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="cannot be truncated") as raised:
         log.truncate_to(1, now_ms=NOW_MS)
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert (log.is_offline, told) == (True, [])
+    assert (log.is_offline, reported) == (True, [])
 
 
 def test_idle_logs_have_no_open_files(tmp_path: Path) -> None:
@@ -768,8 +768,8 @@ class LossyFiles(QuickFiles):
 
 
 def test_failed_writeback_of_an_idle_log_is_reported_before_its_file_is_closed(tmp_path: Path) -> None:
-    files, told = LossyFiles(), []
-    log = create_log(tmp_path, options=log_options(files, on_io_error=told.append))
+    files, reported = LossyFiles(), []
+    log = create_log(tmp_path, options=log_options(files, on_io_error=reported.append))
     append(log, batch(1))
     log.durability.release_idle()
     files.is_lost = True
@@ -777,7 +777,7 @@ def test_failed_writeback_of_an_idle_log_is_reported_before_its_file_is_closed(t
     assert log.segments.active._file is not None, "closed before its records were written out"
     with pytest.raises(KafkaError, match="Input/output error"):
         log.durability.finish_writeback(waiting)
-    assert (log.is_offline, len(told)) == (True, 1)
+    assert (log.is_offline, len(reported)) == (True, 1)
 
 
 def test_segment_used_during_a_writeback_stays_open(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_retention_skips_a_log_during_a_pass(broker: Broker) -> None:
     assert done(broker.cleaning.delete_expired(NOW_MS)) == 0
     assert done(broker.manager.run_retention(NOW_MS)) == 0
     assert broker.cleaning.is_wanted(picked)
-    # Nobody but the cleaner asks for retention of this log. Once it is done, the pass is of no use any more.
+    # Only the cleaner runs retention of this log. After it the result of the pass is useless.
     assert delete_expired(log, NOW_MS) == 1
     assert not broker.cleaning.is_wanted(picked)
 

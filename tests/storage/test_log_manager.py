@@ -413,7 +413,7 @@ def the_log(manager: LogManager) -> Log:
 
 
 def checkpoint_old_log(manager: LogManager) -> None:
-    """A log of three records of which one is left, and all checkpoints telling so."""
+    """A log of three records of which one is left, as all checkpoints state."""
     create(manager, "topic")
     log = the_log(manager)
     for _ in range(OLD_END):
@@ -645,7 +645,7 @@ def test_free_names_frees_the_name_of_a_deleted_log_before_its_reuse(disks: Disk
     manager.free_names()
     before = len(files.calls)
     manager.free_names()
-    assert len(files.calls) == before, "there is nothing left to be written"
+    assert len(files.calls) == before, "nothing is left to be written"
     create(manager, "topic")
     assert not [call for call in files.calls[before:] if "checkpoint" in call or call.startswith("sync")]
     manager.directories.unlock()

@@ -648,7 +648,7 @@ class Move:
         self.acknowledged[offset] = bytes(records)
 
     def check(self, folder: Path, must_be_there: dict[int, bytes]) -> None:
-        """Everything is there, another move works, and everything is there still."""
+        """All records exist, another move works, and all records still exist."""
         for _ in range(2):
             manager = start(folder)
             log = manager.get(*NAME)

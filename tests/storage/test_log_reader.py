@@ -79,7 +79,7 @@ def committed(log: Log, offset: int, max_bytes: int, **options: bool) -> Fetched
     return fetched
 
 
-def told(fetched: FetchedRecords[memoryview]) -> list[tuple[int, int, int]]:
+def aborted_in(fetched: FetchedRecords[memoryview]) -> list[tuple[int, int, int]]:
     assert fetched.aborted_transactions is not None
     return [each[:3] for each in fetched.aborted_transactions]
 
@@ -103,7 +103,7 @@ def test_read_returns_exactly_the_aborted_transactions_that_overlap_its_records(
             ]
             end_offset = whole[-1].next_offset if whole else offset
             assert fetched.end_offset == end_offset
-            assert told(fetched) == (transactions.overlapping(offset, end_offset) if whole else [])
+            assert aborted_in(fetched) == (transactions.overlapping(offset, end_offset) if whole else [])
 
 
 def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_read_at_the_log_end_has_no_aborted_transactions(tmp_path: Path) -> None
     append_marker(log, marker(ControlType.ABORT, 7))
     log.advance_high_watermark(2)
     fetched = committed(log, 2, 1000)
-    assert (len(fetched.records), fetched.end_offset, told(fetched)) == (0, 2, [])
+    assert (len(fetched.records), fetched.end_offset, aborted_in(fetched)) == (0, 2, [])
 
 
 def after_records_were_read(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
@@ -174,7 +174,7 @@ def test_retention_during_a_read_committed_read_loses_no_aborted_transaction(
         log.disposal.remove_deleted(NOW_MS + 3000)
 
     after_records_were_read(monkeypatch, expire)
-    assert told(committed(log, 0, 1000)) == [(7, 0, 1)]
+    assert aborted_in(committed(log, 0, 1000)) == [(7, 0, 1)]
     assert log.log_start_offset == 2
 
 
@@ -190,7 +190,7 @@ def test_cleaning_during_a_read_committed_read_loses_no_aborted_transaction(
     append(log, keyed(("c", "y")))
     commit_and_roll(log)
     after_records_were_read(monkeypatch, broker.clean)
-    assert told(committed(log, 0, 1000)) == [(7, 0, 1)]
+    assert aborted_in(committed(log, 0, 1000)) == [(7, 0, 1)]
 
 
 def test_cached_position_in_a_replaced_segment_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_cached_position_in_a_replaced_segment_is_not_used(tmp_path: Path, monke
     monkeypatch.setattr(LogReader, "positions", property(look, slot.__set__))
     fetched = committed(log, 1, 1000)
     aborted_data = [h for _, h in batches(fetched.records) if h.producer_id == 7 and not h.is_control]
-    assert bool(aborted_data) == bool(told(fetched))
+    assert bool(aborted_data) == bool(aborted_in(fetched))
 
 
 def test_wrong_end_in_an_index_loses_no_aborted_transaction(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_wrong_end_in_an_index_loses_no_aborted_transaction(tmp_path: Path) -> N
     index.write_bytes(entries)
     log = load_log(tmp_path, log_config(index_interval_bytes=100), is_clean=True, high_watermark=log.log_end_offset)
     fetched = committed(log, 0, 2000)
-    assert (fetched.end_offset, told(fetched)) == (expected.end_offset, told(expected))
+    assert (fetched.end_offset, aborted_in(fetched)) == (expected.end_offset, aborted_in(expected))
 
 
 def test_only_segments_that_may_have_an_overlapping_transaction_are_searched(
@@ -252,7 +252,7 @@ def test_only_segments_that_may_have_an_overlapping_transaction_are_searched(
         return original(self, start_offset, end_offset)
 
     monkeypatch.setattr(TransactionIndex, "overlapping", noted)
-    assert told(committed(log, 4, 1)) == [(7, 4, 5)]
+    assert aborted_in(committed(log, 4, 1)) == [(7, 4, 5)]
     assert len(searched) == 2  # its own segment and the active one
 
 
@@ -304,4 +304,4 @@ def test_marker_that_meets_a_damaged_index_loses_no_entry(tmp_path: Path) -> Non
     except CorruptIndexError as error:
         pytest.fail(f"raised after the marker was written: {error}")
     log.advance_high_watermark(2)
-    assert told(committed(log, 0, 1000)) == [(7, 0, 1)]
+    assert aborted_in(committed(log, 0, 1000)) == [(7, 0, 1)]

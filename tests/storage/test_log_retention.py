@@ -224,7 +224,7 @@ def test_log_start_stays_checkpointed_while_files_below_it_keep_their_names(tmp_
     assert (found.log_start_offset, found.log_end_offset) == (3, 5)
     assert done(manager.run_retention(NOW_MS + 10_000)) == 3
     manager.checkpoint_log_starts()
-    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files tell it"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files show it"
     manager.directories.unlock()
 
 

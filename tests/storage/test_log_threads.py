@@ -32,7 +32,7 @@ CONFIG = log_config(
 )
 APPENDS = 1500
 # Where the reader was when what it asked for went away.
-PLAIN_ANSWERS = {ErrorCode.OFFSET_OUT_OF_RANGE}
+EXPECTED_ERRORS = {ErrorCode.OFFSET_OUT_OF_RANGE}
 
 
 class Worker(threading.Thread):
@@ -67,7 +67,7 @@ class Reader(Worker):
         try:
             fetched = log.read(offset, 2000, upper_bound_offset=bound, min_one_batch=True, nowait=nowait)
         except KafkaError as error:
-            if error.code in PLAIN_ANSWERS:
+            if error.code in EXPECTED_ERRORS:
                 return
             raise
         if fetched is None:

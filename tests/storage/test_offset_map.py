@@ -32,7 +32,7 @@ def test_put_into_a_full_map_returns_the_number_of_stored_keys() -> None:
     assert offsets.put_all([str(number).encode() for number in range(9)], range(100, 109), superseded) == 5
     assert offsets.count == 5
     assert offsets.newest([b"4", b"5"]) == [104, -1]
-    # A key that is there already needs no room.
+    # A key that the map already has needs no room.
     assert offsets.put_all([b"4", b"3", b"9", b"4"], range(105, 109), superseded) == 2
     assert superseded == [104, 103]
 

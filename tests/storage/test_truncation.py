@@ -57,11 +57,11 @@ def test_follower_keeps_exactly_what_it_has_in_common_with_its_leader() -> None:
             while kept:
                 questions += 1
                 own = epochs_of(kept)
-                answer = epochs.end_offset_for(own.latest, len(leader))
-                if answer.epoch == own.latest and answer.end_offset >= len(kept):
+                response = epochs.end_offset_for(own.latest, len(leader))
+                if response.epoch == own.latest and response.end_offset >= len(kept):
                     break  # the leader finds no divergence
-                point = truncation_point(answer, own, log_end_offset=len(kept), high_watermark=0)
-                assert point.offset < len(kept), "each answer brings the follower closer"
+                point = truncation_point(response, own, log_end_offset=len(kept), high_watermark=0)
+                assert point.offset < len(kept), "each response brings the follower closer"
                 kept = kept[: point.offset]
                 second_questions += not point.is_final
             assert len(kept) == common_prefix(leader, follower), (leader, follower)
@@ -71,7 +71,7 @@ def test_follower_keeps_exactly_what_it_has_in_common_with_its_leader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "own", "expected"),
+    ("response", "own", "expected"),
     [
         (EpochEnd(-1, -1), (0, 0, 1), TruncationPoint(1, True)),
         (EpochEnd(-1, 2), (0, 0, 1), TruncationPoint(2, True)),
@@ -99,15 +99,19 @@ def test_follower_keeps_exactly_what_it_has_in_common_with_its_leader() -> None:
         "empty log",
     ],
 )
-def test_truncation_point(answer: EpochEnd, own: Records, expected: TruncationPoint) -> None:
-    assert truncation_point(answer, epochs_of(own), log_end_offset=len(own), high_watermark=1 if own else 0) == expected
+def test_truncation_point_follows_from_the_epochs_of_both_logs(
+    response: EpochEnd, own: Records, expected: TruncationPoint
+) -> None:
+    assert (
+        truncation_point(response, epochs_of(own), log_end_offset=len(own), high_watermark=1 if own else 0) == expected
+    )
 
 
 def test_truncation_that_docs_replication_draws() -> None:
     leader, follower = epochs_of((0, 0, 0, 2, 2, 4)), (0, 0, 1, 1, 1, 3)
     for expected, is_final in ((5, False), (2, True)):
         own = epochs_of(follower)
-        answer = leader.end_offset_for(own.latest, 6)
-        point = truncation_point(answer, own, log_end_offset=len(follower), high_watermark=0)
+        response = leader.end_offset_for(own.latest, 6)
+        point = truncation_point(response, own, log_end_offset=len(follower), high_watermark=0)
         assert point == (expected, is_final)
         follower = follower[: point.offset]

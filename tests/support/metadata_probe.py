@@ -42,20 +42,20 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         piece = connection.recv(size - len(received))
         if not piece:
-            raise ConnectionResetError("the broker closed the connection in the middle of an answer")
+            raise ConnectionResetError("the broker closed the connection in the middle of a response")
         received += piece
     return bytes(received)
 
 
-def _parse(answer: bytes) -> ClusterView:
-    (count,) = struct.unpack_from(">i", answer, 4)
+def _parse(response: bytes) -> ClusterView:
+    (count,) = struct.unpack_from(">i", response, 4)
     position = 8
     brokers: set[int] = set()
     for _ in range(count):
-        broker, host_size = struct.unpack_from(">ih", answer, position)
+        broker, host_size = struct.unpack_from(">ih", response, position)
         position += 6 + host_size + 4
-        (rack_size,) = struct.unpack_from(">h", answer, position)
+        (rack_size,) = struct.unpack_from(">h", response, position)
         position += 2 + max(rack_size, 0)
         brokers.add(broker)
-    (controller,) = struct.unpack_from(">i", answer, position)
+    (controller,) = struct.unpack_from(">i", response, position)
     return ClusterView(frozenset(brokers), controller)

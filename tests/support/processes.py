@@ -124,12 +124,12 @@ class ServerProcess:
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self._answers():
+        while not self._responds():
             assert self._process is not None
             exit_code = self._process.poll()
             if exit_code is not None or time.monotonic() > deadline:
                 self.kill()
-                state = f"exited with {exit_code}" if exit_code is not None else f"does not answer after {timeout_s} s"
+                state = f"exited with {exit_code}" if exit_code is not None else f"does not respond after {timeout_s} s"
                 raise RuntimeError(f"{self.name} {state}; its log ends:\n{self._log_tail()}")
             time.sleep(PROBE_INTERVAL_S)
 
@@ -178,7 +178,7 @@ class ServerProcess:
     ) -> None:
         self.stop()
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             if not self.port:
                 self.port = next(iter(listening_ports(self.pid)), 0)

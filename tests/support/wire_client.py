@@ -32,10 +32,10 @@ class WireClient:
 
     def receive(self, api: Api, version: int, *, behind: int = 0) -> Any:
         """Return the response to the last request, or to the one `behind` requests before it."""
-        answer = self._receive_frame()
-        correlation_id, position = read_response_header(api.key, version, answer)
+        response = self._receive_frame()
+        correlation_id, position = read_response_header(api.key, version, response)
         assert correlation_id == self._correlation_id - behind
-        return decode(api.response, version, answer, position)
+        return decode(api.response, version, response, position)
 
     def send(self, request: object, version: int) -> Api:
         """Send a request without waiting for the response."""

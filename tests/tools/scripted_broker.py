@@ -50,25 +50,25 @@ class ScriptedBroker:
                 return
             with connection:
                 while (frame := _receive(connection)) is not None:
-                    answer = self._answer(frame)
-                    if answer is None:
+                    response = self._respond(frame)
+                    if response is None:
                         break
-                    connection.sendall(_LENGTH.pack(len(answer)) + answer)
+                    connection.sendall(_LENGTH.pack(len(response)) + response)
 
-    def _answer(self, frame: bytes) -> bytes | None:
+    def _respond(self, frame: bytes) -> bytes | None:
         header, position = read_request_header(frame)
         api = APIS[header.api_key]
         request = decode(api.request, header.api_version, frame, position)
         if isinstance(request, ApiVersionsRequest):
-            answer: object = _versions()
+            response: object = _versions()
         else:
             self.requests.append(request)
             script = self._scripts.popleft() if len(self._scripts) > 1 else self._scripts[0]
-            answer = script(request)
-        if answer is None or isinstance(answer, bytes):
-            return answer
+            response = script(request)
+        if response is None or isinstance(response, bytes):
+            return response
         head = response_header(header.api_key, header.api_version, header.correlation_id)
-        return b"".join([head, *encode(answer, header.api_version)])
+        return b"".join([head, *encode(response, header.api_version)])
 
 
 def _versions() -> ApiVersionsResponse:

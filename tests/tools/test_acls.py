@@ -134,7 +134,7 @@ def test_acls_are_listed_and_removed(run_acls: RunTool) -> None:
         ),
     ],
 )
-def test_usage_errors(run_acls: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_wrong_options_are_usage_errors(run_acls: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run_acls(*arguments)
     assert outcome.status == 1
     assert outcome.stderr.startswith(text) or text in outcome.stderr.splitlines()[0]
@@ -146,7 +146,7 @@ def test_error_of_the_broker_is_printed(run_acls: RunTool) -> None:
     assert "Could not parse principal" in outcome.stderr
 
 
-def test_user_without_permission_is_told(run: RunTool, secured: Secured) -> None:
+def test_user_without_permission_gets_the_error(run: RunTool, secured: Secured) -> None:
     outcome = run(
         acls.main, "--bootstrap-server", secured.bootstrap, "--command-config", secured.config("alice"), "--list"
     )

@@ -70,41 +70,41 @@ def test_timeout_names_the_bootstrap_brokers() -> None:
 
 
 def test_request_is_retried_at_the_new_controller() -> None:
-    answers = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+    responses = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
 
-    def answer(request: object) -> object:
-        return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(answers.pop(0))
+    def respond(request: object) -> object:
+        return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(responses.pop(0))
 
-    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+    with ScriptedBroker(respond) as broker, client(broker.port) as admin:
         assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.NONE]
-    assert answers == []
+    assert responses == []
 
 
 def test_errors_that_are_not_retriable_are_returned() -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.REQUEST_TIMED_OUT)
 
-    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+    with ScriptedBroker(respond) as broker, client(broker.port) as admin:
         assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.REQUEST_TIMED_OUT]
     assert sum(isinstance(request, DeleteTopicsRequest) for request in broker.requests) == 1
 
 
 def test_last_response_is_returned_after_the_timeout() -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         return metadata(broker.port) if isinstance(request, MetadataRequest) else deleted(ErrorCode.NOT_CONTROLLER)
 
-    with ScriptedBroker(answer) as broker, client(broker.port, timeout_ms=250) as admin:
+    with ScriptedBroker(respond) as broker, client(broker.port, timeout_ms=250) as admin:
         assert codes(admin.call_controller(DELETE, DeleteTopicsResponse, codes)) == [ErrorCode.NOT_CONTROLLER]
 
 
 def test_missing_coordinator_raises_its_error() -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         missing = Coordinator(
             key="g", node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=None
         )
         return FindCoordinatorResponse(coordinators=[missing])
 
-    with ScriptedBroker(answer) as broker, client(broker.port, timeout_ms=250) as admin:
+    with ScriptedBroker(respond) as broker, client(broker.port, timeout_ms=250) as admin:
         with pytest.raises(KafkaError, match="The coordinator is not available"):
             admin.coordinator("g")
         assert len(broker.requests) > 1
@@ -129,7 +129,7 @@ def test_malformed_response_is_retried_until_the_timeout(junk: bytes) -> None:
 
 
 def test_offsets_are_requested_from_leaders() -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         if not isinstance(request, MetadataRequest):
             return ListOffsetsResponse(topics=[])
         leaderless = MetadataResponsePartition(partition_index=1, leader_id=-1, replica_nodes=[], isr_nodes=[])
@@ -137,7 +137,7 @@ def test_offsets_are_requested_from_leaders() -> None:
         brokers = metadata(broker.port).brokers
         return MetadataResponse(brokers=brokers, controller_id=1, topics=[topic])
 
-    with ScriptedBroker(answer) as broker, client(broker.port) as admin:
+    with ScriptedBroker(respond) as broker, client(broker.port) as admin:
         found = admin.list_offsets({("t", 1): LATEST, ("t", 9): EARLIEST})
     assert {partition: error.code for partition, error in found.items() if isinstance(error, KafkaError)} == {
         ("t", 1): ErrorCode.LEADER_NOT_AVAILABLE,

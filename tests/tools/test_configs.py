@@ -212,7 +212,7 @@ class TestQuotas:
         *quotas: tuple[dict[str, str | None], dict[str, float]],
         credentials: dict[str, list[tuple[int, int]]] | None = None,
     ) -> ScriptedBroker:
-        def answer(request: object) -> object:
+        def respond(request: object) -> object:
             match request:
                 case DescribeClientQuotasRequest():
                     entries = [
@@ -247,7 +247,7 @@ class TestQuotas:
                     node = MetadataResponseBroker(node_id=0, host="127.0.0.1", port=broker.port)
                     return MetadataResponse(brokers=[node], controller_id=0, topics=[])
 
-        broker = ScriptedBroker(answer)
+        broker = ScriptedBroker(respond)
         return broker
 
     def run_on(self, broker: ScriptedBroker, run: RunTool, *arguments: str) -> Outcome:

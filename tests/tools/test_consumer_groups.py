@@ -332,8 +332,8 @@ class TestDeletion:
     """Deletion of groups and offsets, with a scripted broker."""
 
     @staticmethod
-    def scripted(answers: dict[str, int], partition_code: int = 0) -> ScriptedBroker:
-        def answer(request: object) -> object:
+    def scripted(responses: dict[str, int], partition_code: int = 0) -> ScriptedBroker:
+        def respond(request: object) -> object:
             match request:
                 case FindCoordinatorRequest():
                     here = Coordinator(key=request.coordinator_keys[0], node_id=0, host="127.0.0.1", port=broker.port)
@@ -341,12 +341,12 @@ class TestDeletion:
                 case DeleteGroupsRequest():
                     (group,) = request.groups_names
                     return DeleteGroupsResponse(
-                        results=[DeletableGroupResult(group_id=group, error_code=answers[group])]
+                        results=[DeletableGroupResult(group_id=group, error_code=responses[group])]
                     )
                 case OffsetDeleteRequest():
                     partition = OffsetDeleteResponsePartition(partition_index=1, error_code=partition_code)
                     topics = [OffsetDeleteResponseTopic(name="wire", partitions=[partition])]
-                    return OffsetDeleteResponse(error_code=answers[request.group_id], topics=topics)
+                    return OffsetDeleteResponse(error_code=responses[request.group_id], topics=topics)
                 case _:
                     partitions = [
                         MetadataResponsePartition(partition_index=1, leader_id=0, replica_nodes=[0], isr_nodes=[0])
@@ -356,7 +356,7 @@ class TestDeletion:
                         topics=[MetadataResponseTopic(name="wire", partitions=partitions)],
                     )
 
-        broker = ScriptedBroker(answer)
+        broker = ScriptedBroker(respond)
         return broker
 
     def test_groups_are_deleted(self, run: RunTool) -> None:

@@ -104,7 +104,7 @@ def test_request_is_retried_at_the_new_leader(run: RunTool, tmp_path: Path) -> N
     codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
     asked: list[DeleteRecordsRequest] = []
 
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         if isinstance(request, MetadataRequest):
             partition = MetadataResponsePartition(
                 partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
@@ -121,7 +121,7 @@ def test_request_is_retried_at_the_new_leader(run: RunTool, tmp_path: Path) -> N
 
     path = tmp_path / "del.json"
     path.write_text(json.dumps({"partitions": [deletion("t", 0, 4)]}))
-    with ScriptedBroker(answer) as scripted:
+    with ScriptedBroker(respond) as scripted:
         outcome = run(
             delete_records.main, "--bootstrap-server", f"127.0.0.1:{scripted.port}", "--offset-json-file", str(path)
         )

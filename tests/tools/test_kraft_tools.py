@@ -1,4 +1,4 @@
-"""kafka-features, kafka-metadata-quorum and kafka-client-metrics: a cluster without KRaft answers as Kafka's."""
+"""kafka-features, kafka-metadata-quorum and kafka-client-metrics: responses of a cluster without KRaft, as Kafka's."""
 
 import re
 

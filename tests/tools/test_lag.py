@@ -118,7 +118,7 @@ def test_the_present_lag_as_a_table(broker: BrokerProcess, group: str, run: RunT
         (("--bootstrap-server", "h:1", "--listen", "x"), "of option listen"),
     ],
 )
-def test_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
+def test_wrong_options_are_usage_errors(run: RunTool, arguments: tuple[str, ...], text: str) -> None:
     outcome = run(lag.main, *arguments)
     assert outcome.status == 1
     assert text in outcome.stderr

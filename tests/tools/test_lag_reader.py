@@ -1,4 +1,4 @@
-"""One reading of a cluster: what fails is left out and named, the rest is there."""
+"""One reading of a cluster: failed parts are omitted and named, the rest is complete."""
 
 from __future__ import annotations
 

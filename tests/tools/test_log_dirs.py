@@ -69,7 +69,7 @@ def test_unknown_broker_is_reported(describe: RunTool) -> None:
 
 
 def test_offline_directory_and_lag_are_printed_in_order(run: RunTool) -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         if isinstance(request, MetadataRequest):
             nodes = [MetadataResponseBroker(node_id=node, host="127.0.0.1", port=scripted.port) for node in (2, 1)]
             return MetadataResponse(brokers=nodes, controller_id=1, topics=[])
@@ -84,7 +84,7 @@ def test_offline_directory_and_lag_are_printed_in_order(run: RunTool) -> None:
             ]
         )
 
-    with ScriptedBroker(answer) as scripted:
+    with ScriptedBroker(respond) as scripted:
         outcome = run(log_dirs.main, "--bootstrap-server", f"127.0.0.1:{scripted.port}", "--describe")
     text = (
         '"logDirs":[{"partitions":[{"partition":"assigned-3","size":10,"offsetLag":5,"isFuture":false},'
@@ -97,13 +97,13 @@ def test_offline_directory_and_lag_are_printed_in_order(run: RunTool) -> None:
 
 
 def test_an_error_of_a_broker_is_reported(run: RunTool) -> None:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         if isinstance(request, MetadataRequest):
             node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=scripted.port)
             return MetadataResponse(brokers=[node], controller_id=1, topics=[])
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    with ScriptedBroker(answer) as scripted:
+    with ScriptedBroker(respond) as scripted:
         outcome = run(log_dirs.main, "--bootstrap-server", f"127.0.0.1:{scripted.port}", "--describe")
     assert (outcome.status, outcome.stderr) == (1, "Cluster authorization failed.\n")
 

@@ -33,7 +33,7 @@ def record(text: str, level: int = logging.INFO, *args: object) -> logging.LogRe
         ("%-6p|%7p|%c{1}|%%", r"WARN  \|   WARN\|KafkaServer\|%"),
     ],
 )
-def test_layout(pattern: str, line: str) -> None:
+def test_line_is_formatted_by_the_pattern(pattern: str, line: str) -> None:
     assert re.fullmatch(line, Layout(pattern).format(record("x %d", logging.WARNING, 1)))
 
 

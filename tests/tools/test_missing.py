@@ -40,7 +40,7 @@ def test_page_lists_exactly_the_missing_tools() -> None:
     assert rows == [(name, *each) for name, each in missing.TOOLS.items()]
 
 
-def test_replacements_exist() -> None:
+def test_every_replacement_of_a_missing_tool_exists() -> None:
     for _, instead in missing.TOOLS.values():
         for tool in re.findall(r"`((?:kafka|zookeeper|spark)-[a-z-]+)", instead):
             assert tool not in missing.TOOLS

@@ -76,7 +76,7 @@ class TestGroupsInZooKeeper:
 
     @pytest.fixture(autouse=True)
     def groups(self, run: RunTool, old: OldCluster) -> Iterator[None]:
-        """A group that runs, with a partition that nobody owns, and a stopped one."""
+        """A group that runs, with a partition without an owner, and a stopped one."""
         self.at = ["--zookeeper", old.zookeeper]
         self._run = run
         shell = (zookeeper_shell.main, old.zookeeper)

@@ -73,7 +73,7 @@ CONFIGS = {
 
 
 def describe(*topics: MetadataResponseTopic, **wanted: object) -> list[str]:
-    def answer(request: object) -> object:
+    def respond(request: object) -> object:
         match request:
             case DescribeConfigsRequest():
                 return DescribeConfigsResponse(
@@ -91,7 +91,7 @@ def describe(*topics: MetadataResponseTopic, **wanted: object) -> list[str]:
                 ]
                 return MetadataResponse(brokers=brokers, controller_id=1, topics=[])
 
-    with ScriptedBroker(answer) as broker, AdminClient([Endpoint("127.0.0.1", broker.port)], timeout_ms=5000) as admin:
+    with ScriptedBroker(respond) as broker, AdminClient([Endpoint("127.0.0.1", broker.port)], timeout_ms=5000) as admin:
         return list(describe_topics(admin, topics, **wanted))  # type: ignore[arg-type]
 
 

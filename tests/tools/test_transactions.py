@@ -169,6 +169,6 @@ def test_a_transaction_is_terminated_by_force(
 def test_rejected_commands_are_reported(
     broker: BrokerProcess, run: RunTool, arguments: tuple[str, ...], reason: str
 ) -> None:
-    told = run(transactions.main, "--bootstrap-server", broker.bootstrap, *arguments)
-    assert (told.status, told.stdout) == (1, "")
-    assert told.stderr.startswith(reason)
+    outcome = run(transactions.main, "--bootstrap-server", broker.bootstrap, *arguments)
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(reason)

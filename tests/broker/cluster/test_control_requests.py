@@ -1,4 +1,4 @@
-"""The door of control requests: what comes from a replaced controller, or is for an earlier start of this broker."""
+"""Control requests: those of a replaced controller, or for an earlier registration of this broker, are rejected."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Door:
         self.manager = ReplicaManager(
             ME, logs, Timer(), topic_config=configs.effective, produce_purge_interval=1, fetch_purge_interval=1
         )
-        self.told: list[set[str]] = []
+        self.reported: list[set[str]] = []
         clock = ManualClock()
         sliced_work = SlicedWork(clock.monotonic_ms)
         self.door = ControlDoor(
             clock, self.metadata, self.manager, configs, sliced_work, ThreadPoolExecutor(1), lambda: self.own_epoch
         )
-        self.door.on_metadata = self.told.append
+        self.door.on_metadata = self.reported.append
         self.leader_epoch = 0
 
     async def send(self, kind: type[ControlRequest], controller_epoch: int, broker_epoch: int = OWN_EPOCH) -> ErrorCode:
@@ -122,7 +122,7 @@ class Door:
     def _state(self) -> tuple[object, ...]:
         hosted = self.manager.find("t", 0)
         leader_epoch = None if hosted is None else hosted.leader_epoch
-        return leader_epoch, self.metadata.leader_epoch_of("t", 0), len(self.told)
+        return leader_epoch, self.metadata.leader_epoch_of("t", 0), len(self.reported)
 
 
 async def _no_overrides(topics: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -235,13 +235,13 @@ async def test_update_of_all_partitions_removes_the_others(door: Door) -> None:
     await update(door, UPDATE, kept=1, shorter=3, gone=2)
     await update(door, UPDATE, kept=2)
     assert sorted(door.metadata.topics) == ["gone", "kept", "shorter"]
-    door.told.clear()
+    door.reported.clear()
     await update(door, UPDATE_OF_ALL, kept=2, shorter=1)
     assert {topic: sorted(it.partitions) for topic, it in door.metadata.topics.items()} == {
         "kept": [0, 1],
         "shorter": [0],
     }
-    assert door.told == [{"kept", "shorter", "gone"}]
+    assert door.reported == [{"kept", "shorter", "gone"}]
     assert door.metadata.name_of(UUID(int=3)) is None
     await update(door, UPDATE_OF_ALL)
     assert door.metadata.topics == {}

@@ -38,7 +38,7 @@ def hosted(broker: InProcessBroker, index: int) -> Partition | None:
 
 
 async def produce(cluster: InProcessCluster, index: int, value: bytes) -> None:
-    """Append with acks=all at whoever leads, until it is acknowledged."""
+    """Append with acks=all at the current leader, until it is acknowledged."""
     batch = build_batch([RecordData(timestamp=1, key=None, value=value)])
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=index, records=batch)])
     async with asyncio.timeout(20):

@@ -35,7 +35,7 @@ async def test_named_topic_is_created_by_the_broker_that_was_asked(tmp_path: Pat
         assert not response.topics[0].error_code
         assert {partition.leader_id for partition in response.topics[0].partitions} == {1, 2}
         for partition in response.topics[0].partitions:
-            # The metadata may name a leader before that broker has been told that it leads.
+            # The metadata may name a leader before that broker has received its LeaderAndIsr.
             await until(partial(leads, cluster.services(partition.leader_id), "t", partition.partition_index))
             assert await produce(cluster.brokers[partition.leader_id], "t", partition.partition_index) == ErrorCode.NONE
         assert cluster.tree.entries[paths.config_path(paths.topic_entity("t"))].data == b'{"version":1,"config":{}}'

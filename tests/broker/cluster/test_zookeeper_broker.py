@@ -128,7 +128,7 @@ def _start_when_possible(broker: BrokerProcess) -> None:
             assert time.monotonic() < deadline
 
 
-def test_broker_that_was_paused_past_its_session_goes_on(broker: BrokerProcess, connect: str) -> None:
+def test_broker_paused_past_its_session_registers_again(broker: BrokerProcess, connect: str) -> None:
     _create(broker)
     _produce(broker, range(50))
     os.kill(broker.pid, signal.SIGSTOP)

@@ -18,7 +18,7 @@ GB = 1_000_000_000
         (LoadStatus(0, 0, 0, 0), 0, "0 of 0 partitions, 0:00 left"),
     ],
 )
-def test_the_text(status: LoadStatus, elapsed_ms: int, text: str) -> None:
+def test_text_shows_partitions_bytes_and_time_left(status: LoadStatus, elapsed_ms: int, text: str) -> None:
     assert progress_text(status, elapsed_ms) == text
 
 
@@ -31,7 +31,7 @@ def test_the_text(status: LoadStatus, elapsed_ms: int, text: str) -> None:
         (LoadStatus(0, 0, 0, 0), 1.0),
     ],
 )
-def test_the_share(status: LoadStatus, share: float) -> None:
+def test_share_counts_bytes_if_logs_are_scanned_else_partitions(status: LoadStatus, share: float) -> None:
     assert share_done(status) == share
 
 

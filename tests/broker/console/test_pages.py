@@ -24,7 +24,7 @@ HTML = "<img src=x onerror=alert(1)>"
 
 
 class Site:
-    """A broker with a console, a browser that looks at it, and clients that produce to it."""
+    """A broker with a console, a browser that shows it, and clients that produce to it."""
 
     def __init__(self, browser: Browser, bootstrap: str, address: str) -> None:
         self.browser = browser

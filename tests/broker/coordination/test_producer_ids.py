@@ -1,4 +1,4 @@
-"""Producer ids: none is given twice, the next block is requested in time, and the error if there is none."""
+"""Producer ids: none is assigned twice, the next block is requested in time, and the error without a block."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Blocks:
     def __init__(self) -> None:
         self.asked = 0
         self.error: KafkaError | None = None
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.may_respond = asyncio.Event()
+        self.may_respond.set()
 
     async def allocate(self) -> range:
         number = self.asked
         self.asked += 1
-        await self.may_answer.wait()
+        await self.may_respond.wait()
         if self.error is not None:
             raise self.error
         return range(20 * number, 20 * number + 20)
@@ -46,14 +46,14 @@ async def test_the_next_block_is_requested_when_a_tenth_is_left() -> None:
         await ids.next_id()
     await idle()
     assert blocks.asked == 1
-    blocks.may_answer.clear()
+    blocks.may_respond.clear()
     assert [await ids.next_id() for _ in range(3)] == [17, 18, 19]
     await idle()
     assert blocks.asked == 2
     waiting = asyncio.ensure_future(ids.next_id())
     await idle()
     assert not waiting.done()
-    blocks.may_answer.set()
+    blocks.may_respond.set()
     assert await waiting == 20
     assert blocks.asked == 2
 
@@ -65,8 +65,8 @@ async def test_request_without_a_block_returns_a_retriable_error(code: ErrorCode
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
     blocks.error = KafkaError(code)
-    told = await asyncio.gather(*(ids.next_id() for _ in range(3)), return_exceptions=True)
-    assert [getattr(each, "code", each) for each in told] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    reported = await asyncio.gather(*(ids.next_id() for _ in range(3)), return_exceptions=True)
+    assert [getattr(each, "code", each) for each in reported] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
     blocks.error = None
     assert await ids.next_id() >= 20
 
@@ -99,11 +99,11 @@ async def test_the_error_of_a_failed_prefetch_is_not_returned_later() -> None:
 async def test_a_block_requested_by_a_disconnected_client_is_used() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks.allocate)
-    blocks.may_answer.clear()
+    blocks.may_respond.clear()
     gone, waiting = asyncio.ensure_future(ids.next_id()), asyncio.ensure_future(ids.next_id())
     await idle()
     gone.cancel()
     await idle()
-    blocks.may_answer.set()
+    blocks.may_respond.set()
     assert await waiting == 0
     assert blocks.asked == 1

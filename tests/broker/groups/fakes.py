@@ -24,7 +24,7 @@ class HeldAppend(NamedTuple):
 
 
 class FakeLog:
-    """`OffsetsLog` in memory. Appends succeed at once, unless they are held or an error is set."""
+    """`OffsetsLog` in memory. Appends succeed synchronously, unless they are held or an error is set."""
 
     def __init__(self, partition_count: int | None = 1) -> None:
         self.count = partition_count

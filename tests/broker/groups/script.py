@@ -1,8 +1,8 @@
 """Golden scripts of the group machine: commands, and below each what it caused.
 
 A line at the margin is a command, an indented one is output, `#` begins a comment. Clients are short names; a client
-remembers the member id and generation that it was told last, and the instance id and timeouts that it gave last. The id
-generated for the n-th join of client `a` is `a.<n>`. Commands:
+remembers the member id and generation of its last response, and the instance id and timeouts of its last request. The
+id generated for the n-th join of client `a` is `a.<n>`. Commands:
 
     settings delay=3000 max=2           before anything else
     join a [id=new|ID] [instance=I] [protocols=range:t,u|sticky:t] [session=MS] [rebalance=MS] [needs-id] [no-skip]

@@ -98,33 +98,33 @@ class Served:
         )
 
     def send(self, handler: ModuleType, request: object, version: int) -> Any:
-        """Return the response if the handler responds at once, otherwise a task that ends with it."""
+        """Return the response if the handler responds synchronously, otherwise a task that ends with it."""
         api = APIS[_key_of(request)]
         assert version in api.versions
         received = received_by(handler, request, version)
         channel = Channel("192.0.2.1", 50_000, "PLAINTEXT")
         context = RequestContext(api.key, version, 1, CLIENT_ID, channel)
         try:
-            answer = handler.handle(self.services(), received, context)
-            if is_sliced(answer):
-                answer = self.sliced_work.run(answer)
+            response = handler.handle(self.services(), received, context)
+            if is_sliced(response):
+                response = self.sliced_work.run(response)
         except KafkaError as error:
-            answer = handler.failed(received, context, error.code)
-        if isinstance(answer, api.response | RowResponse):
-            return as_received(answer, api, version)
-        return asyncio.ensure_future(self._later(handler, received, context, answer))
+            response = handler.failed(received, context, error.code)
+        if isinstance(response, api.response | RowResponse):
+            return as_received(response, api, version)
+        return asyncio.ensure_future(self._later(handler, received, context, response))
 
     async def ask(self, handler: ModuleType, request: object, version: int) -> Any:
         """Return the response, and wait for it if needed."""
-        answer = self.send(handler, request, version)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        response = self.send(handler, request, version)
+        return await response if isinstance(response, asyncio.Future) else response
 
     async def _later(self, handler: ModuleType, received: object, context: RequestContext, awaited: Any) -> Any:
         try:
-            answer = await self.sliced_work.settled(awaited)
+            response = await self.sliced_work.settled(awaited)
         except KafkaError as error:
-            answer = handler.failed(received, context, error.code)
-        return as_received(answer, APIS[context.api_key], context.api_version)
+            response = handler.failed(received, context, error.code)
+        return as_received(response, APIS[context.api_key], context.api_version)
 
 
 def versions_of(request: type) -> range:
@@ -141,11 +141,11 @@ def received_by(handler: ModuleType, request: object, version: int) -> Any:
     return request_decoder(handler, APIS[_key_of(request)], version)(memoryview(frame))
 
 
-def as_received(answer: object, api: Api, version: int) -> Any:
+def as_received(response: object, api: Api, version: int) -> Any:
     """The response as the client gets it; None if there is none."""
-    if answer is None:
+    if response is None:
         return None
-    buffers = answer.write() if isinstance(answer, RowResponse) else encode(answer, version)
+    buffers = response.write() if isinstance(response, RowResponse) else encode(response, version)
     return decode(api.response, version, b"".join(buffers))
 
 

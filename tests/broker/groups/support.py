@@ -79,7 +79,7 @@ def sync_request(member_id: str, generation_id: int, assignments: dict[str, byte
 
 
 class Harness:
-    """One group and its surroundings: time, a log that stores at once unless held, and every result by ticket."""
+    """One group and its surroundings: time, a log that stores synchronously unless held, and every result by ticket."""
 
     def __init__(self, *, max_size: int = 100, initial_delay_ms: int = 0) -> None:
         self.settings = GroupSettings(max_size=max_size, initial_rebalance_delay_ms=initial_delay_ms)

@@ -34,21 +34,21 @@ PLAIN = [record for record in RECORDS if not record["isControl"]]
 @pytest.mark.parametrize("record", PLAIN, ids=lambda record: f"{record['timestamp']}-{record['offset']}")
 def test_records_of_kafka_are_read_as_dumped_and_written_back_unchanged(record: dict[str, Any]) -> None:
     key_bytes = bytes.fromhex(record["keyHex"])
-    key, told = read_key(key_bytes), record["decodedKey"]["data"]
+    key, expected = read_key(key_bytes), record["decodedKey"]["data"]
     if isinstance(key, OffsetCommitKey):
-        assert (key.group, key.topic, key.partition) == (told["group"], told["topic"], told["partition"])
+        assert (key.group, key.topic, key.partition) == (expected["group"], expected["topic"], expected["partition"])
         assert offset_key(key.group, key.topic, key.partition) == key_bytes
     else:
         assert isinstance(key, GroupMetadataKey)
-        assert key.group == told["group"]
+        assert key.group == expected["group"]
         assert group_key(key.group) == key_bytes
     if record["valueHex"] is None:
         assert record["decodedValue"] == "<DELETE>"
         return
-    value_bytes, told = bytes.fromhex(record["valueHex"]), record["decodedValue"]["data"]
+    value_bytes, expected = bytes.fromhex(record["valueHex"]), record["decodedValue"]["data"]
     if isinstance(key, OffsetCommitKey):
         offset = read_offset(value_bytes)
-        assert told == {
+        assert expected == {
             "offset": offset.offset,
             "leaderEpoch": offset.leader_epoch,
             "metadata": offset.metadata,
@@ -57,7 +57,7 @@ def test_records_of_kafka_are_read_as_dumped_and_written_back_unchanged(record: 
         assert offset_value(offset) == value_bytes
     else:
         group = read_group(value_bytes)
-        assert told | {"members": len(told["members"])} == {
+        assert expected | {"members": len(expected["members"])} == {
             "protocolType": group.protocol_type,
             "generation": group.generation_id,
             "protocol": group.protocol_name,
@@ -65,18 +65,18 @@ def test_records_of_kafka_are_read_as_dumped_and_written_back_unchanged(record: 
             "currentStateTimestamp": group.state_timestamp_ms,
             "members": len(group.members),
         }
-        for member, told_member in zip(group.members, told["members"], strict=True):
-            compare_member(member, told_member)
+        for member, expected_member in zip(group.members, expected["members"], strict=True):
+            compare_member(member, expected_member)
         assert group_value(group) == value_bytes
 
 
-def compare_member(member: MemberMetadata, told: dict[str, Any]) -> None:
-    assert member.member_id == told["memberId"]
-    assert member.group_instance_id == told["groupInstanceId"]
-    assert (member.client_id, member.client_host) == (told["clientId"], told["clientHost"])
-    assert member.rebalance_timeout_ms == told["rebalanceTimeout"]
-    assert member.session_timeout_ms == told["sessionTimeout"]
-    assert subscribed_topics(member.subscription) == frozenset(told["subscription"]["topics"])
+def compare_member(member: MemberMetadata, expected: dict[str, Any]) -> None:
+    assert member.member_id == expected["memberId"]
+    assert member.group_instance_id == expected["groupInstanceId"]
+    assert (member.client_id, member.client_host) == (expected["clientId"], expected["clientHost"])
+    assert member.rebalance_timeout_ms == expected["rebalanceTimeout"]
+    assert member.session_timeout_ms == expected["sessionTimeout"]
+    assert subscribed_topics(member.subscription) == frozenset(expected["subscription"]["topics"])
     assert len(member.assignment) > 0
 
 

@@ -36,9 +36,9 @@ STEPS = 300
 
 
 class LateLog(FakeLog):
-    """As with replicas: written at once, in the order of the calls, and committed some time later.
+    """As with replicas: written synchronously, in the order of the calls, and committed some time later.
 
-    Or at once too, while nothing else is to be committed: the others have left the ISR.
+    Or synchronously too, while nothing else is to be committed: the others have left the ISR.
     """
 
     def __init__(self, rng: random.Random) -> None:

@@ -20,5 +20,5 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InPr
 
 @pytest.fixture
 def name() -> str:
-    """A name that nobody used before."""
+    """A name that was not used before."""
     return f"handled-{next(_numbers)}"

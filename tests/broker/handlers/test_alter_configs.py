@@ -35,9 +35,9 @@ async def change(
     request = IncrementalAlterConfigsRequest(
         resources=[_incremental(resource, operations)], validate_only=validate_only
     )
-    (answer,) = (await broker.ask(request, version)).responses
-    assert (answer.resource_type, answer.resource_name) == resource
-    return ErrorCode(answer.error_code), answer.error_message
+    (response,) = (await broker.ask(request, version)).responses
+    assert (response.resource_type, response.resource_name) == resource
+    return ErrorCode(response.error_code), response.error_message
 
 
 async def replace(
@@ -52,9 +52,9 @@ async def replace(
     configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in values.items()]
     wanted = alter_configs.AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
     response = await broker.ask(AlterConfigsRequest(resources=[wanted], validate_only=validate_only), version)
-    (answer,) = response.responses
-    assert (answer.resource_type, answer.resource_name) == resource
-    return ErrorCode(answer.error_code), answer.error_message
+    (result,) = response.responses
+    assert (result.resource_type, result.resource_name) == resource
+    return ErrorCode(result.error_code), result.error_message
 
 
 async def described(broker: InProcessBroker, resource: Resource) -> dict[str, DescribeConfigsResourceResult]:
@@ -166,8 +166,8 @@ async def test_a_refused_change_of_a_topic_changes_nothing(
     served: InProcessBroker, name: str, operations: list[Operation], code: ErrorCode, message: str
 ) -> None:
     await served.create_topic(name, segment_ms="60000")
-    answer = await change(served, (TOPIC, name), ("segment.bytes", SET, "1000"), *operations)
-    assert answer == (code, message.format(name=name))
+    response = await change(served, (TOPIC, name), ("segment.bytes", SET, "1000"), *operations)
+    assert response == (code, message.format(name=name))
     assert await overrides(served, name) == {"segment.ms": "60000"}
 
 
@@ -203,7 +203,7 @@ async def test_a_resource_named_twice_is_refused_and_the_others_are_changed(serv
     operations: list[Operation] = [("flush.ms", SET, "9")]
     resources = [_incremental((TOPIC, topic), operations) for topic in (name, f"{name}-b", name)]
     response = await served.ask(IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
-    assert [(answer.error_code, answer.error_message) for answer in response.responses] == [
+    assert [(result.error_code, result.error_message) for result in response.responses] == [
         (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."),
         (ErrorCode.NONE, None),
         (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."),
@@ -241,10 +241,10 @@ async def test_dynamic_settings_of_a_broker_and_of_all(served: InProcessBroker, 
 
 
 async def test_a_refused_change_of_a_broker_changes_nothing(served: InProcessBroker) -> None:
-    answer = await change(
+    response = await change(
         served, (BROKER, "0"), ("message.max.bytes", SET, "2000000"), ("broker.rack", SET, "elsewhere")
     )
-    assert answer == (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(broker.rack)")
+    assert response == (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: Set(broker.rack)")
     assert (await described(served, (BROKER, "0")))["message.max.bytes"].config_source == 5
     assert await replace(served, (BROKER, "0"), {"message.max.bytes": None}) == (
         ErrorCode.INVALID_REQUEST,
@@ -282,8 +282,8 @@ async def test_a_stored_value_that_cannot_be_used_does_not_stop_the_broker(tmp_p
 
 
 async def test_a_password_needs_a_secret(served: InProcessBroker) -> None:
-    answer = await change(served, (BROKER, "0"), ("listener.name.tls.ssl.key.password", SET, "x"))
-    assert answer == (ErrorCode.INVALID_CONFIG, "Password encoder secret not configured")
+    response = await change(served, (BROKER, "0"), ("listener.name.tls.ssl.key.password", SET, "x"))
+    assert response == (ErrorCode.INVALID_CONFIG, "Password encoder secret not configured")
 
 
 async def test_levels_of_loggers(served: InProcessBroker) -> None:
@@ -330,8 +330,8 @@ async def test_a_resource_of_an_unknown_type_is_not_described_nor_what_is_asked_
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in kinds
     ]
-    answers = (await served.ask(DescribeConfigsRequest(resources=resources))).results
-    assert [(answer.resource_type, ErrorCode(answer.error_code)) for answer in answers] == [
+    responses = (await served.ask(DescribeConfigsRequest(resources=resources))).results
+    assert [(response.resource_type, ErrorCode(response.error_code)) for response in responses] == [
         (BROKER, ErrorCode.INVALID_REQUEST),
         (32, ErrorCode.INVALID_REQUEST),
     ]

@@ -35,8 +35,8 @@ async def test_each_partition_gets_its_own_code(tmp_path: Path, version: int) ->
             asked = AlterReplicaLogDirTopic(name=topic, partitions=[partition])
             request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[asked])])
             response = await broker.ask(request, version)
-            (answered,) = response.results
-            assert [(it.partition_index, it.error_code) for it in answered.partitions] == [(partition, code)]
+            (responded,) = response.results
+            assert [(it.partition_index, it.error_code) for it in responded.partitions] == [(partition, code)]
         after = (await broker.ask(DescribeLogDirsRequest(topics=None))).results
         assert [result.topics for result in after] == [result.topics for result in before]
 

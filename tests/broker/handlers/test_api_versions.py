@@ -19,7 +19,7 @@ async def test_what_is_served_has_kafkas_ranges(served: InProcessBroker, version
     with KAFKAS_RANGES.open() as lines:
         kafkas = {int(row["api_key"]): (int(row["min"]), int(row["max"])) for row in csv.DictReader(lines)}
     request = ApiVersionsRequest(client_software_name="probe", client_software_version="1")
-    answer = await served.ask(request, version)
-    told = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-    assert told == {key: kafkas[key] for key in TABLE}
-    assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
+    response = await served.ask(request, version)
+    reported = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    assert reported == {key: kafkas[key] for key in TABLE}
+    assert response.finalized_features_epoch == (0 if version >= 3 else -1)

@@ -59,10 +59,10 @@ async def commit(
     )
     topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
     response = await broker.ask(OffsetCommitRequest(group_id=group, topics=topics, **more), version)
-    ((answered, codes),) = [
+    ((responded, codes),) = [
         (one.name, [(it.partition_index, it.error_code) for it in one.partitions]) for one in response.topics
     ]
-    assert (answered, [it[0] for it in codes]) == (topic, [index])
+    assert (responded, [it[0] for it in codes]) == (topic, [index])
     code: int = codes[0][1]
     return code
 

@@ -8,7 +8,7 @@ from protocol.messages.consumer_group_describe import ConsumerGroupDescribeReque
 from tests.broker.groups.served import Served
 
 
-async def test_refused() -> None:
+async def test_each_group_gets_unsupported_version() -> None:
     served = await Served.up()
     sent = ConsumerGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=False)
     response = await served.ask(consumer_group_describe, sent, 0)

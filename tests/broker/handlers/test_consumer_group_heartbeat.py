@@ -8,7 +8,7 @@ from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatReq
 from tests.broker.groups.served import Served
 
 
-async def test_refused() -> None:
+async def test_heartbeat_gets_unsupported_version() -> None:
     served = await Served.up()
     sent = ConsumerGroupHeartbeatRequest(group_id="g", member_id="", member_epoch=0)
     assert (await served.ask(consumer_group_heartbeat, sent, 0)).error_code == ErrorCode.UNSUPPORTED_VERSION

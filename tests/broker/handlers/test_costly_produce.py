@@ -69,7 +69,7 @@ async def test_a_large_batch_is_compressed_without_stopping_the_loop(broker: InP
     produced = (await broker.ask(produce(batch_of(900)))).responses[0].partition_responses[0]
     counting.cancel()
     assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, 0)
-    assert turns > 3, "others went on"
+    assert turns > 3, "others continued"
     records = await stored(broker)
     ((_, header),) = batches(records)
     assert header.compression is Compression[compression.upper()]
@@ -80,8 +80,8 @@ async def test_costly_batches_of_many_connections_get_one_offset_each(broker: In
     await broker.create_topic("t", compression_type="lz4")
     small, large = batch_of(1), batch_of(2 * COSTLY_SIZE // 1024)
     count = 2 * COSTLY_SIZE // 1024
-    answers = await asyncio.gather(*(broker.ask(produce(large if n % 2 else small)) for n in range(20)))
-    offsets = sorted(answer.responses[0].partition_responses[0].base_offset for answer in answers)
+    responses = await asyncio.gather(*(broker.ask(produce(large if n % 2 else small)) for n in range(20)))
+    offsets = sorted(response.responses[0].partition_responses[0].base_offset for response in responses)
     extents = [(header.base_offset, header.records_count) for _, header in batches(await stored(broker))]
     assert offsets == [base for base, _ in extents]
     assert sum(size for _, size in extents) == 10 * (1 + count)
@@ -96,13 +96,13 @@ async def test_a_bad_batch_is_refused_for_itself(broker: InProcessBroker) -> Non
     without_key, damaged = batch_of(100, key=None), bytearray(batch_of(100))
     damaged[-1] ^= 1
     response = await broker.ask(produce(without_key, batch_of(100), bytes(damaged)))
-    answers = response.responses[0].partition_responses
-    assert [answer.error_code for answer in answers] == [
+    responses = response.responses[0].partition_responses
+    assert [each.error_code for each in responses] == [
         ErrorCode.INVALID_RECORD,
         ErrorCode.NONE,
         ErrorCode.CORRUPT_MESSAGE,
     ]
-    assert len(answers[0].record_errors) == 100
+    assert len(responses[0].record_errors) == 100
 
 
 async def test_acks_0_with_a_costly_batch_gets_no_response(broker: InProcessBroker) -> None:
@@ -121,10 +121,10 @@ async def test_the_receive_buffer_may_be_reused_while_a_costly_batch_is_prepared
     first = build_batch([record], compression=Compression.GZIP if other == "compressed" else Compression.NONE)
     request = produce(first, batch_of(900))
     frame = bytearray(request_header(0, 9, 0, "client") + b"".join(encode(request, 9)))
-    answer = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
-    assert isinstance(answer, Awaitable)
+    response = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
+    assert isinstance(response, Awaitable)
     frame[:] = bytes(len(frame))
-    await answer
+    await response
     assert [each.value for each in records(await stored(broker), size_max=1 << 20)] == [b"hello"]
     assert sum(header.records_count for _, header in batches(await stored(broker, 1))) == 900
 
@@ -172,14 +172,14 @@ async def test_few_bytes_that_open_to_many_are_opened_in_a_thread(
     large = bomb(compression)
     assert len(large) < COSTLY_SIZE
     for number in range(3):
-        answer = await broker.ask(produce(usual))
-        assert answer.responses[0].partition_responses[0].base_offset == number * 11
+        response = await broker.ask(produce(usual))
+        assert response.responses[0].partition_responses[0].base_offset == number * 11
         assert len(prepared_beside) == number
-        answer = await broker.ask(produce(large))
-        assert answer.responses[0].partition_responses[0].base_offset == number * 11 + 10
+        response = await broker.ask(produce(large))
+        assert response.responses[0].partition_responses[0].base_offset == number * 11 + 10
         assert len(prepared_beside) == number + 1
-    answers = (await broker.ask(produce(usual, large, damaged))).responses[0].partition_responses
-    assert [(each.error_code, each.base_offset) for each in answers] == [
+    responses = (await broker.ask(produce(usual, large, damaged))).responses[0].partition_responses
+    assert [(each.error_code, each.base_offset) for each in responses] == [
         (ErrorCode.NONE, 33),
         (ErrorCode.NONE, 0),
         (ErrorCode.CORRUPT_MESSAGE, -1),
@@ -195,8 +195,8 @@ async def test_rows_after_the_slice_of_a_request_are_prepared_in_a_thread(
     await broker.create_topic("t", partitions=16)
     batch = build_batch([RecordData(1_700_000_000_000, b"k", bytes(1000))] * 10, compression=Compression.GZIP)
     monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS // 5))
-    answers = (await broker.ask(produce(*[batch] * 16))).responses[0].partition_responses
-    assert [(each.error_code, each.base_offset) for each in answers] == [(ErrorCode.NONE, 0)] * 16
+    responses = (await broker.ask(produce(*[batch] * 16))).responses[0].partition_responses
+    assert [(each.error_code, each.base_offset) for each in responses] == [(ErrorCode.NONE, 0)] * 16
     assert len(prepared_beside) == 12
     for index in range(16):
         assert [header.records_count for _, header in batches(await stored(broker, index))] == [10]
@@ -210,6 +210,6 @@ async def test_a_batch_that_is_too_large_is_rejected_without_a_copy(
     """Also when the slice of its request is over."""
     await broker.create_topic("t", partitions=3, compression_type="gzip", max_message_bytes="2000")
     monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS))
-    answers = (await broker.ask(produce(*[batch_of(100)] * 3))).responses[0].partition_responses
-    assert [each.error_code for each in answers] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
+    responses = (await broker.ask(produce(*[batch_of(100)] * 3))).responses[0].partition_responses
+    assert [each.error_code for each in responses] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
     assert not prepared_beside

@@ -16,7 +16,7 @@ VERSIONS = versions_of(DeleteGroupsRequest)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_delete_groups(version: int) -> None:
+async def test_only_empty_groups_are_deleted(version: int) -> None:
     served = await Served.up()
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset})

@@ -47,7 +47,7 @@ async def start_of(broker: InProcessBroker, topic: str) -> int:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("offset", "answer", "start"),
+    ("offset", "response", "start"),
     [
         (4, (ErrorCode.NONE, 4), 4),
         (RECORD_COUNT, (ErrorCode.NONE, RECORD_COUNT), RECORD_COUNT),
@@ -57,16 +57,16 @@ async def start_of(broker: InProcessBroker, topic: str) -> int:
         (-2, (ErrorCode.OFFSET_OUT_OF_RANGE, -1), 0),
     ],
 )
-async def test_the_start_of_the_log(
-    served: InProcessBroker, name: str, offset: int, answer: tuple[ErrorCode, int], start: int, version: int
+async def test_log_start_rises_to_the_requested_offset(
+    served: InProcessBroker, name: str, offset: int, response: tuple[ErrorCode, int], start: int, version: int
 ) -> None:
     await served.create_topic(name)
     await fill(served, name)
-    assert await delete(served, name, offset, version=version) == answer
+    assert await delete(served, name, offset, version=version) == response
     assert await start_of(served, name) == start
 
 
-async def test_below_the_start_nothing_happens(served: InProcessBroker, name: str) -> None:
+async def test_offset_below_the_log_start_changes_nothing(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     await fill(served, name)
     await delete(served, name, 6)

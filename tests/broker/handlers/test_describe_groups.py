@@ -24,7 +24,7 @@ async def with_group(*, is_stable: bool) -> Served:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_stable", [True, False])
-async def test_a_group(version: int, is_stable: bool) -> None:
+async def test_group_is_described_with_its_members(version: int, is_stable: bool) -> None:
     served = await with_group(is_stable=is_stable)
     response = await served.ask(describe_groups, DescribeGroupsRequest(groups=["g"]), version)
     (group,) = response.groups
@@ -40,7 +40,7 @@ async def test_a_group(version: int, is_stable: bool) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_no_group(version: int) -> None:
+async def test_missing_group_is_dead_without_an_error(version: int) -> None:
     served = await Served.up()
     response = await served.ask(describe_groups, DescribeGroupsRequest(groups=["a", ""]), version)
     assert [
@@ -50,7 +50,7 @@ async def test_no_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_authorised_operations(version: int) -> None:
+async def test_authorised_operations_are_returned_on_request(version: int) -> None:
     served = await with_group(is_stable=True)
     sent = DescribeGroupsRequest(groups=["g", "none"], include_authorized_operations=True)
     response = await served.ask(describe_groups, sent, version)
@@ -58,7 +58,7 @@ async def test_authorised_operations(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_group_that_is_not_here(version: int) -> None:
+async def test_group_of_another_coordinator_gets_not_coordinator(version: int) -> None:
     served = await with_group(is_stable=True)
     served.coordinator.partitions.resign(0)
     response = await served.ask(describe_groups, DescribeGroupsRequest(groups=["g"]), version)

@@ -29,7 +29,7 @@ def sizes(result: DescribeLogDirsResult) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-async def test_sizes(served: InProcessBroker, name: str, version: int) -> None:
+async def test_sizes_of_logs_and_of_the_disk_are_returned(served: InProcessBroker, name: str, version: int) -> None:
     await served.create_topic(name, 2)
     await fill(served, name)
     (everything,) = await described(served, None, version)
@@ -41,7 +41,7 @@ async def test_sizes(served: InProcessBroker, name: str, version: int) -> None:
         assert everything.total_bytes >= everything.usable_bytes > 0
 
 
-async def test_only_what_is_asked_for(served: InProcessBroker, name: str) -> None:
+async def test_only_requested_partitions_are_returned(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, 3)
     (result,) = await described(served, {name: [2, 7], "absent": [0]})
     assert set(sizes(result)) == {(name, 2)}

@@ -12,7 +12,7 @@ from protocol.messages.describe_producers import DescribeProducersRequest, Topic
 from tests.broker.transactions.served import ServedTransactions
 
 
-async def test_producers(tmp_path: Path) -> None:
+async def test_producers_of_led_partitions_are_described(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     partition = served.leading.lead("t", 0)
     served.leading.lead("t", 1).follow(Leadership(1, 2, 1, (2,), 1, (2,)))

@@ -10,7 +10,7 @@ from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from tests.broker.transactions.served import MINUTE_MS, ServedTransactions
 
 
-async def test_states(tmp_path: Path) -> None:
+async def test_state_and_partitions_of_each_id_are_returned(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     producer = await served.new_producer()
     await served.there.add_partitions("id", producer, [("t", 1), ("u", 0), ("t", 0)])

@@ -46,7 +46,7 @@ async def test_request_for_all_partitions_returns_only_the_elected_ones(served: 
     assert (response.error_code, response.replica_election_results) == (ErrorCode.NONE, [])
 
 
-async def test_an_unknown_kind_of_election(served: InProcessBroker) -> None:
+async def test_unknown_kind_of_election_is_rejected(served: InProcessBroker) -> None:
     asked = [TopicPartitions(topic="t", partitions=[0])]
     response = await served.ask(ElectLeadersRequest(election_type=7, topic_partitions=asked))
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -72,7 +72,7 @@ async def test_an_unknown_kind_of_election(served: InProcessBroker) -> None:
         ),
     ],
 )
-async def test_targets(
+async def test_invalid_target_replicas_are_rejected(
     served: InProcessBroker, name: str, replicas: list[int] | None, code: ErrorCode, message: str | None
 ) -> None:
     await served.create_topic(name)
@@ -92,8 +92,8 @@ async def test_targets(
 async def test_a_move_of_what_does_not_exist_cannot_be_cancelled(served: InProcessBroker, name: str) -> None:
     cancelled = ReassignablePartition(partition_index=3, replicas=None)
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=name, partitions=[cancelled])])
-    (answer,) = (await served.ask(request)).responses[0].partitions
-    assert answer.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    (response,) = (await served.ask(request)).responses[0].partitions
+    assert response.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 async def test_no_move_is_ever_under_way(served: InProcessBroker, name: str) -> None:

@@ -74,8 +74,8 @@ async def is_done(fetching: asyncio.Task[FetchResponse]) -> bool:
     return fetching.done()
 
 
-async def answered(fetching: asyncio.Task[FetchResponse]) -> PartitionData:
-    """The response that is there by now."""
+async def responded(fetching: asyncio.Task[FetchResponse]) -> PartitionData:
+    """The response, which must have arrived by now."""
     assert await is_done(fetching)
     return only(fetching.result())
 
@@ -104,7 +104,7 @@ async def test_a_follower_has_records_with_the_append_and_not_when_they_are_comm
         session = ((await leader.fetch(0, SESSION, wait_ms=0)).session_id, 1)
     fetching = await leader.parked(0, session)
     await leader.append()
-    data = await answered(fetching)
+    data = await responded(fetching)
     assert (data.high_watermark, bool(data.records)) == (0, True)
 
 
@@ -113,11 +113,11 @@ async def test_a_follower_in_a_session_gets_every_high_watermark_once(leader: Le
     first = await leader.fetch(0, SESSION)
     assert only(first).high_watermark == 0
     leader.has_fetched(1)
-    data = await answered(asyncio.ensure_future(leader.fetch(1, (first.session_id, 1))))
+    data = await responded(asyncio.ensure_future(leader.fetch(1, (first.session_id, 1))))
     assert (data.high_watermark, bool(data.records)) == (1, False), "it moved after the last response"
     fetching = await leader.parked(1, (first.session_id, 2))
     await leader.append()
-    assert (await answered(fetching)).records
+    assert (await responded(fetching)).records
 
 
 @pytest.mark.parametrize("has_session", [True, False])
@@ -128,7 +128,7 @@ async def test_a_high_watermark_that_moves_wakes_the_follower(leader: Leader, ha
         session = ((await leader.fetch(0, SESSION)).session_id, 1)
     fetching = await leader.parked(1, session)
     leader.has_fetched(1)
-    data = await answered(fetching)
+    data = await responded(fetching)
     assert (data.high_watermark, bool(data.records)) == (1, False)
 
 
@@ -152,13 +152,13 @@ async def test_a_follower_does_not_wait_for_clients_that_do_not_read_their_respo
     leader._broker.services.unsent_responses.reserve(UNSENT_SIZE_MAX)
     for _ in range(3):
         await leader.append()
-    data = await answered(asyncio.ensure_future(leader.fetch(0, NO_SESSION)))
+    data = await responded(asyncio.ensure_future(leader.fetch(0, NO_SESSION)))
     assert data.records
     leader.has_fetched(3)
     fetching = await leader.parked(3, NO_SESSION)
     assert leader.partition.log.high_watermark == 3
     await leader.append()
-    assert (await answered(fetching)).records
+    assert (await responded(fetching)).records
 
 
 @pytest.mark.parametrize("is_in_sync", [False, True])

@@ -261,7 +261,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def client_of(
     broker: InProcessBroker, topic: str, offsets: dict[int, int], *, version: int = BY_NAME, **more: Any
 ) -> Client:
-    """A client whose session has settled: it knows all there is at these offsets."""
+    """A client whose session has settled: it has everything up to these offsets."""
     topic_id = await topic_id_of(broker, topic) if version >= 13 else ZERO_UUID
     assert isinstance(topic_id, UUID)
     client = Client(broker, topic, topic_id, version=version, **more)
@@ -423,7 +423,7 @@ async def test_bytes_that_were_too_few_for_one_fetch_count_for_the_next(served: 
     client = await client_of(served, name, dict.fromkeys(range(10), 0))
     await produce(served, name, 4)
     fetching = await client.parked(min_bytes=2 * size, wait_ms=50)
-    assert list(sent(await soon(fetching))) == [4], "at its deadline it has what there is"
+    assert list(sent(await soon(fetching))) == [4], "at its deadline it has the available records"
     fetching = await client.parked(min_bytes=2 * size)
     await produce(served, name, 8)
     assert sorted(sent(await soon(fetching))) == [4, 8]
@@ -614,7 +614,7 @@ async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_
         assert done[2]
         # A tool may read any replica, so its fetch ends without an error when the leader changes.
         has_news = any(one.error_code or one.records for one in sent(fetching[0].result()).values())
-        assert has_news or reader == "tool", "it went on"
+        assert has_news or reader == "tool", "it continued"
     sessions = [one.session for one in (settled, naming)]
     assert [one.on_news is None for one in sessions] == done[:2]
     for one in fetching:
@@ -925,7 +925,7 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
         cold.setattr(Log, "read", read)
         fetching = asyncio.ensure_future(client.fetch({1: 0}, wait_ms=FOREVER_MS))
         async with asyncio.timeout(10):
-            while not is_reading.is_set():  # noqa: ASYNC110 - the thread cannot tell the event loop
+            while not is_reading.is_set():  # noqa: ASYNC110 - the thread cannot notify the event loop
                 await asyncio.sleep(0.001)
         await produce(served, name, 0, 1, 3)
         may_go_on.set()
@@ -945,13 +945,13 @@ async def test_thousands_of_sessions_that_wait_for_one_partition_get_responses_i
     await served.create_topic(name, 2)
     monkeypatch.setattr(served.services.sliced_work, "_monotonic_ms", ManualClock().monotonic_ms)
     clients = [await client_of(served, name, {0: 0, 1: 0}) for _ in range(1000)]
-    answers = [served.dispatcher.dispatch(_frame(client), served.channel) for client in clients]
-    assert not any(one.done() for one in answers)  # type: ignore[union-attr]
+    responses = [served.dispatcher.dispatch(_frame(client), served.channel) for client in clients]
+    assert not any(one.done() for one in responses)  # type: ignore[union-attr]
     append(served, name, 1, memoryview(bytearray(one_record())))
-    done = [sum(one.done() for one in answers)]  # type: ignore[union-attr]
+    done = [sum(one.done() for one in responses)]  # type: ignore[union-attr]
     while done[-1] < len(clients):
         await asyncio.sleep(0)
-        done.append(sum(one.done() for one in answers))  # type: ignore[union-attr]
+        done.append(sum(one.done() for one in responses))  # type: ignore[union-attr]
         assert done[-1] > done[-2]
     assert 0 < done[0] <= 64
     assert max(later - before for before, later in pairwise(done)) <= 64
@@ -972,7 +972,7 @@ async def test_every_session_reads_an_acknowledged_append(served: InProcessBroke
     assert list(sent(await clients[-1].fetch())) == [1]
 
 
-# -- what else there is to say ---------------------------------------------------------------------------------------
+# -- other cases -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_names_a_partition_whose_epochs_diverge_at_every_fetch(

@@ -23,10 +23,10 @@ def request(version: int, *keys: str, key_type: int = 0) -> FindCoordinatorReque
 
 
 def only(response: FindCoordinatorResponse, version: int) -> tuple[int, str, int, int, str | None]:
-    answer: FindCoordinatorResponse | Coordinator = response
+    found: FindCoordinatorResponse | Coordinator = response
     if version >= 4:
-        (answer,) = response.coordinators
-    return answer.node_id, answer.host, answer.port, answer.error_code, answer.error_message
+        (found,) = response.coordinators
+    return found.node_id, found.host, found.port, found.error_code, found.error_message
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -37,7 +37,7 @@ async def test_the_leader_of_the_partition_coordinates(version: int) -> None:
     assert only(response, version) == (1, "broker", 9092, ErrorCode.NONE, message)
 
 
-async def test_several_keys() -> None:
+async def test_each_key_has_its_coordinator() -> None:
     served = await Served.up()
     response = await served.ask(find_coordinator, request(4, "g", "h"), 4)
     assert [(each.key, each.node_id) for each in response.coordinators] == [("g", 1), ("h", 1)]

@@ -26,7 +26,9 @@ VERSIONS = versions_of(HeartbeatRequest)
         ({"generation_id": 9}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-async def test_heartbeat(version: int, values: dict[str, Any], error: ErrorCode) -> None:
+async def test_heartbeat_fails_unless_group_member_and_generation_match(
+    version: int, values: dict[str, Any], error: ErrorCode
+) -> None:
     served = await Served.up()
     served.coordinator.join("g", join_request("a", instance_id="i"))
     sent = HeartbeatRequest(**{"group_id": "g", "member_id": "a-1", "generation_id": 1, **values})
@@ -34,14 +36,14 @@ async def test_heartbeat(version: int, values: dict[str, Any], error: ErrorCode)
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_a_fenced_instance(version: int) -> None:
+async def test_fenced_instance_gets_fenced_instance_id(version: int) -> None:
     served = await Served.up()
     served.coordinator.join("g", join_request("a", instance_id="i"))
     sent = HeartbeatRequest(group_id="g", member_id="old", generation_id=1, group_instance_id="i")
     assert (await served.ask(heartbeat, sent, version)).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-async def test_a_rebalance() -> None:
+async def test_heartbeat_during_a_rebalance_gets_rebalance_in_progress() -> None:
     served = await Served.up()
     served.coordinator.join("g", join_request("a"))
     served.coordinator.join("g", join_request("b"))

@@ -25,7 +25,7 @@ def request(
     )
 
 
-def answer(response: InitProducerIdResponse) -> tuple[int, int, int]:
+def producer_of(response: InitProducerIdResponse) -> tuple[int, int, int]:
     return response.error_code, response.producer_id, response.producer_epoch
 
 
@@ -35,9 +35,9 @@ async def served(tmp_path: Path) -> ServedTransactions:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_ids(served: ServedTransactions, version: int) -> None:
+async def test_each_request_gets_a_new_id_or_the_next_epoch(served: ServedTransactions, version: int) -> None:
     async def ask(name: str | None) -> tuple[int, int, int]:
-        return answer(await served.ask(init_producer_id, request(name), version))
+        return producer_of(await served.ask(init_producer_id, request(name), version))
 
     assert await ask(None) == (0, 100, 0)
     assert await ask(None) == (0, 101, 0)
@@ -47,30 +47,30 @@ async def test_ids(served: ServedTransactions, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_timeout_above_the_limit(served: ServedTransactions, version: int) -> None:
+async def test_timeout_above_the_limit_is_rejected(served: ServedTransactions, version: int) -> None:
     response = await served.ask(init_producer_id, request(timeout_ms=900_001), version)
-    assert answer(response) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+    assert producer_of(response) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
 async def test_a_producer_continues(served: ServedTransactions, version: int) -> None:
     producer = await served.new_producer()
     response = await served.ask(init_producer_id, request(producer=producer), version)
-    assert answer(response) == (0, producer.producer_id, producer.epoch + 1)
+    assert producer_of(response) == (0, producer.producer_id, producer.epoch + 1)
 
 
 @pytest.mark.parametrize(
     ("version", "code"),
     [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED), (5, ErrorCode.PRODUCER_FENCED)],
 )
-async def test_a_fenced_producer(served: ServedTransactions, version: int, code: ErrorCode) -> None:
+async def test_fenced_producer_is_rejected(served: ServedTransactions, version: int, code: ErrorCode) -> None:
     await served.new_producer()
     newer = await served.new_producer()
     older = Producer(newer.producer_id, newer.epoch - 1)
-    assert answer(await served.ask(init_producer_id, request(producer=older), version)) == (code, -1, -1)
+    assert producer_of(await served.ask(init_producer_id, request(producer=older), version)) == (code, -1, -1)
 
 
 @pytest.mark.parametrize("producer", [Producer(5, -1), Producer(-1, 5)])
-async def test_half_a_producer(served: ServedTransactions, producer: Producer) -> None:
+async def test_producer_id_without_an_epoch_is_rejected(served: ServedTransactions, producer: Producer) -> None:
     response = await served.ask(init_producer_id, request(producer=producer), 5)
-    assert answer(response) == (ErrorCode.INVALID_REQUEST, -1, -1)
+    assert producer_of(response) == (ErrorCode.INVALID_REQUEST, -1, -1)

@@ -31,26 +31,26 @@ def request(version: int, **values: Any) -> JoinGroupRequest:
 
 async def joined(served: Served, version: int, **values: Any) -> Any:
     """Return the response, after a second request with the id if the first one demands it."""
-    answer = await served.ask(join_group, request(version, **values), version)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = await served.ask(join_group, request(version, **values, member_id=answer.member_id), version)
-    return answer
+    response = await served.ask(join_group, request(version, **values), version)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = await served.ask(join_group, request(version, **values, member_id=response.member_id), version)
+    return response
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_member_alone_leads(version: int) -> None:
     served = await Served.up()
-    answer = await joined(served, version)
-    assert answer.error_code == ErrorCode.NONE
-    assert (answer.generation_id, answer.protocol_name, answer.skip_assignment) == (1, "range", False)
-    assert answer.protocol_type == ("consumer" if version >= 7 else None)
-    assert answer.member_id.startswith(f"{CLIENT_ID}-")
-    assert answer.leader == answer.member_id
-    (member,) = answer.members
-    assert (member.member_id, member.metadata) == (answer.member_id, subscription("t"))
+    response = await joined(served, version)
+    assert response.error_code == ErrorCode.NONE
+    assert (response.generation_id, response.protocol_name, response.skip_assignment) == (1, "range", False)
+    assert response.protocol_type == ("consumer" if version >= 7 else None)
+    assert response.member_id.startswith(f"{CLIENT_ID}-")
+    assert response.leader == response.member_id
+    (member,) = response.members
+    assert (member.member_id, member.metadata) == (response.member_id, subscription("t"))
     group = served.coordinator.inspection.group("g")
     assert group is not None
-    stored = group.members[answer.member_id]
+    stored = group.members[response.member_id]
     assert (stored.client_id, stored.client_host) == (CLIENT_ID, "/192.0.2.1")
     assert stored.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
 
@@ -58,14 +58,14 @@ async def test_a_member_alone_leads(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_newer_clients_get_their_member_id_first(version: int) -> None:
     served = await Served.up()
-    answer = await served.ask(join_group, request(version), version)
+    response = await served.ask(join_group, request(version), version)
     if version < 4:
-        assert answer.error_code == ErrorCode.NONE
+        assert response.error_code == ErrorCode.NONE
         return
-    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert answer.member_id.startswith(f"{CLIENT_ID}-")
-    assert (answer.generation_id, answer.leader, answer.members) == (-1, "", [])
-    assert (answer.protocol_type, answer.protocol_name) == ((None, None) if version >= 7 else (None, ""))
+    assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert response.member_id.startswith(f"{CLIENT_ID}-")
+    assert (response.generation_id, response.leader, response.members) == (-1, "", [])
+    assert (response.protocol_type, response.protocol_name) == ((None, None) if version >= 7 else (None, ""))
 
 
 @pytest.mark.parametrize("version", VERSIONS[5:])
@@ -109,8 +109,10 @@ async def test_members_wait_for_each_other(version: int) -> None:
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-async def test_refusals(version: int, values: dict[str, Any], error: ErrorCode) -> None:
+async def test_invalid_join_is_rejected_with_its_error_code(
+    version: int, values: dict[str, Any], error: ErrorCode
+) -> None:
     served = await Served.up()
-    answer = await served.ask(join_group, request(version, **values), version)
-    assert (answer.error_code, answer.member_id) == (error, values.get("member_id", ""))
-    assert (answer.generation_id, answer.leader, answer.members) == (-1, "", [])
+    response = await served.ask(join_group, request(version, **values), version)
+    assert (response.error_code, response.member_id) == (error, values.get("member_id", ""))
+    assert (response.generation_id, response.leader, response.members) == (-1, "", [])

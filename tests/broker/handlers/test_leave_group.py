@@ -29,17 +29,17 @@ async def with_member(version: int = 0) -> Served:
         ("", "a-1", ErrorCode.INVALID_GROUP_ID),
     ],
 )
-async def test_one_member(version: int, group_id: str, member_id: str, error: ErrorCode) -> None:
+async def test_member_leaves_only_its_own_group(version: int, group_id: str, member_id: str, error: ErrorCode) -> None:
     served = await with_member()
-    answer = await served.ask(leave_group, LeaveGroupRequest(group_id=group_id, member_id=member_id), version)
-    assert answer.error_code == error
+    response = await served.ask(leave_group, LeaveGroupRequest(group_id=group_id, member_id=member_id), version)
+    assert response.error_code == error
     group = served.coordinator.inspection.group("g")
     assert group is not None
     assert bool(group.members) == bool(error)
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_several_members(version: int) -> None:
+async def test_each_leaving_member_has_its_own_code(version: int) -> None:
     served = await with_member(version)
     members = [
         MemberIdentity(member_id="nobody"),
@@ -48,9 +48,9 @@ async def test_several_members(version: int) -> None:
         MemberIdentity(member_id="", group_instance_id="i", reason="replaced" if version >= 5 else None),
         MemberIdentity(member_id="a-1", group_instance_id="i"),
     ]
-    answer = await served.ask(leave_group, LeaveGroupRequest(group_id="g", members=members), version)
-    assert answer.error_code == ErrorCode.NONE
-    assert [(each.member_id, each.group_instance_id, each.error_code) for each in answer.members] == [
+    response = await served.ask(leave_group, LeaveGroupRequest(group_id="g", members=members), version)
+    assert response.error_code == ErrorCode.NONE
+    assert [(each.member_id, each.group_instance_id, each.error_code) for each in response.members] == [
         ("nobody", None, ErrorCode.UNKNOWN_MEMBER_ID),
         ("old", "i", ErrorCode.FENCED_INSTANCE_ID),
         ("", "other", ErrorCode.UNKNOWN_MEMBER_ID),
@@ -64,5 +64,5 @@ async def test_a_group_that_is_not_here(version: int) -> None:
     served = await with_member(version)
     served.coordinator.partitions.resign(0)
     sent = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="a-1")])
-    answer = await served.ask(leave_group, sent, version)
-    assert (answer.error_code, answer.members) == (ErrorCode.NOT_COORDINATOR, [])
+    response = await served.ask(leave_group, sent, version)
+    assert (response.error_code, response.members) == (ErrorCode.NOT_COORDINATOR, [])

@@ -27,7 +27,7 @@ async def with_groups() -> Served:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_all_groups(version: int) -> None:
+async def test_all_groups_are_listed_with_the_fields_of_the_version(version: int) -> None:
     served = await with_groups()
     response = await served.ask(list_groups, ListGroupsRequest(), version)
     assert response.error_code == ErrorCode.NONE
@@ -50,14 +50,16 @@ async def test_all_groups(version: int) -> None:
         (["Empty"], ["classic"], "e"),
     ],
 )
-async def test_filters(states: list[str], types: list[str], names: str) -> None:
+async def test_only_groups_that_match_state_and_type_are_listed(
+    states: list[str], types: list[str], names: str
+) -> None:
     served = await with_groups()
     response = await served.ask(list_groups, ListGroupsRequest(states_filter=states, types_filter=types), 5)
     assert [each.group_id for each in response.groups] == list(names)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_while_loading_and_stopping(version: int) -> None:
+async def test_list_has_an_error_while_loading_and_when_stopped(version: int) -> None:
     served = await with_groups()
     served.coordinator.partitions.become_leader(7, 0)
     response = await served.ask(list_groups, ListGroupsRequest(), version)

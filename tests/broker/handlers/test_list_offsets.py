@@ -49,9 +49,9 @@ async def ask(
     )
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
     response = await broker.ask(request, version)
-    answer = response.topics[0].partitions[0]
-    assert isinstance(answer, ListOffsetsPartitionResponse)
-    return answer
+    partition = response.topics[0].partitions[0]
+    assert isinstance(partition, ListOffsetsPartitionResponse)
+    return partition
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ async def test_offsets_by_time(
     served: InProcessBroker, name: str, timestamp: int, version: int, expected: tuple[int, int]
 ) -> None:
     await filled(served, name)
-    answer = await ask(served, name, timestamp, version)
-    assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, *expected)
+    response = await ask(served, name, timestamp, version)
+    assert (response.error_code, response.timestamp, response.offset) == (ErrorCode.NONE, *expected)
 
 
 @pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 9), (-3, 0)])
@@ -91,15 +91,15 @@ async def test_version_0_lists_segments(
     served: InProcessBroker, name: str, timestamp: int, expected: list[int]
 ) -> None:
     await filled(served, name)
-    answer = await ask(served, name, timestamp, 0)
-    assert (answer.error_code, answer.old_style_offsets) == (ErrorCode.NONE, expected)
+    response = await ask(served, name, timestamp, 0)
+    assert (response.error_code, response.old_style_offsets) == (ErrorCode.NONE, expected)
 
 
 async def test_the_ends_of_an_empty_topic_are_0(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name)
     for timestamp in (-1, -2, -4):
-        answer = await ask(served, name, timestamp, 9)
-        assert (answer.offset, answer.leader_epoch) == (0, 0), "of the epoch that the first record will have"
+        response = await ask(served, name, timestamp, 9)
+        assert (response.offset, response.leader_epoch) == (0, 0), "of the epoch that the first record will have"
     assert (await ask(served, name, -3, 9)).offset == -1
 
 
@@ -111,10 +111,12 @@ async def test_the_ends_of_an_empty_topic_are_0(served: InProcessBroker, name: s
         (0, 0, ErrorCode.NONE),
     ],
 )
-async def test_errors(served: InProcessBroker, name: str, partition: int, leader_epoch: int, code: ErrorCode) -> None:
+async def test_unknown_partition_or_leader_epoch_fails(
+    served: InProcessBroker, name: str, partition: int, leader_epoch: int, code: ErrorCode
+) -> None:
     await filled(served, name)
-    answer = await ask(served, name, -1, 9, partition=partition, leader_epoch=leader_epoch)
-    assert answer.error_code == code
+    response = await ask(served, name, -1, 9, partition=partition, leader_epoch=leader_epoch)
+    assert response.error_code == code
 
 
 async def test_the_same_partition_twice_is_a_bad_request(served: InProcessBroker, name: str) -> None:
@@ -146,7 +148,7 @@ async def test_consumers_have_a_known_isolation_level(
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 4)), (1, (-1, -1)), (-1, (-1, -1))])
-async def test_where_a_leader_epoch_ended(
+async def test_end_offset_of_a_leader_epoch_is_returned(
     served: InProcessBroker, name: str, epoch: int, expected: tuple[int, int]
 ) -> None:
     await filled(served, name)
@@ -154,19 +156,19 @@ async def test_where_a_leader_epoch_ended(
     response = await served.ask(
         OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
     )
-    answer = response.topics[0].partitions[0]
-    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, *expected)
+    partition = response.topics[0].partitions[0]
+    assert (partition.error_code, partition.leader_epoch, partition.end_offset) == (ErrorCode.NONE, *expected)
 
 
 async def test_epoch_returned_with_the_end_of_an_empty_log_is_known_to_its_leader(
     served: InProcessBroker, name: str
 ) -> None:
     await served.create_topic(name)
-    told = (await ask(served, name, -1, 9)).leader_epoch
-    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=told)
+    returned_epoch = (await ask(served, name, -1, 9)).leader_epoch
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=returned_epoch)
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
-    answer = (await served.ask(request)).topics[0].partitions[0]
-    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (ErrorCode.NONE, told, 0)
+    response = (await served.ask(request)).topics[0].partitions[0]
+    assert (response.error_code, response.leader_epoch, response.end_offset) == (ErrorCode.NONE, returned_epoch, 0)
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.NONE), (1, ErrorCode.OFFSET_OUT_OF_RANGE)])
@@ -178,8 +180,8 @@ async def test_a_fetch_from_an_empty_log_may_name_that_epoch_as_its_last(
     request = FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=name, partitions=[wanted])]
     )
-    (answer,) = (await served.ask(request, 12)).responses[0].partitions
-    assert answer.error_code == code
+    (response,) = (await served.ask(request, 12)).responses[0].partitions
+    assert response.error_code == code
 
 
 @pytest.mark.parametrize(

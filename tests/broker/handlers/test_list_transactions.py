@@ -34,7 +34,7 @@ async def served(tmp_path: Path) -> ServedTransactions:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_everything(served: ServedTransactions, version: int) -> None:
+async def test_all_transactions_are_listed_without_filters(served: ServedTransactions, version: int) -> None:
     response = await served.ask(list_transactions, request(), version)
     assert response.error_code == ErrorCode.NONE
     listed = [(each.transactional_id, each.producer_id, each.transaction_state) for each in response.transaction_states]
@@ -54,14 +54,16 @@ async def test_everything(served: ServedTransactions, version: int) -> None:
         ({"duration_filter": -1}, ["old", "young", "idle"]),
     ],
 )
-async def test_filters(served: ServedTransactions, filters: dict[str, Any], names: list[str]) -> None:
+async def test_only_transactions_that_match_all_filters_are_listed(
+    served: ServedTransactions, filters: dict[str, Any], names: list[str]
+) -> None:
     response = await served.ask(list_transactions, request(**filters), 1)
     assert [each.transactional_id for each in response.transaction_states] == names
     assert response.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "NoSuch"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_while_loading(served: ServedTransactions, version: int) -> None:
+async def test_list_fails_while_a_partition_is_loading(served: ServedTransactions, version: int) -> None:
     served.transactions.partitions.become_leader(0, 1)
     response = await served.ask(list_transactions, request(state_filters=["NoSuch"]), version)
     assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -30,7 +30,7 @@ from tests.support.in_process import InProcessBroker
 DEAD = 9
 
 
-async def told(broker: InProcessBroker, topic: str, version: int) -> MetadataResponsePartition:
+async def partition_metadata(broker: InProcessBroker, topic: str, version: int) -> MetadataResponsePartition:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
     response = await broker.ask(request, version)
     assert response.topics[0].error_code == ErrorCode.NONE
@@ -57,16 +57,18 @@ async def test_a_leader_without_an_address_on_the_clients_listener(
     cache = served.services.metadata_cache
     known(served, name)
     cache.brokers[0] = replace(cache.brokers[0], endpoints={"INTERNAL": ("10.0.0.1", 9093)})
-    partition = await told(served, name, version)
+    partition = await partition_metadata(served, name, version)
     assert (partition.error_code, partition.leader_id) == (code, -1)
 
 
 @pytest.mark.parametrize("version", [0, 1, 7, 12])
 @pytest.mark.parametrize("leader", [-1, DEAD])
-async def test_a_partition_without_a_live_leader(served: InProcessBroker, name: str, version: int, leader: int) -> None:
+async def test_partition_without_a_live_leader_gets_leader_not_available(
+    served: InProcessBroker, name: str, version: int, leader: int
+) -> None:
     await served.create_topic(name)
     known(served, name).leader = leader
-    partition = await told(served, name, version)
+    partition = await partition_metadata(served, name, version)
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
@@ -74,13 +76,13 @@ async def test_a_partition_without_a_live_leader(served: InProcessBroker, name: 
     ("version", "code", "replicas"),
     [(0, ErrorCode.REPLICA_NOT_AVAILABLE, [0]), (1, ErrorCode.NONE, [0, DEAD]), (12, ErrorCode.NONE, [0, DEAD])],
 )
-async def test_dead_replicas_are_hidden_from_clients_that_cannot_cope(
+async def test_dead_replicas_are_an_error_in_version_0_only(
     served: InProcessBroker, name: str, version: int, code: ErrorCode, replicas: list[int]
 ) -> None:
     await served.create_topic(name)
     state = known(served, name)
     state.replicas, state.isr = [0, DEAD], [0]
-    partition = await told(served, name, version)
+    partition = await partition_metadata(served, name, version)
     assert (partition.error_code, partition.leader_id) == (code, 0)
     assert (partition.replica_nodes, partition.isr_nodes) == (replicas, [0])
 
@@ -128,7 +130,7 @@ def random_update(rng: random.Random) -> UpdateMetadataRequest:
     )
 
 
-def answer(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
+def encoded(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
     services: Any = SimpleNamespace(
         authorizer=Authorizer(is_active=False), metadata_cache=cache, internal_topics=frozenset({"t1"})
     )
@@ -155,6 +157,6 @@ def test_repeated_response_equals_a_newly_built_one(seed: int) -> None:
                 state.encoded.clear()
             with_operations = version >= 8 and rng.random() < 0.5
             told_again, told_anew = (
-                answer(cache, version, listener, with_operations=with_operations) for cache in (remembering, forgetful)
+                encoded(cache, version, listener, with_operations=with_operations) for cache in (remembering, forgetful)
             )
             assert told_again == told_anew

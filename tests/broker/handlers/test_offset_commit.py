@@ -50,8 +50,8 @@ async def test_a_consumer_without_a_group_commits(version: int) -> None:
     sent = request(("t", 0, 5), ("t", 1, 6), ("t", 2, 7), ("nosuch", 0, 8))
     for topic in sent.topics:
         topic.partitions[0].committed_leader_epoch = 3 if version >= 6 else -1
-    answer = await served.ask(offset_commit, sent, version)
-    assert codes(answer.topics) == {
+    response = await served.ask(offset_commit, sent, version)
+    assert codes(response.topics) == {
         ("t", 0): ErrorCode.NONE,
         ("t", 1): ErrorCode.NONE,
         ("t", 2): UNKNOWN_TOPIC,
@@ -146,8 +146,8 @@ async def test_a_commit_waits_for_the_log(version: int) -> None:
 async def test_a_group_that_is_not_here(version: int) -> None:
     served = await Served.up()
     served.coordinator.partitions.resign(0)
-    answer = await served.ask(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
-    assert codes(answer.topics)["t", 0] == ErrorCode.NOT_COORDINATOR
+    response = await served.ask(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
+    assert codes(response.topics)["t", 0] == ErrorCode.NOT_COORDINATOR
 
 
 async def test_version_0_stores_where_consumers_of_0_8_look() -> None:

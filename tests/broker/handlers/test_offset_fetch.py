@@ -54,12 +54,12 @@ Shown = dict[tuple[str, int], tuple[int, int, str | None, int]]
 
 def shown(response: Any, version: int) -> tuple[int, Shown]:
     """(error of the group, (offset, epoch, metadata, error) by partition)."""
-    answer = response.groups[0] if version >= 8 else response
-    return answer.error_code, {
+    group = response.groups[0] if version >= 8 else response
+    return group.error_code, {
         (topic.name, each.partition_index): (
             each.committed_offset, each.committed_leader_epoch, each.metadata, each.error_code,
         )
-        for topic in answer.topics
+        for topic in group.topics
         for each in topic.partitions
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ def commit(served: Served, topic: str, partition: int, offset: int, producer: Co
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_committed_and_not(version: int) -> None:
+async def test_partition_without_a_commit_has_offset_minus_one(version: int) -> None:
     served = await Served.up()
     commit(served, "t", 0, 5)
     response = await served.ask(offset_fetch, request(version, ASKED), version)
@@ -83,14 +83,14 @@ async def test_committed_and_not(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_group_that_does_not_exist(version: int) -> None:
+async def test_missing_group_has_no_offsets(version: int) -> None:
     served = await Served.up()
     response = await served.ask(offset_fetch, request(version, {"t": [0]}), version)
     assert shown(response, version) == (ErrorCode.NONE, {("t", 0): (-1, -1, "", ErrorCode.NONE)})
 
 
 @pytest.mark.parametrize("version", VERSIONS[2:])
-async def test_all_offsets(version: int) -> None:
+async def test_all_offsets_of_a_group_are_returned_without_topics(version: int) -> None:
     served = await Served.up()
     for topic, partition in (("t", 0), ("u", 0), ("t", 1)):
         commit(served, topic, partition, partition + 5)
@@ -102,7 +102,7 @@ async def test_all_offsets(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_where_the_error_of_a_group_stands(version: int) -> None:
+async def test_error_of_a_group_is_in_the_field_of_the_version(version: int) -> None:
     served = await Served.up()
     served.coordinator.partitions.resign(0)
     response = await served.ask(offset_fetch, request(version, {"t": [0]}), version)
@@ -111,7 +111,7 @@ async def test_where_the_error_of_a_group_stands(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[7:])
-async def test_stable_offsets(version: int) -> None:
+async def test_offset_in_an_open_transaction_is_unstable(version: int) -> None:
     served = await Served.up()
     commit(served, "t", 0, 5)
     commit(served, "t", 1, 6)
@@ -126,7 +126,7 @@ async def test_stable_offsets(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[8:])
-async def test_several_groups(version: int) -> None:
+async def test_each_requested_group_has_its_own_result(version: int) -> None:
     served = await Served.up()
     commit(served, "t", 0, 5)
     sent = OffsetFetchRequest(groups=[group("g", None), group("other", {"t": [0]}), group("third", None)])
@@ -142,9 +142,9 @@ async def test_large_response_is_built_in_slices(version: int) -> None:
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
     served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
-    answer = served.send(offset_fetch, request(version, None), version)
-    assert isinstance(answer, asyncio.Future)
-    assert list(shown(await answer, version)[1]) == partitions
+    response = served.send(offset_fetch, request(version, None), version)
+    assert isinstance(response, asyncio.Future)
+    assert list(shown(await response, version)[1]) == partitions
 
 
 @pytest.mark.parametrize("version", [7, 9])
@@ -154,8 +154,8 @@ async def test_offsets_of_many_topics_are_those_of_one_moment(version: int) -> N
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(f"t{number}", 0) for number in range(offset_fetch.STEP_SIZE)]
     served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
-    answer = served.send(offset_fetch, request(version, None), version)
-    assert list(shown(answer, version)[1]) == partitions
+    response = served.send(offset_fetch, request(version, None), version)
+    assert list(shown(response, version)[1]) == partitions
 
 
 async def test_version_0_reads_where_consumers_of_0_8_store() -> None:

@@ -48,8 +48,8 @@ class Reader:
         data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=records)])
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
         frame = request_header(0, 9, 0, "client") + b"".join(encode(request, 9))
-        answer = self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.channel)
-        assert isinstance(answer, list)
+        response = self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.channel)
+        assert isinstance(response, list)
 
     def fetch(
         self,
@@ -74,19 +74,19 @@ class Reader:
         return self.broker.dispatcher.dispatch(memoryview(bytearray(frame)), self.broker.channel)
 
     def parked(self, offset: int, **more: int) -> Promise[Buffers | None]:
-        answer = self.fetch(offset, **more)
-        assert isinstance(answer, Promise)
-        assert not answer.done()
-        return answer
+        response = self.fetch(offset, **more)
+        assert isinstance(response, Promise)
+        assert not response.done()
+        return response
 
 
 def _bytes_of(piece: Any) -> bytes:
     return piece.read() if isinstance(piece, FileSlice) else bytes(piece)
 
 
-def data_in(answer: Buffers | None, version: int = 12) -> PartitionData:
-    assert answer is not None
-    payload = b"".join(_bytes_of(piece) for piece in answer)[4:]
+def data_in(buffers: Buffers | None, version: int = 12) -> PartitionData:
+    assert buffers is not None
+    payload = b"".join(_bytes_of(piece) for piece in buffers)[4:]
     _, position = read_response_header(1, version, payload)
     response = decode(FetchResponse, version, payload, position)
     return response.responses[0].partitions[0]

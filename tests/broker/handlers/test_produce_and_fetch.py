@@ -169,8 +169,8 @@ async def test_one_bad_partition_does_not_fail_the_others(served: InProcessBroke
     await served.create_topic(name, 2)
     damaged = bytearray(batch_of(b"x"))
     damaged[-1] ^= 1
-    answers = await produce(served, name, {0: batch_of(b"good"), 1: bytes(damaged), 2: batch_of(b"nowhere")})
-    assert {index: answer.error_code for index, answer in answers.items()} == {
+    responses = await produce(served, name, {0: batch_of(b"good"), 1: bytes(damaged), 2: batch_of(b"nowhere")})
+    assert {index: response.error_code for index, response in responses.items()} == {
         0: ErrorCode.NONE,
         1: ErrorCode.CORRUPT_MESSAGE,
         2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -185,8 +185,8 @@ async def test_unknown_acks_are_refused_before_anything_is_written(
     served: InProcessBroker, name: str, acks: int
 ) -> None:
     await served.create_topic(name)
-    answers = await produce(served, name, {0: batch_of(b"x")}, acks=acks)
-    assert (answers[0].error_code, answers[0].base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    responses = await produce(served, name, {0: batch_of(b"x")}, acks=acks)
+    assert (responses[0].error_code, responses[0].base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     assert partitions_of(await fetch(served, name, {0: 0}))[0].high_watermark == 0
 
 
@@ -217,8 +217,8 @@ async def test_no_more_replicas_have_to_be_in_sync_than_there_are(served: InProc
 
 async def test_internal_topics_are_for_the_broker(served: InProcessBroker) -> None:
     await served.create_topic("__consumer_offsets", cleanup_policy="compact")
-    answers = await produce(served, "__consumer_offsets", {0: batch_of(b"x")})
-    assert answers[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    responses = await produce(served, "__consumer_offsets", {0: batch_of(b"x")})
+    assert responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_a_keyless_record_in_a_compacted_topic_is_named(served: InProcessBroker, name: str) -> None:
@@ -226,19 +226,19 @@ async def test_a_keyless_record_in_a_compacted_topic_is_named(served: InProcessB
     keyless = build_batch(
         [RecordData(timestamp=1, key=b"k", value=b"v"), RecordData(timestamp=1, key=None, value=b"v")]
     )
-    answer = (await produce(served, name, {0: keyless}))[0]
-    assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert [error.batch_index for error in answer.record_errors] == [1]
-    assert answer.error_message.startswith("One or more records have been rejected")
+    response = (await produce(served, name, {0: keyless}))[0]
+    assert response.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in response.record_errors] == [1]
+    assert response.error_message.startswith("One or more records have been rejected")
 
 
 async def test_log_append_time_is_the_brokers(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, message_timestamp_type="LogAppendTime")
-    answer = (await produce(served, name, {0: batch_of(b"x", timestamp_ms=5)}))[0]
-    assert answer.log_append_time_ms > 1_700_000_000_000
+    response = (await produce(served, name, {0: batch_of(b"x", timestamp_ms=5)}))[0]
+    assert response.log_append_time_ms > 1_700_000_000_000
     data = partitions_of(await fetch(served, name, {0: 0}))[0]
     (record,) = records(data.records or b"", size_max=SIZE_MAX)
-    assert record.timestamp == answer.log_append_time_ms
+    assert record.timestamp == response.log_append_time_ms
 
 
 async def test_a_repeated_idempotent_batch_is_stored_once(served: InProcessBroker, name: str) -> None:
@@ -252,8 +252,8 @@ async def test_a_repeated_idempotent_batch_is_stored_once(served: InProcessBroke
         return batch_of(value, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
 
     sent = [numbered(0, b"a"), numbered(1, b"b"), numbered(0, b"a"), numbered(1, b"b"), numbered(2, b"c")]
-    answers = [(await produce(served, name, {0: one}))[0] for one in sent]
-    assert [(one.error_code, one.base_offset) for one in answers] == [(0, 0), (0, 1), (0, 0), (0, 1), (0, 2)]
+    responses = [(await produce(served, name, {0: one}))[0] for one in sent]
+    assert [(one.error_code, one.base_offset) for one in responses] == [(0, 0), (0, 1), (0, 0), (0, 1), (0, 2)]
     gap = (await produce(served, name, {0: numbered(9, b"z")}))[0]
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(values_in(partitions_of(await fetch(served, name, {0: 0}))[0])) == 3
@@ -550,8 +550,8 @@ async def test_of_records_for_a_partition_twice_the_last_count(
     for round_number in range(2):
         topic_data = [of((0, b"first"), (1, b"other"), (0, b"second")), of((0, b"third"))]
         response = await served.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topic_data), version)
-        answered = [(one.index, one.base_offset) for topic in response.responses for one in topic.partition_responses]
-        assert answered == [(0, round_number), (1, round_number)]
+        responded = [(one.index, one.base_offset) for topic in response.responses for one in topic.partition_responses]
+        assert responded == [(0, round_number), (1, round_number)]
     stored = partitions_of(await fetch(served, name, {0: 0, 1: 0}))
     assert values_in(stored[0]) == [(0, b"third"), (1, b"third")]
     assert values_in(stored[1]) == [(0, b"other"), (1, b"other")]

@@ -1,4 +1,4 @@
-"""Produce with a transactional id: verified first, at once or after a wait, and never without a transaction."""
+"""Produce with a transactional id: verified first, synchronously or after a wait, and never without a transaction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FarCoordinator:
         self.waiting.append(asyncio.get_running_loop().create_future())
         return self.waiting[-1]
 
-    def answer(self, code: int = 0) -> None:
+    def respond(self, code: int = 0) -> None:
         self.waiting.pop().set_result(dict.fromkeys(self.asked[-1], code))
 
 
@@ -121,40 +121,40 @@ async def test_records_that_are_no_batch_are_refused_by_validation(served: Serve
 
 
 async def test_a_request_that_waits_for_a_far_coordinator(afar: ServedFromAfar) -> None:
-    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
-    assert not answering.done()
-    afar.far.answer()
-    assert codes(await answering) == [ErrorCode.NONE]
+    responding = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+    assert not responding.done()
+    afar.far.respond()
+    assert codes(await responding) == [ErrorCode.NONE]
     assert codes(await afar.ask(produce, request("id", (T0, transactional_batch(sequence=1))), 11)) == [ErrorCode.NONE]
-    assert afar.far.asked == [(T0,)], "with data of the transaction there is nothing to ask"
+    assert afar.far.asked == [(T0,)], "with data of the transaction no verification is needed"
 
 
 async def test_a_far_coordinator_that_refuses(afar: ServedFromAfar) -> None:
-    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
-    afar.far.answer(ErrorCode.NETWORK_EXCEPTION)
-    assert codes(await answering) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    responding = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+    afar.far.respond(ErrorCode.NETWORK_EXCEPTION)
+    assert codes(await responding) == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
-async def test_marker_before_the_verdict_of_the_coordinator(afar: ServedFromAfar) -> None:
-    answering = afar.send(produce, request("id", (T0, transactional_batch())), 11)
+async def test_marker_during_the_verification_rejects_the_batch(afar: ServedFromAfar) -> None:
+    responding = afar.send(produce, request("id", (T0, transactional_batch())), 11)
     afar.marker_writer.write(Marker(7, 0, False, 0), [T0])
-    afar.far.answer()
-    assert codes(await answering) == [ErrorCode.INVALID_TXN_STATE]
+    afar.far.respond()
+    assert codes(await responding) == [ErrorCode.INVALID_TXN_STATE]
 
 
-async def test_the_frame_may_go_while_a_request_waits(afar: ServedFromAfar) -> None:
+async def test_waiting_request_does_not_need_its_frame(afar: ServedFromAfar) -> None:
     frame = memoryview(bytearray(b"".join(encode(request("id", (T0, transactional_batch())), 11))))
     asked = request_decoder(produce, APIS[0], 11)(frame)
     admitting = produce.handle(afar.services(), asked, context_of(11))
     frame[:] = bytes(len(frame))
-    afar.far.answer()
+    afar.far.respond()
     assert isinstance(admitting, Awaitable)
     assert codes(as_received(await afar.sliced_work.settled(admitting), APIS[0], 11)) == [ErrorCode.NONE]
 
 
-async def test_verification_without_a_response(afar: ServedFromAfar) -> None:
+async def test_verification_with_acks_0_sends_no_response(afar: ServedFromAfar) -> None:
     asked = received_by(produce, request("id", (T0, transactional_batch()), acks=0), 11)
-    answering = produce.handle(afar.services(), asked, context_of(11))
-    afar.far.answer()
-    assert isinstance(answering, Awaitable)
-    assert await afar.sliced_work.settled(answering) is None
+    responding = produce.handle(afar.services(), asked, context_of(11))
+    afar.far.respond()
+    assert isinstance(responding, Awaitable)
+    assert await afar.sliced_work.settled(responding) is None

@@ -54,9 +54,9 @@ class Connection:
 
     async def send(self, frame: bytes, version: int) -> tuple[int, int]:
         """The error code and the base offset in the response."""
-        answer = await self._broker.send(frame, self._channel)
-        assert answer is not None
-        payload = b"".join(answer)[4:]
+        response = await self._broker.send(frame, self._channel)
+        assert response is not None
+        payload = b"".join(response)[4:]
         _, position = read_response_header(PRODUCE, version, payload)
         (topic,) = decode(ProduceResponse, version, payload, position).responses
         assert topic.name == self._topic

@@ -52,7 +52,7 @@ async def quotas_of(broker: InProcessBroker, user: str, *, version: int = 1) -> 
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_each_entity_gets_its_own_code(served: InProcessBroker, version: int) -> None:
-    answers = await set_quotas(
+    responses = await set_quotas(
         served,
         {
             ALICE: {"producer_byte_rate": 1048576.0, "consumer_byte_rate": 2097152.0},
@@ -61,7 +61,7 @@ async def test_each_entity_gets_its_own_code(served: InProcessBroker, version: i
         },
         version=version,
     )
-    assert answers == [
+    assert responses == [
         (ErrorCode.NONE, None),
         (ErrorCode.INVALID_REQUEST, "Invalid configuration key producer_bytes_rate, expected producer_byte_rate"),
         (ErrorCode.NONE, None),
@@ -78,8 +78,8 @@ async def test_entries_for_one_entity_get_one_code_after_the_last(served: InProc
         EntryData(entity=parts[index:], ops=[OpData(key="producer_byte_rate", value=value, remove=False)])
         for index, value in ((0, 1.0), (1, 2.0))
     ]
-    (answer,) = (await served.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))).entries
-    assert (answer.error_code, answer.entity) == (ErrorCode.NONE, parts[1:])
+    (response,) = (await served.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))).entries
+    assert (response.error_code, response.entity) == (ErrorCode.NONE, parts[1:])
     assert await quotas_of(served, "alice") == {ALICE: {"producer_byte_rate": 2.0}}
 
 
@@ -106,7 +106,7 @@ async def test_orders_are_those_of_kafka_and_not_of_the_request(served: InProces
     ]
 
 
-async def test_validation_alone(served: InProcessBroker) -> None:
+async def test_validation_only_changes_no_quota(served: InProcessBroker) -> None:
     wanted: dict[Entity, dict[str, float]] = {ALICE: {"request_percentage": 50.0}, (): {"request_percentage": 50.0}}
     assert await set_quotas(served, wanted, validate_only=True) == [
         (ErrorCode.NONE, None),
@@ -115,7 +115,7 @@ async def test_validation_alone(served: InProcessBroker) -> None:
     assert await quotas_of(served, "alice") == {}
 
 
-async def test_a_filter_that_is_refused(served: InProcessBroker) -> None:
+async def test_filter_with_an_unknown_entity_type_is_rejected(served: InProcessBroker) -> None:
     component = ComponentData(entity_type="team", match_type=EXACT, match="red")
     response = await served.ask(DescribeClientQuotasRequest(components=[component], strict=True))
     assert (response.error_code, response.error_message, response.entries) == (

@@ -43,8 +43,8 @@ class TransactionalProducer:
     async def start(self) -> TransactionalProducer:
         await self._broker.ask(FindCoordinatorRequest(key=self._name, key_type=1), 2)
         init = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=60_000)
-        answer = await self._asked_until_served(init, 4)
-        self.producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        response = await self._asked_until_served(init, 4)
+        self.producer_id, self._epoch = response.producer_id, response.producer_epoch
         return self
 
     async def write(self, *values: bytes) -> None:
@@ -54,8 +54,8 @@ class TransactionalProducer:
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=self._topic, partitions=[0])],
         )
-        answer = await self._broker.ask(add, 3)
-        assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        response = await self._broker.ask(add, 3)
+        assert response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
         for value in values:
             batch = build_batch(
                 [RecordData(NOW_MS + 3_600_000 * self._sequence, b"k", value)],
@@ -88,12 +88,12 @@ class TransactionalProducer:
 
     async def _asked_until_served(self, request: object, version: int) -> Any:
         for _ in range(1000):
-            answer = await self._broker.ask(request, version)
-            if answer.error_code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
+            response = await self._broker.ask(request, version)
+            if response.error_code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
                 break
             await asyncio.sleep(0.001)
-        assert answer.error_code == 0
-        return answer
+        assert response.error_code == 0
+        return response
 
 
 async def read(
@@ -174,12 +174,12 @@ async def test_aborted_transactions_are_returned_where_they_overlap(
         (3, {(second.producer_id, 1)}),
         (5, set()),
     ):
-        told = await read(served, name, offset, COMMITTED, version=version)
-        assert told.aborted_transactions is not None
-        assert {(each.producer_id, each.first_offset) for each in told.aborted_transactions} >= expected
+        reported = await read(served, name, offset, COMMITTED, version=version)
+        assert reported.aborted_transactions is not None
+        assert {(each.producer_id, each.first_offset) for each in reported.aborted_transactions} >= expected
         # Who is over before the range begins is of no concern to it.
-        assert len(told.aborted_transactions) == len(expected)
-        assert told.last_stable_offset == 7
+        assert len(reported.aborted_transactions) == len(expected)
+        assert reported.last_stable_offset == 7
 
 
 @pytest.mark.parametrize("version", range(4))

@@ -103,14 +103,14 @@ async def ask(
 ) -> tuple[PartitionProduceResponse, weakref.ref[memoryview]]:
     """The response, and what is left of the frame by which it was asked."""
     frame = memoryview(bytearray(frame_of(topic, records, version)))
-    answer = broker.dispatcher.dispatch(frame, broker.channel)
-    assert answer is not None
+    buffers = broker.dispatcher.dispatch(frame, broker.channel)
+    assert buffers is not None
     left = weakref.ref(frame)
     del frame
-    if not isinstance(answer, bytes | bytearray | memoryview | list):
-        answer = await answer
-    assert answer is not None
-    payload = b"".join(bytes(piece) for piece in ([answer] if not isinstance(answer, list) else answer))[4:]
+    if not isinstance(buffers, bytes | bytearray | memoryview | list):
+        buffers = await buffers
+    assert buffers is not None
+    payload = b"".join(bytes(piece) for piece in ([buffers] if not isinstance(buffers, list) else buffers))[4:]
     _, position = read_response_header(PRODUCE.key, version, payload)
     response = decode(PRODUCE.response, version, payload, position)
     return response.responses[0].partition_responses[0], left

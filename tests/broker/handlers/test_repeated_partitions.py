@@ -1,6 +1,6 @@
 """A topic named in several places, a partition named twice, a topic without partitions.
 
-Each partition is answered once, all of a topic in one place, and no topic of which no partition was named; as Apache
+A response has each partition once, all partitions of a topic together, and no topic without partitions; as Apache
 Kafka 3.9.1 does.
 """
 
@@ -56,7 +56,7 @@ from tests.support.in_process import InProcessBroker
 Named = list[tuple[str, list[int]]]
 
 ASKED: Named = [("b", [1, 0, 1]), ("a", [0]), ("none", []), ("b", [0, 2])]
-ANSWERED: Named = [("b", [1, 0, 2]), ("a", [0])]
+RESPONDED: Named = [("b", [1, 0, 2]), ("a", [0])]
 ONE_RECORD = build_batch([RecordData(0, None, b"x")])
 
 
@@ -89,28 +89,28 @@ async def commit(broker: InProcessBroker, version: int = 9) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 9])
-async def test_committing_offsets(broker: InProcessBroker, version: int) -> None:
-    assert shown((await commit(broker, version)).topics) == ANSWERED
+async def test_offset_commit_response_groups_repeated_partitions(broker: InProcessBroker, version: int) -> None:
+    assert shown((await commit(broker, version)).topics) == RESPONDED
 
 
 @pytest.mark.parametrize("version", [0, 7])
-async def test_fetching_offsets(broker: InProcessBroker, version: int) -> None:
+async def test_offset_fetch_response_groups_repeated_partitions(broker: InProcessBroker, version: int) -> None:
     topics = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in ASKED]
     response = await broker.ask(OffsetFetchRequest(group_id="g", topics=topics), version)
-    assert shown(response.topics) == ANSWERED
+    assert shown(response.topics) == RESPONDED
 
 
-async def test_fetching_offsets_of_several_groups(broker: InProcessBroker) -> None:
+async def test_offset_fetch_response_of_several_groups_groups_repeated_partitions(broker: InProcessBroker) -> None:
     await commit(broker)
     topics = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in ASKED]
     (group,) = (
         await broker.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]))
     ).groups
-    assert shown(group.topics) == ANSWERED
+    assert shown(group.topics) == RESPONDED
     assert [it.committed_offset for it in group.topics[0].partitions] == [2, 0, 1], "the last one that was committed"
 
 
-async def test_deleting_offsets(broker: InProcessBroker) -> None:
+async def test_offset_delete_response_groups_repeated_partitions(broker: InProcessBroker) -> None:
     await commit(broker)
     topics = [
         OffsetDeleteRequestTopic(
@@ -119,7 +119,7 @@ async def test_deleting_offsets(broker: InProcessBroker) -> None:
         for name, partitions in ASKED
     ]
     response = await broker.ask(OffsetDeleteRequest(group_id="g", topics=topics))
-    assert shown(response.topics) == ANSWERED
+    assert shown(response.topics) == RESPONDED
     assert {it.error_code for topic in response.topics for it in topic.partitions} == {ErrorCode.NONE}
 
 
@@ -137,7 +137,7 @@ async def test_offsets_in_a_transaction(broker: InProcessBroker) -> None:
     request = TxnOffsetCommitRequest(
         transactional_id="id", group_id="g", producer_id=1, producer_epoch=0, topics=topics
     )
-    assert shown((await broker.ask(request)).topics) == ANSWERED
+    assert shown((await broker.ask(request)).topics) == RESPONDED
 
 
 async def test_partitions_of_a_transaction(broker: InProcessBroker) -> None:
@@ -163,7 +163,7 @@ async def test_partitions_of_a_transaction(broker: InProcessBroker) -> None:
     verified = await broker.ask(AddPartitionsToTxnRequest(transactions=[of_broker]))
     for results, expected in (
         (added.results_by_topic_v3_and_below, ASKED),
-        (verified.results_by_transaction[0].topic_results, ANSWERED),
+        (verified.results_by_transaction[0].topic_results, RESPONDED),
     ):
         assert shown(results, "results_by_partition") == expected, "as asked where all have one code"
         assert {it.partition_error_code for topic in results for it in topic.results_by_partition} == {0}
@@ -187,7 +187,7 @@ async def test_records_are_deleted_up_to_the_last_offset_that_is_named(broker: I
     ]
 
 
-async def test_moving_partitions(broker: InProcessBroker) -> None:
+async def test_reassignment_response_groups_repeated_partitions(broker: InProcessBroker) -> None:
     topics = [
         ReassignableTopic(
             name=name, partitions=[ReassignablePartition(partition_index=it, replicas=[0]) for it in partitions]
@@ -195,7 +195,7 @@ async def test_moving_partitions(broker: InProcessBroker) -> None:
         for name, partitions in ASKED
     ]
     response = await broker.ask(AlterPartitionReassignmentsRequest(topics=topics))
-    assert shown(response.responses) == ANSWERED
+    assert shown(response.responses) == RESPONDED
 
 
 def produce(named: Named) -> ProduceRequest:
@@ -212,23 +212,25 @@ def produce(named: Named) -> ProduceRequest:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answered"),
+    ("asked", "responded"),
     [
-        (ASKED, ANSWERED),
+        (ASKED, RESPONDED),
         ([("b", [1]), ("a", [0]), ("b", [0])], [("b", [1, 0]), ("a", [0])]),
         ([("none", []), ("a", [0])], [("a", [0])]),
         ([("none", [])], []),
     ],
 )
-async def test_producing(broker: InProcessBroker, asked: Named, answered: Named) -> None:
+async def test_produce_response_groups_repeated_partitions(
+    broker: InProcessBroker, asked: Named, responded: Named
+) -> None:
     response = await broker.ask(produce(asked))
-    assert shown(response.responses, "partition_responses", "index") == answered
+    assert shown(response.responses, "partition_responses", "index") == responded
 
 
 def test_results_by_partition_are_grouped_by_topic() -> None:
-    def made(topic: str, answers: list[str]) -> tuple[str, list[str]]:
-        return topic, answers
+    def made(topic: str, responses: list[str]) -> tuple[str, list[str]]:
+        return topic, responses
 
-    answers = [(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]
-    assert whole(group_by_topic(answers, made)) == [("b", ["x", "z"]), ("a", ["y"])]
+    responses = [(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]
+    assert whole(group_by_topic(responses, made)) == [("b", ["x", "z"]), ("a", ["y"])]
     assert whole(group_by_topic([], made)) == []

@@ -80,8 +80,8 @@ async def test_there_are_no_tokens(served: InProcessBroker, version: int, princi
     version = min(version, 2)
     renewed = await served.ask(RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1), version)
     expired = await served.ask(ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=-1), version)
-    for answer in (renewed, expired):
-        assert (answer.error_code, answer.expiry_timestamp_ms) == (code, -1)
+    for response in (renewed, expired):
+        assert (response.error_code, response.expiry_timestamp_ms) == (code, -1)
 
 
 async def test_there_is_nothing_to_log_in_to(served: InProcessBroker) -> None:
@@ -89,8 +89,8 @@ async def test_there_is_nothing_to_log_in_to(served: InProcessBroker) -> None:
         agreed = await served.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
         assert (agreed.error_code, agreed.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
     for version in range(3):
-        answer = await served.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), version)
-        assert (answer.error_code, answer.error_message, answer.auth_bytes, answer.session_lifetime_ms) == (
+        response = await served.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), version)
+        assert (response.error_code, response.error_message, response.auth_bytes, response.session_lifetime_ms) == (
             ErrorCode.ILLEGAL_SASL_STATE,
             "SaslAuthenticate request received after successful authentication",
             b"",

@@ -68,10 +68,12 @@ async def test_everyone_gets_what_the_leader_decided(version: int) -> None:
         ({"generation_id": 7}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-async def test_refusals(version: int, values: dict[str, Any], error: ErrorCode) -> None:
+async def test_invalid_sync_is_rejected_with_its_error_code(
+    version: int, values: dict[str, Any], error: ErrorCode
+) -> None:
     served = await with_members("a")
-    answer = await served.ask(sync_group, request(version, **{"member_id": "a-1", **values}), version)
-    assert (answer.error_code, answer.assignment) == (error, b"")
+    response = await served.ask(sync_group, request(version, **{"member_id": "a-1", **values}), version)
+    assert (response.error_code, response.assignment) == (error, b"")
 
 
 @pytest.mark.parametrize(
@@ -79,12 +81,12 @@ async def test_refusals(version: int, values: dict[str, Any], error: ErrorCode) 
 )
 async def test_newer_clients_must_name_the_right_protocol(values: dict[str, Any]) -> None:
     served = await with_members("a")
-    answer = await served.ask(sync_group, request(5, "a-1", **values), 5)
-    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = await served.ask(sync_group, request(5, "a-1", **values), 5)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_a_fenced_instance(version: int) -> None:
+async def test_fenced_instance_gets_fenced_instance_id(version: int) -> None:
     served = await with_members("a")
-    answer = await served.ask(sync_group, request(version, "old", group_instance_id="i"), version)
-    assert answer.error_code == ErrorCode.FENCED_INSTANCE_ID
+    response = await served.ask(sync_group, request(version, "old", group_instance_id="i"), version)
+    assert response.error_code == ErrorCode.FENCED_INSTANCE_ID

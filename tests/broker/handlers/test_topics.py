@@ -128,11 +128,11 @@ async def test_topics_are_found_by_id(served: InProcessBroker, name: str) -> Non
 
 async def test_the_broker_names_itself_on_the_listener_that_was_used(served: InProcessBroker) -> None:
     described = await served.ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
-    told = await metadata(served)
-    assert described.cluster_id == told.cluster_id
-    assert described.controller_id == told.controller_id == 0
+    reported = await metadata(served)
+    assert described.cluster_id == reported.cluster_id
+    assert described.controller_id == reported.controller_id == 0
     assert [(broker.broker_id, broker.host, broker.port) for broker in described.brokers] == [
-        (broker.node_id, broker.host, broker.port) for broker in told.brokers
+        (broker.node_id, broker.host, broker.port) for broker in reported.brokers
     ]
     assert described.cluster_authorized_operations == 8096
     served.channel.listener = "ANOTHER"
@@ -182,8 +182,8 @@ async def test_topic_id_takes_precedence_over_the_name(served: InProcessBroker, 
 async def test_what_may_be_done_with_a_topic_that_does_not_exist(served: InProcessBroker, name: str) -> None:
     topics = [MetadataRequestTopic(name=each) for each in (name, "bad name")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
-    told = (await served.ask(request)).topics
-    assert [topic.topic_authorized_operations for topic in told] == [0b110111111000] * 2
+    reported = (await served.ask(request)).topics
+    assert [topic.topic_authorized_operations for topic in reported] == [0b110111111000] * 2
 
 
 async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:
@@ -218,9 +218,9 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
     good = response.topics[0]
     assert (good.num_partitions, good.replication_factor) == (2, 1)
     assert {config.name: config.value for config in good.configs}["retention.ms"] == "1000"
-    told = (await metadata(served, f"{name}-good")).topics[0]
-    assert told.topic_id == good.topic_id
-    assert [partition.leader_id for partition in told.partitions] == [0, 0], "answered when it can be used"
+    reported = (await metadata(served, f"{name}-good")).topics[0]
+    assert reported.topic_id == good.topic_id
+    assert [partition.leader_id for partition in reported.partitions] == [0, 0], "responds when the topic can be used"
 
 
 def assigned(name: str, *replicas: tuple[int, list[int]], timeout_ms: int = 10) -> CreateTopicsRequest:
@@ -241,20 +241,22 @@ def assigned(name: str, *replicas: tuple[int, list[int]], timeout_ms: int = 10) 
 async def test_assignments_that_cannot_be(
     served: InProcessBroker, name: str, replicas: list[tuple[int, list[int]]], message: str
 ) -> None:
-    (answer,) = (await served.ask(assigned(name, *replicas))).topics
-    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    (response,) = (await served.ask(assigned(name, *replicas))).topics
+    assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 async def test_of_two_assignments_of_a_partition_the_last_counts(served: InProcessBroker, name: str) -> None:
     request = assigned(name, (0, [7]), (1, [0]), (0, [0]), timeout_ms=30_000)
-    (answer,) = (await served.ask(request)).topics
-    assert (answer.error_code, answer.num_partitions) == (ErrorCode.NONE, 2)
+    (response,) = (await served.ask(request)).topics
+    assert (response.error_code, response.num_partitions) == (ErrorCode.NONE, 2)
 
 
 async def test_a_topic_on_brokers_that_are_not_there(tmp_path: Path, name: str) -> None:
     async with running_broker(tmp_path) as broker:
         (late,) = (await broker.ask(assigned(name, (0, [9]), (1, [0])))).topics
-        assert (late.error_code, late.error_message) == (ErrorCode.REQUEST_TIMED_OUT, None), "there is no leader to see"
+        assert (late.error_code, late.error_message) == (ErrorCode.REQUEST_TIMED_OUT, None), (
+            "the metadata has no leader"
+        )
         (unseen,) = (await broker.ask(assigned(f"{name}-unseen", (0, [9])))).topics
         assert unseen.error_code == ErrorCode.REQUEST_TIMED_OUT
         (again,) = (await broker.ask(assigned(name, (0, [0])))).topics

@@ -65,8 +65,8 @@ async def test_offsets_count_when_the_transaction_commits(
     served: ServedTransactions, version: int, is_committed: bool
 ) -> None:
     producer = await with_offsets(served)
-    answer = await served.ask(txn_offset_commit, request(producer, T0, NOSUCH), version)
-    assert codes(answer.topics) == {T0: ErrorCode.NONE, NOSUCH: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    response = await served.ask(txn_offset_commit, request(producer, T0, NOSUCH), version)
+    assert codes(response.topics) == {T0: ErrorCode.NONE, NOSUCH: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     offsets = served.coordinator.offsets.of("g")
     assert offsets.get(T0) is None
     assert offsets.is_unstable(T0)
@@ -81,9 +81,9 @@ async def test_a_transaction_that_does_not_include_the_groups_partition(
     served: ServedTransactions, version: int
 ) -> None:
     producer = await served.new_producer()
-    answer = await served.ask(txn_offset_commit, request(producer), version)
+    response = await served.ask(txn_offset_commit, request(producer), version)
     code = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
-    assert codes(answer.topics) == {T0: code}
+    assert codes(response.topics) == {T0: code}
     assert not served.coordinator.offsets.of("g").is_unstable(T0)
 
 
@@ -98,17 +98,17 @@ async def test_producers_that_are_not_the_one(served: ServedTransactions, versio
         (request(producer, NOSUCH), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (request(producer, metadata="m" * 5000), ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ):
-        answer = await served.ask(txn_offset_commit, asked, version)
-        assert set(codes(answer.topics).values()) == {code}
+        response = await served.ask(txn_offset_commit, asked, version)
+        assert set(codes(response.topics).values()) == {code}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_while_a_coordinator_is_loading(served: ServedTransactions, version: int) -> None:
     producer = await with_offsets(served)
     served.there.coordinator.partitions.become_leader(0, 1)
-    answer = await served.ask(txn_offset_commit, request(producer), version)
+    response = await served.ask(txn_offset_commit, request(producer), version)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert codes(answer.topics) == {T0: loading}
+    assert codes(response.topics) == {T0: loading}
     await served.idle()
     assert codes((await served.ask(txn_offset_commit, request(producer), version)).topics) == {T0: ErrorCode.NONE}
 
@@ -117,8 +117,8 @@ async def test_while_a_coordinator_is_loading(served: ServedTransactions, versio
 async def test_members_are_checked(served: ServedTransactions, version: int) -> None:
     producer = await with_offsets(served)
     absent = request(producer, generation_id=1, member_id="a-1")
-    answer = await served.ask(txn_offset_commit, absent, version)
-    assert codes(answer.topics) == {T0: ErrorCode.ILLEGAL_GENERATION}
+    response = await served.ask(txn_offset_commit, absent, version)
+    assert codes(response.topics) == {T0: ErrorCode.ILLEGAL_GENERATION}
     served.coordinator.join("g", join_request("a"))
     for generation_id, member_id, code in (
         (1, "a-1", ErrorCode.NONE),
@@ -133,5 +133,5 @@ async def test_members_are_checked(served: ServedTransactions, version: int) -> 
 async def test_without_a_topic_for_groups(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path, has_offsets_topic=False).lead_all()
     producer = await served.new_producer()
-    answer = await served.ask(txn_offset_commit, request(producer), 4)
-    assert codes(answer.topics) == {T0: ErrorCode.NOT_COORDINATOR}
+    response = await served.ask(txn_offset_commit, request(producer), 4)
+    assert codes(response.topics) == {T0: ErrorCode.NOT_COORDINATOR}

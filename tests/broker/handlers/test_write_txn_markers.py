@@ -37,7 +37,7 @@ def marker(producer_id: int, *partitions: int) -> WritableTxnMarker:
 
 
 @pytest.mark.parametrize("version", versions_of(WriteTxnMarkersRequest))
-async def test_markers(tmp_path: Path, version: int) -> None:
+async def test_markers_end_transactions_and_each_partition_has_a_code(tmp_path: Path, version: int) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     partition = served.leading.lead("t", 0)
     for producer_id in (7, 8):
@@ -84,7 +84,7 @@ async def test_all_markers_of_a_request_are_written_before_the_first_is_replicat
     served.marker_writer = cast(MarkerWriter, writer)
     wide = marker(8, *range(STEP_SIZE + 1))
     request = WriteTxnMarkersRequest(markers=[marker(7, 0), wide, marker(9, 5)])
-    answering = asyncio.ensure_future(served.ask(write_txn_markers, request, 1))
+    responding = asyncio.ensure_future(served.ask(write_txn_markers, request, 1))
     await served.idle()
     assert [(producer_id, len(partitions)) for producer_id, partitions, _ in writer.writes] == [
         (7, 1),
@@ -92,12 +92,12 @@ async def test_all_markers_of_a_request_are_written_before_the_first_is_replicat
         (8, 1),
         (9, 1),
     ]
-    assert not answering.done()
+    assert not responding.done()
     for _, partitions, replicated in reversed(writer.writes):
         replicated.set_result(dict.fromkeys(partitions, NONE))
-    response = await answering
-    answered = {each.producer_id: len(each.topics[0].partitions) for each in response.markers}
-    assert answered == {7: 1, 8: STEP_SIZE + 1, 9: 1}
+    response = await responding
+    responded = {each.producer_id: len(each.topics[0].partitions) for each in response.markers}
+    assert responded == {7: 1, 8: STEP_SIZE + 1, 9: 1}
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1)])

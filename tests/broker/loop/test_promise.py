@@ -1,4 +1,4 @@
-"""Promises: one outcome, handed on in the moment in which it is there."""
+"""Promises: one outcome, passed to callbacks in the step that sets it."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ def test_callback_runs_within_set_result() -> None:
     assert (promise.result(), promise.exception(), seen) == (1, None, [1])
 
 
-def test_late_callback_runs_at_once() -> None:
+def test_late_callback_runs_synchronously() -> None:
     promise: Promise[int] = Promise()
     promise.set_exception(ValueError("late"))
     seen: list[Exception | None] = []
@@ -34,25 +34,25 @@ def test_late_callback_runs_at_once() -> None:
 
 def test_cancelled_promise_calls_on_cancel_once_and_no_callback() -> None:
     promise: Promise[int] = Promise()
-    told: list[str] = []
-    promise.on_cancel(lambda: told.append("cancelled"))
-    promise.add_done_callback(lambda done: told.append("called"))
+    reported: list[str] = []
+    promise.on_cancel(lambda: reported.append("cancelled"))
+    promise.add_done_callback(lambda done: reported.append("called"))
     promise.cancel()
     promise.cancel()
     promise.set_result(1)
-    assert told == ["cancelled"]
+    assert reported == ["cancelled"]
     assert promise.cancelled()
 
 
 def test_completed_promise_cannot_be_cancelled() -> None:
     promise: Promise[int] = Promise()
-    told: list[str] = []
-    promise.on_cancel(lambda: told.append("cancelled"))
+    reported: list[str] = []
+    promise.on_cancel(lambda: reported.append("cancelled"))
     promise.set_result(1)
-    promise.on_cancel(lambda: told.append("cancelled"))
+    promise.on_cancel(lambda: reported.append("cancelled"))
     promise.cancel()
     assert not promise.cancelled()
-    assert told == []
+    assert reported == []
 
 
 async def test_task_can_await_a_promise() -> None:
@@ -141,7 +141,7 @@ def test_passed_on_failure_references_no_frame(collector_is_off: None) -> None:
     tracebacks = []
     promise.add_done_callback(lambda done: tracebacks.append(done.exception().__traceback__ is not None))
     request = _fail(promise)
-    assert tracebacks == [True], "whoever handles it sees where it came from"
+    assert tracebacks == [True], "its handler sees where it was raised"
     assert request() is None
     assert str(promise.exception()) == "failed"
 

@@ -170,7 +170,7 @@ def test_event_for_thousands_of_operations_is_handled_in_parts(timer: Timer) -> 
         postponed.pop(0)()
     assert [waiter.completions for waiter in waiters] == [int(waiter is not stays) for waiter in waiters]
     stays.is_ready = newcomer.is_ready = True
-    assert purgatory.check_and_complete("a") == 2, "who goes on waiting is still watched"
+    assert purgatory.check_and_complete("a") == 2, "an operation that still waits is still watched"
 
 
 def test_an_event_between_the_parts_is_not_lost(timer: Timer) -> None:

@@ -48,11 +48,11 @@ def test_failed_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixtu
 
 
 def test_driver_is_notified_of_earlier_deadlines_only() -> None:
-    told: list[int] = []
-    timer = Timer(told.append)
+    reported: list[int] = []
+    timer = Timer(reported.append)
     for deadline in (50, 70, 20, 20, 30):
         timer.schedule(deadline, lambda: None)
-    assert told == [50, 20]
+    assert reported == [50, 20]
 
 
 def test_cancelled_far_deadlines_do_not_accumulate() -> None:

@@ -337,14 +337,14 @@ async def test_flushes_are_timed(monitored: Monitored) -> None:
     assert scrape("kafka_log_logflushstats_logflushrateandtimems", quantile="0.50") > 0
 
 
-async def test_open_metrics(monitored: Monitored) -> None:
+async def test_open_metrics_response_has_the_same_names(monitored: Monitored) -> None:
     await monitored.broker.create_topic("t")
     scrape = await monitored.scrape("application/openmetrics-text;version=1.0.0")
     assert scrape.names >= KAFKA_NAMES
 
 
 @pytest.mark.parametrize("overrides", [{"metrics.per.partition": "false"}])
-async def test_without_single_partitions(monitored: Monitored) -> None:
+async def test_metrics_of_partitions_are_omitted_if_disabled(monitored: Monitored) -> None:
     await monitored.broker.create_topic("t", 3)
     scrape = await monitored.scrape()
     assert "kafka_log_log_size" not in scrape.names
@@ -353,7 +353,7 @@ async def test_without_single_partitions(monitored: Monitored) -> None:
 
 
 @pytest.mark.parametrize("overrides", [{"log.cleaner.enable": "false"}])
-async def test_without_a_cleaner(monitored: Monitored) -> None:
+async def test_cleaner_metrics_are_missing_without_a_cleaner(monitored: Monitored) -> None:
     scrape = await monitored.scrape()
     assert not any("cleaner" in name for name in scrape.names)
 

@@ -8,7 +8,7 @@ from broker.loop.reservoir import SAMPLE_SIZE
 from broker.metrics.histogram import Histogram
 
 
-def test_nothing_yet() -> None:
+def test_histogram_without_values_is_all_zero() -> None:
     distribution = Histogram(random.Random(1).random).distribution()
     assert (distribution.count, distribution.total) == (0, 0.0)
     assert set(distribution.quantiles.values()) == {0.0}

@@ -120,9 +120,9 @@ class Counted:
         return json.loads("".join(respond(self.registry, request, 5, "0.1.0", with_partitions=with_partitions)))
 
     def read(self, name: str) -> Any:
-        answer = self.ask(f"read/{name}")
-        assert answer["status"] == 200, answer
-        return answer["value"]
+        response = self.ask(f"read/{name}")
+        assert response["status"] == 200, response
+        return response["value"]
 
 
 @pytest.fixture
@@ -255,10 +255,10 @@ def test_unknown_names_are_404_in_the_body(counted: Counted) -> None:
         "read/kafka.server:type=Nothing,name=*",
         f"read/{TOPICS},name=BytesInPerSec,topic=x",
     ):
-        answer = counted.ask(path)
-        assert (answer["status"], answer["error_type"]) == (404, "javax.management.InstanceNotFoundException")
-    answer = counted.ask(f"read/{TOPICS},name=BytesInPerSec/Rate")
-    assert (answer["status"], answer["error_type"]) == (404, "javax.management.AttributeNotFoundException")
+        response = counted.ask(path)
+        assert (response["status"], response["error_type"]) == (404, "javax.management.InstanceNotFoundException")
+    response = counted.ask(f"read/{TOPICS},name=BytesInPerSec/Rate")
+    assert (response["status"], response["error_type"]) == (404, "javax.management.AttributeNotFoundException")
     assert counted.ask("read/nonsense")["status"] == 400
     assert counted.ask("exec/a:b=c")["status"] == 400
 
@@ -282,7 +282,7 @@ def test_list_version_and_texts(counted: Counted) -> None:
     assert counted.ask("read/kafka.log:type=Log,name=Size,topic=c,partition=0", with_partitions=False)["status"] == 404
 
 
-def test_bodies() -> None:
+def test_body_has_one_request_or_an_array_and_malformed_ones_are_rejected() -> None:
     requests, is_array = requests_of_body(b'[{"type":"read","mbean":"a:b=c","attribute":["x","y"]},{"type":"exec"},3]')
     assert is_array
     assert requests[0] == request_of_path("read/a:b=c/x,y")

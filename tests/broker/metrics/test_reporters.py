@@ -1,4 +1,4 @@
-"""Metrics reporters: what they are given, and that their failures disturb nobody."""
+"""Metrics reporters: what they receive, and that their failures affect nothing else."""
 
 from __future__ import annotations
 

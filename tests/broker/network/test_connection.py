@@ -366,8 +366,8 @@ async def test_bug_in_a_file_response_closes_only_its_connection(
         bad_port = pairs[0][1].get_extra_info("sockname")[1]
         for _, writer in pairs:
             writer.write(framed(b"f1"))
-        answers = await asyncio.gather(*(read_frame(reader) for reader, _ in pairs))
-        assert set(answers) == {b"f1" + content + b"tail"}
+        responses = await asyncio.gather(*(read_frame(reader) for reader, _ in pairs))
+        assert set(responses) == {b"f1" + content + b"tail"}
         await until(lambda: listener.connection_count == 3)
         assert "scripted" in caplog.text
         for _, writer in pairs:
@@ -452,11 +452,11 @@ def test_fast_reader_gets_at_most_one_turn(tmp_path: Path, content: bytes, monke
     receiving, sending = socket.socketpair()
     with receiving, sending:
         sending.setblocking(False)
-        answer = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], -1)
-        assert not answer.send()
+        response = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], -1)
+        assert not response.send()
         assert len(receiving.recv(1 << 20)) == 10_000
-        assert answer.size_left == FILE_SIZE + len(b"head") - 10_000
-        answer.discard()
+        assert response.size_left == FILE_SIZE + len(b"head") - 10_000
+        response.discard()
 
 
 @pytest.mark.parametrize(("configured", "is_raised"), [(50_000, True), (1 << 20, False), (-1, False)])
@@ -469,12 +469,12 @@ def test_socket_buffers_more_of_a_file_than_of_memory(
         if configured != -1:
             sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, configured)
         before = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        answer = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
-        assert not answer.send()
+        response = FileResponse(sending.fileno(), [b"head", slice_of(tmp_path / "content")], configured)
+        assert not response.send()
         meanwhile = sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         assert (meanwhile > before) == is_raised
-        answer.discard()
-        answer.discard()
+        response.discard()
+        response.discard()
         assert sending.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
 
 
@@ -549,7 +549,7 @@ async def test_malformed_bytes_close_only_their_connection(hostile: bytes) -> No
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", port)
         bad_writer.write(framed(b"e-before") + hostile)
-        assert await read_frame(bad_reader) == b"e-before", "what was served before the bad frame is answered"
+        assert await read_frame(bad_reader) == b"e-before", "requests before the bad frame get their responses"
         async with asyncio.timeout(10):
             assert await bad_reader.read() == b""
         writer.write(framed(b"e"))
@@ -559,7 +559,7 @@ async def test_malformed_bytes_close_only_their_connection(hostile: bytes) -> No
         writer.close()
 
 
-@pytest.mark.parametrize("occasion", ["arrival", "answer", "release"])
+@pytest.mark.parametrize("occasion", ["arrival", "response", "release"])
 async def test_bug_closes_only_its_connection(occasion: str, caplog: pytest.LogCaptureFixture) -> None:
     """The caller that releases a connection continues, also if it releases all connections."""
     script = Script()
@@ -607,7 +607,7 @@ async def test_a_slow_reader_stops_being_served_until_it_reads() -> None:
         await until(lambda: len(script.served) >= 1)
         for _ in range(50):
             await asyncio.sleep(0)
-        assert len(script.served) < 20, "answers to somebody who does not read are not piled up"
+        assert len(script.served) < 20, "responses to a client that does not read do not accumulate"
         for _ in range(20):
             assert len(await read_frame(reader)) == 8 << 20
         assert len(script.served) == 20
@@ -676,7 +676,7 @@ async def test_connections_of_one_address_are_limited() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         refused, refused_writer = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(10):
-            assert await refused.read() == b"", "closed without an answer"
+            assert await refused.read() == b"", "closed without a response"
         writer.write(framed(b"e"))
         assert await read_frame(reader) == b"e"
         assert listener.connection_count == 1

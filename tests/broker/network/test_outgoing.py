@@ -36,7 +36,7 @@ from tests.sim.world import World
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 TIMEOUT_MS = 5_000
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Responder = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Asked:
@@ -47,7 +47,7 @@ class Asked:
         self.header, position = read_request_header(memoryview(frame))
         self.request = decode(APIS[self.header.api_key].request, self.header.api_version, frame, position)
 
-    def answer(self, response: object) -> bytes:
+    def response_frame(self, response: object) -> bytes:
         payload = response_header(self.header.api_key, self.header.api_version, self.header.correlation_id)
         payload += b"".join(map(bytes, encode(response, self.header.api_version)))
         return struct.pack(">i", len(payload)) + payload
@@ -58,18 +58,18 @@ async def asked(reader: asyncio.StreamReader) -> Asked:
     return Asked(await reader.readexactly(size))
 
 
-def echo(seen: list[Asked]) -> Answer:
+def echo(seen: list[Asked]) -> Responder:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             request = await asked(reader)
             seen.append(request)
-            writer.write(request.answer(HeartbeatResponse(error_code=len(seen))))
+            writer.write(request.response_frame(HeartbeatResponse(error_code=len(seen))))
 
     return serve
 
 
 @asynccontextmanager
-async def peer(serve: Answer) -> AsyncIterator[HostAndPort]:
+async def peer(serve: Responder) -> AsyncIterator[HostAndPort]:
     """Serve each connection with `serve`, and close it when that returns."""
     connections = list[asyncio.StreamWriter]()
 
@@ -137,7 +137,7 @@ async def test_only_one_request_is_in_flight() -> None:
             arrived.clear()
             assert len(waiting) == 1
             request, writer = waiting.pop()
-            writer.write(request.answer(HeartbeatResponse(error_code=0)))
+            writer.write(request.response_frame(HeartbeatResponse(error_code=0)))
             await task
         connection.close()
 
@@ -147,7 +147,7 @@ async def test_controlled_shutdown_v0_has_no_client_id() -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await asked(reader))
-        writer.write(seen[0].answer(ControlledShutdownResponse(error_code=0, remaining_partitions=[])))
+        writer.write(seen[0].response_frame(ControlledShutdownResponse(error_code=0, remaining_partitions=[])))
 
     async with peer(serve) as address:
         connection = connection_to(address)
@@ -180,7 +180,7 @@ async def test_impossible_length_closes_the_connection(size: int) -> None:
 
 async def test_other_correlation_id_closes_the_connection() -> None:
     def other(request: Asked) -> bytes:
-        frame = bytearray(request.answer(HeartbeatResponse(error_code=0)))
+        frame = bytearray(request.response_frame(HeartbeatResponse(error_code=0)))
         frame[7] ^= 1
         return bytes(frame)
 
@@ -192,7 +192,9 @@ async def test_response_that_cannot_be_decoded_closes_the_connection() -> None:
 
 
 async def test_bytes_after_a_response_close_the_connection() -> None:
-    assert "after the end" in await hostile(lambda request: request.answer(HeartbeatResponse(error_code=0)) + b"!")
+    assert "after the end" in await hostile(
+        lambda request: request.response_frame(HeartbeatResponse(error_code=0)) + b"!"
+    )
 
 
 async def test_bytes_that_nobody_requested_close_the_connection_and_leave_the_last_response_alone() -> None:
@@ -203,7 +205,9 @@ async def test_bytes_that_nobody_requested_close_the_connection_and_leave_the_la
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await asked(reader)
         data = PartitionData(partition_index=0, high_watermark=0, records=records, aborted_transactions=None)
-        writer.write(request.answer(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])))
+        writer.write(
+            request.response_frame(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])]))
+        )
         await go_on.wait()
         writer.write(b"garbage")
         with suppress(ConnectionError):
@@ -222,7 +226,7 @@ async def test_bytes_that_nobody_requested_close_the_connection_and_leave_the_la
 
 @pytest.mark.parametrize("sent", [0, 3, 4, 9])
 async def test_peer_that_stops_in_the_middle_is_given_up_after_the_timeout(sent: int) -> None:
-    frame_of: Callable[[Asked], bytes] = lambda request: request.answer(HeartbeatResponse(error_code=0))[:sent]  # noqa: E731
+    frame_of: Callable[[Asked], bytes] = lambda request: request.response_frame(HeartbeatResponse(error_code=0))[:sent]  # noqa: E731
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame_of(await asked(reader)))
@@ -256,7 +260,7 @@ async def test_lost_connection_is_reported_and_opened_again() -> None:
         request = await asked(reader)
         served += 1
         if served > 1:
-            writer.write(request.answer(HeartbeatResponse(error_code=0)))
+            writer.write(request.response_frame(HeartbeatResponse(error_code=0)))
 
     async with peer(serve) as address:
         connection = connection_to(address)
@@ -276,7 +280,7 @@ async def test_cancelled_request_does_not_confuse_the_next_one() -> None:
         if len(seen) == 1:
             first_arrived.set()
             await reader.read()
-        writer.write(request.answer(HeartbeatResponse(error_code=len(seen))))
+        writer.write(request.response_frame(HeartbeatResponse(error_code=len(seen))))
 
     async with peer(serve) as address:
         connection = connection_to(address)
@@ -294,7 +298,7 @@ async def test_abandoned_request_does_not_delay_the_next_one() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await asked(reader))
         if len(seen) > 1:
-            writer.write(seen[-1].answer(HeartbeatResponse(error_code=2)))
+            writer.write(seen[-1].response_frame(HeartbeatResponse(error_code=2)))
         await reader.read()
 
     async with peer(serve) as address:
@@ -314,7 +318,7 @@ async def test_request_whose_response_arrives_is_not_abandoned() -> None:
     may_go_on = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frame = (await asked(reader)).answer(HeartbeatResponse(error_code=2))
+        frame = (await asked(reader)).response_frame(HeartbeatResponse(error_code=2))
         writer.write(frame[:3])
         await may_go_on.wait()
         writer.write(frame[3:])
@@ -381,7 +385,7 @@ async def test_connection_that_asks_versions_uses_the_highest_of_both(served: ra
             request = await asked(reader)
             seen.append(request)
             is_first = len(seen) == 1
-            writer.write(request.answer(versions_of(served) if is_first else HeartbeatResponse(error_code=0)))
+            writer.write(request.response_frame(versions_of(served) if is_first else HeartbeatResponse(error_code=0)))
 
     async with peer(serve) as address:
         connection = connection_to(address, asks_versions=True)
@@ -395,7 +399,9 @@ async def test_connection_that_asks_versions_uses_the_highest_of_both(served: ra
 @pytest.mark.parametrize("served", [range(5, 9), range(0)])
 async def test_peer_without_a_common_version_is_reported(served: range) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write((await asked(reader)).answer(versions_of(served) if served else ApiVersionsResponse(api_keys=[])))
+        writer.write(
+            (await asked(reader)).response_frame(versions_of(served) if served else ApiVersionsResponse(api_keys=[]))
+        )
         await reader.read()
 
     async with peer(serve) as address:
@@ -416,7 +422,7 @@ async def test_record_sets_are_writable_views_that_the_next_request_replaces(siz
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for fill in (1, 2, 3):
-            writer.write((await asked(reader)).answer(response(fill)))
+            writer.write((await asked(reader)).response_frame(response(fill)))
 
     async with peer(serve) as address:
         connection = connection_to(address)

@@ -46,7 +46,7 @@ class Transport:
         return False
 
     def get_extra_info(self, name: str) -> None:
-        """There is no socket behind it."""
+        """It has no socket."""
 
 
 class Client:

@@ -80,16 +80,16 @@ def test_unsent_responses_of_any_number_of_slow_readers_are_bounded(broker: Brok
             for reader in readers:
                 reader.send(everything(CONVERTED_SIZE), FROM_MEMORY)
             # A response to one that reads may have to wait until those that do not have lost theirs.
-            answer = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
+            response = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
             grown = int(peak.mib() * MIB) - before
-            assert len(answer.responses[0].partitions[0].records) > BATCH_SIZE - 200
+            assert len(response.responses[0].partitions[0].records) > BATCH_SIZE - 200
             assert grown <= UNSENT_SIZE_MAX + SLACK_SIZE, f"{grown >> 20} MB for {READERS} slow readers"
             assert grown >= UNSENT_SIZE_MAX // 4, f"{grown >> 20} MB: the readers did not use up what they share"
         finally:
             for reader in readers:
                 reader.__exit__()
-        answer = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
-        assert len(answer.responses[0].partitions[0].records) > BATCH_SIZE - 200
+        response = other.ask(everything(CONVERTED_SIZE), FROM_MEMORY)
+        assert len(response.responses[0].partitions[0].records) > BATCH_SIZE - 200
 
 
 @pytest.mark.parametrize("version", [9, 11])

@@ -28,19 +28,19 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Moody:
-    """Returns the number at the start of each request, at once or later, with few or many bytes after it."""
+    """Returns the number at the start of each request, synchronously or later, with few or many bytes after it."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Buffers | asyncio.Future[Buffers | None] | None:
         size = self._rng.choice((0, 0, 10, 1000, 300_000))
-        answer: Buffers = [struct.pack(">i", 4 + size) + frame[:4], bytes(size)]
+        response: Buffers = [struct.pack(">i", 4 + size) + frame[:4], bytes(size)]
         if self._rng.random() < 0.6:
-            return answer
+            return response
         later: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
         delay_s = self._rng.choice((0, 0.001, 0.005))
-        asyncio.get_running_loop().call_later(delay_s, lambda: later.done() or later.set_result(answer))
+        asyncio.get_running_loop().call_later(delay_s, lambda: later.done() or later.set_result(response))
         return later
 
 
@@ -120,7 +120,7 @@ async def test_connection_at_the_broker_limit_waits_until_another_closes() -> No
         assert not await is_served(third), "it is in the backlog"
         first[1].close()
         async with asyncio.timeout(10):
-            assert await read_frame(third[0]) == b"e", "what it had sent is answered"
+            assert await read_frame(third[0]) == b"e", "requests that it had sent get their responses"
         assert served.server.quotas.count == 2
 
 

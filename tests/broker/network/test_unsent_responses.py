@@ -88,7 +88,7 @@ async def test_stuck_reader_is_aborted_while_others_wait() -> None:
     memory = UnsentResponses(calls.later, size_max=MB)
     moving, stuck = blocked(memory, MB // 2), blocked(memory, MB // 2)
     calls.advance(100 * STUCK_MS)
-    assert not stuck.is_aborted, "nobody is in need"
+    assert not stuck.is_aborted, "no response waits"
     waiting = asyncio.create_task(memory.room())
     await asyncio.sleep(0)
     moving.size_left -= 1

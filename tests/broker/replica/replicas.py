@@ -207,7 +207,7 @@ class Link:
         self._epoch = receiver.epoch
         self._channel = Channel("127.0.0.1", 50_000, "PLAINTEXT")
         self._buffer = bytearray()
-        self._answering: asyncio.Future[bytes] | None = None
+        self._responding: asyncio.Future[bytes] | None = None
         self.is_closed = False
 
     async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
@@ -218,32 +218,32 @@ class Link:
             raise PeerUnavailable(f"broker {receiver.broker_id}: connection refused")
         api = APIS[message_info(type(request)).api_key]
         receiver.requests.append((sender.broker_id, version, request))
-        payload = await self._awaited(self._answer(api.key, b"".join(encode(request, version)), version))
+        payload = await self._awaited(self._respond(api.key, b"".join(encode(request, version)), version))
         if not sender.cluster.is_connected(sender, receiver):
             raise PeerUnavailable(f"broker {receiver.broker_id}: connection lost")
         payload = sender.cluster.tamper(api.key, payload)
         self._buffer = bytearray(payload)
         return decode(api.response, version, memoryview(self._buffer))
 
-    async def _awaited(self, answer: Coroutine[Any, Any, bytes]) -> bytes:
-        answering = self._answering = asyncio.ensure_future(answer)
+    async def _awaited(self, response: Coroutine[Any, Any, bytes]) -> bytes:
+        responding = self._responding = asyncio.ensure_future(response)
         try:
-            return await asyncio.shield(answering)
+            return await asyncio.shield(responding)
         except asyncio.CancelledError:
-            if answering.cancelled():
+            if responding.cancelled():
                 raise RequestAbandoned from None
             raise
         finally:
-            self._answering = None
-            answering.cancel()
+            self._responding = None
+            responding.cancel()
 
     def abandon(self) -> bool:
-        if self._answering is None or self._answering.done():
+        if self._responding is None or self._responding.done():
             return False
         self._sender.cluster.abandoned += 1
-        return self._answering.cancel()
+        return self._responding.cancel()
 
-    async def _answer(self, key: int, payload: bytes, version: int) -> bytes:
+    async def _respond(self, key: int, payload: bytes, version: int) -> bytes:
         module, receiver = HANDLERS[key], self._receiver
         context = RequestContext(key, version, 1, "test", self._channel)
         request = request_decoder(module, APIS[key], version)(memoryview(payload))
@@ -299,10 +299,10 @@ class Cluster:
         isr: Iterable[int] | None = None,
         *,
         index: int = 0,
-        tell: Iterable[int] | None = None,
+        notified: Iterable[int] | None = None,
         replicas: Iterable[int] | None = None,
     ) -> None:
-        """Begin a leader epoch, and notify the running brokers or `tell`. ISR and replicas stay without argument."""
+        """Begin a leader epoch, known to `notified` or all running brokers. Without arguments ISR and replicas stay."""
         before = self.state.get(index)
         everyone = sorted(self.nodes)
         self.state[index] = LeaderAndIsrPartitionState(
@@ -315,7 +315,7 @@ class Cluster:
             replicas=list(replicas) if replicas is not None else (everyone if before is None else before.replicas),
             is_new=before is None,
         )
-        for broker_id in self.nodes if tell is None else tell:
+        for broker_id in self.nodes if notified is None else notified:
             if self.nodes[broker_id].is_running:
                 await self.inform(broker_id, [index])
 

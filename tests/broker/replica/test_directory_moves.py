@@ -108,12 +108,12 @@ async def until_it_lies_in(broker: InProcessBroker, topic: str, path: str) -> No
 async def values(broker: InProcessBroker, topic: str, offset: int = 0) -> AsyncIterator[bytes]:
     """Of all records from `offset` on, as a consumer reads them."""
     while True:
-        answered = (await fetch(broker, topic, {0: offset})).responses[0].partitions[0]
-        assert answered.error_code == ErrorCode.NONE, ErrorCode(answered.error_code)
-        if not answered.records:
+        responded = (await fetch(broker, topic, {0: offset})).responses[0].partitions[0]
+        assert responded.error_code == ErrorCode.NONE, ErrorCode(responded.error_code)
+        if not responded.records:
             return
-        for position, header in batches(answered.records):
-            for record in records(answered.records, position, size_max=SIZE_MAX):
+        for position, header in batches(responded.records):
+            for record in records(responded.records, position, size_max=SIZE_MAX):
                 if record.offset >= offset:
                     yield bytes(record.value)
             offset = header.next_offset
@@ -158,8 +158,8 @@ async def test_producers_and_consumers_are_not_disturbed_by_a_move(disks: Disks)
             number = 0
             while not is_over:
                 value = f"{producer}-{number}".encode()
-                answered = (await produce(broker, "t", {0: batch_of(value)}, acks=-1))[0]
-                assert answered.error_code == ErrorCode.NONE, ErrorCode(answered.error_code)
+                responded = (await produce(broker, "t", {0: batch_of(value)}, acks=-1))[0]
+                assert responded.error_code == ErrorCode.NONE, ErrorCode(responded.error_code)
                 written.append(value)
                 number += 1
                 await asyncio.sleep(0)
@@ -398,8 +398,8 @@ async def test_log_that_cannot_be_flushed_fails_only_its_partition(
             flush(self, now_ms)
 
         monkeypatch.setattr(LogDurability, "flush", fail_at_first)
-        answers = await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"x")})
-        assert [answers[number].error_code for number in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        responses = await produce(broker, "t", {0: batch_of(b"x"), 1: batch_of(b"x")})
+        assert [responses[number].error_code for number in (0, 1)] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
         monkeypatch.setattr(LogDurability, "flush", flush)
 
 

@@ -1,4 +1,4 @@
-"""Where a leader says that an epoch ended, also one of which there is no record."""
+"""The end offset of an epoch that a leader returns, also of an epoch without records."""
 
 from __future__ import annotations
 

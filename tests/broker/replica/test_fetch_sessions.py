@@ -65,7 +65,7 @@ def opened(
 
 
 def settled(cache: FetchSessionCache, *partitions: FetchPartition) -> FetchSession:
-    """A session whose client knows all there is about each partition."""
+    """A session whose client has everything of each partition."""
     session = opened(cache, *partitions)
     assert session is not None
     for partition in partitions:

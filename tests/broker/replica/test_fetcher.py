@@ -81,8 +81,8 @@ def opened(*partitions: FetchedPartition) -> Fetcher:
     return fetcher
 
 
-def effects(fetcher: Fetcher, answer: FetchResponse) -> list[Effect | None]:
-    return [fetcher.effect_of(partition, data) for partition, data in fetcher.received(answer)]
+def effects(fetcher: Fetcher, response: FetchResponse) -> list[Effect | None]:
+    return [fetcher.effect_of(partition, data) for partition, data in fetcher.received(response)]
 
 
 def test_first_request_names_everything_as_kafka_does() -> None:
@@ -319,8 +319,8 @@ def test_each_part_of_a_response_has_its_effect(data: PartitionData, effect: obj
 def test_part_that_nobody_waits_for_any_more_has_no_effect(change: str) -> None:
     partition = fetched("a", 0, offset=3)
     fetcher = opened(partition)
-    ((answered, data),) = fetcher.received(response(("a", PartitionData(partition_index=0, records=b"r"))))
-    assert answered is partition
+    ((responded, data),) = fetcher.received(response(("a", PartitionData(partition_index=0, records=b"r"))))
+    assert responded is partition
     match change:
         case "removed":
             fetcher.remove(partition.key)
@@ -353,7 +353,9 @@ def test_parts_of_unknown_partitions_are_ignored() -> None:
         (10, 10, 0, Retry()),
     ],
 )
-def test_offset_out_of_range(own_end: int, leader_end: int, leader_start: int, expected: object) -> None:
+def test_fetch_offset_out_of_range_is_placed_within_the_leaders_log(
+    own_end: int, leader_end: int, leader_start: int, expected: object
+) -> None:
     assert out_of_range(own_end, leader_end, leader_start) == expected
 
 
@@ -379,7 +381,7 @@ class Leader:
         self._random = random
         self._epoch = 0
 
-    def answer(self, request: FetchRequest) -> FetchResponse | None:
+    def respond(self, request: FetchRequest) -> FetchResponse | None:
         """Return a response; None if it is lost on the way."""
         if request.session_epoch == 0:
             self.known, self._epoch = {}, 0
@@ -427,10 +429,10 @@ def test_leader_always_knows_what_is_fetched(seed: int) -> None:
         if request is None:
             assert not wanted(fetcher)
             continue
-        answer = leader.answer(request)
-        if answer is None:
+        response = leader.respond(request)
+        if response is None:
             fetcher.lost()
             continue
-        if not answer.error_code:
+        if not response.error_code:
             assert leader.known == wanted(fetcher)
-        fetcher.received(answer)
+        fetcher.received(response)

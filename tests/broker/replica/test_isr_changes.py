@@ -1,4 +1,4 @@
-"""How changes of the ISR reach the controller: batched, one request at a time, repeated until they are answered."""
+"""How changes of the ISR reach the controller: batched, one request at a time, repeated until a response arrives."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from protocol.messages.alter_partition import (
 )
 from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in
 
-Answer = Callable[[AlterPartitionRequest], AlterPartitionResponse]
+Responder = Callable[[AlterPartitionRequest], AlterPartitionResponse]
 
 
 class Controller:
-    """Answers each request with the next of its responses, then applies every change."""
+    """Responds to each request with the next of its responses, then applies every change."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *responses: Responder) -> None:
         self.requests: list[AlterPartitionRequest] = []
-        self._answers = list(answers)
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self._responds = list(responses)
+        self.may_respond = asyncio.Event()
+        self.may_respond.set()
 
     async def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         self.requests.append(request)
-        await self.may_answer.wait()
-        return self._answers.pop(0)(request) if self._answers else applied(request)
+        await self.may_respond.wait()
+        return self._responds.pop(0)(request) if self._responds else applied(request)
 
 
-def with_code(code: int) -> Answer:
-    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
+def with_code(code: int) -> Responder:
+    def respond(request: AlterPartitionRequest) -> AlterPartitionResponse:
         response = applied(request)
         for topic in response.topics:
             topic.partitions = [
@@ -48,10 +48,10 @@ def with_code(code: int) -> Answer:
             ]
         return response
 
-    return answer
+    return respond
 
 
-def whole(code: ErrorCode) -> Answer:
+def whole(code: ErrorCode) -> Responder:
     return lambda request: AlterPartitionResponse(error_code=code)
 
 
@@ -84,10 +84,10 @@ class Leader:
     """A broker that leads partitions which follower B has caught up with."""
 
     def __init__(self, controller: Controller) -> None:
-        self.changes = IsrChanges(ME, lambda: 11, controller.ask, self._answered)
+        self.changes = IsrChanges(ME, lambda: 11, controller.ask, self._responded)
 
-    def _answered(self, partition: Partition, change: IsrChange, answer: IsrResponse) -> Effects:
-        effects = partition.isr_responded(change, answer, 0)
+    def _responded(self, partition: Partition, change: IsrChange, respond: IsrResponse) -> Effects:
+        effects = partition.isr_responded(change, respond, 0)
         for effect in effects:
             if isinstance(effect, IsrChange):
                 self.changes.submit(partition, effect)
@@ -116,7 +116,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_path: Path) -> None:
     controller = Controller()
-    controller.may_answer.clear()
+    controller.may_respond.clear()
     leader = Leader(controller)
     partitions = [leader.expand(tmp_path / "a"), leader.expand(tmp_path / "b")]
     await until(lambda: bool(controller.requests))
@@ -130,7 +130,7 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
     third = leader.expand(tmp_path / "c")
     await asyncio.sleep(0)
     assert len(controller.requests) == 1
-    controller.may_answer.set()
+    controller.may_respond.set()
     await until(lambda: third.isr_change is None)
     assert len(controller.requests) == 2
     assert leader.changes.expand_count == 2
@@ -139,12 +139,12 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
 async def test_change_submitted_right_after_the_last_response_is_requested(tmp_path: Path) -> None:
     second: list[Partition] = []
 
-    def answer(request: AlterPartitionRequest) -> AlterPartitionResponse:
+    def respond(request: AlterPartitionRequest) -> AlterPartitionResponse:
         # In the turn after the one in which the task ends.
         asyncio.get_running_loop().call_soon(lambda: second.append(leader.expand(tmp_path / "b")))
         return applied(request)
 
-    controller = Controller(answer)
+    controller = Controller(respond)
     leader = Leader(controller)
     leader.expand(tmp_path / "a")
     await until(lambda: bool(second) and second[0].isr_change is None)
@@ -156,7 +156,7 @@ async def test_change_submitted_right_after_the_last_response_is_requested(tmp_p
     [unavailable, whole(ErrorCode.NOT_CONTROLLER), whole(ErrorCode.STALE_BROKER_EPOCH)],
     ids=["unreachable", "not the controller", "stale broker epoch"],
 )
-async def test_change_is_requested_until_a_response_arrives(tmp_path: Path, refusal: Answer) -> None:
+async def test_change_is_requested_until_a_response_arrives(tmp_path: Path, refusal: Responder) -> None:
     controller = Controller(refusal, refusal)
     leader = Leader(controller)
     partition = leader.expand(tmp_path)
@@ -196,19 +196,19 @@ async def test_partition_missing_in_the_response_is_requested_again(tmp_path: Pa
 
 async def test_change_that_newer_metadata_has_ended_is_not_requested_again(tmp_path: Path) -> None:
     controller = Controller(unavailable)
-    controller.may_answer.clear()
+    controller.may_respond.clear()
     leader = Leader(controller)
     partition = leader.expand(tmp_path)
     await until(lambda: bool(controller.requests))
     partition.lead(led_by(ME, 1, (ME, A)), 0)
-    controller.may_answer.set()
+    controller.may_respond.set()
     await until(lambda: leader.changes._task is None)
     assert len(controller.requests) == 1
 
 
 async def test_nothing_is_requested_after_a_stop(tmp_path: Path) -> None:
     controller = Controller()
-    controller.may_answer.clear()
+    controller.may_respond.clear()
     leader = Leader(controller)
     leader.expand(tmp_path / "a")
     await until(lambda: bool(controller.requests))

@@ -90,7 +90,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def askers_are(cleaning: NothingDue, count: int) -> bool:
     """Whether so many tasks, and no more, come to look for work, in three rounds in a row.
 
-    A task that was told to stop may look for work once more, which begins the rounds anew.
+    A task that is to stop may look for work once more, which begins the rounds again.
     """
     rounds = 0
     async with asyncio.timeout(DEADLINE_S):
@@ -348,7 +348,7 @@ def test_a_worker_process_ends_when_its_broker_is_killed(tmp_path: Path) -> None
         "    os.kill(os.getpid(), 9)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # Its output ends when nobody has it open any more: the worker has inherited it.
+    # Its output ends when no process has it open any more: the worker has inherited it.
     killed = subprocess.run(
         [sys.executable, str(path)], check=False, stdout=subprocess.PIPE, env=environment, timeout=DEADLINE_S
     )

@@ -71,7 +71,7 @@ def manager(log_manager: LogManager, timer: Timer) -> ReplicaManager:
     )
 
 
-def tell(
+def apply_state(
     manager: ReplicaManager,
     *,
     leader: int = ME,
@@ -145,7 +145,7 @@ def reader_of(
 @pytest.mark.parametrize("min_in_sync", ["2", "3"])
 def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, min_in_sync: str) -> None:
     """Three of two replicas cannot be asked for; two can."""
-    tell(manager)
+    apply_state(manager)
     settings = {"min.insync.replicas": min_in_sync}
     led(manager).log.reconfigure(LogConfig.from_overrides(BrokerConfig.from_properties({}), settings))
     with pytest.raises(KafkaError) as refused:
@@ -153,13 +153,13 @@ def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, 
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert "insufficient to satisfy the min.isr requirement of 2 " in str(refused.value)
     append(manager)
-    tell(manager, isr=(ME, OTHER), leader_epoch=1)
+    apply_state(manager, isr=(ME, OTHER), leader_epoch=1)
     append(manager, needs_isr=True)
     assert led(manager).log.log_end_offset == 2
 
 
 def test_leader_without_in_sync_followers_commits_at_once(manager: ReplicaManager) -> None:
-    assert tell(manager) == ErrorCode.NONE
+    assert apply_state(manager) == ErrorCode.NONE
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("committed"))
@@ -186,13 +186,13 @@ def test_replication_state_of_a_led_partition_is_reported(
     under_min_isr: bool,
     at_min_isr: bool,
 ) -> None:
-    tell(manager, isr=isr)
+    apply_state(manager, isr=isr)
     partition = led(manager)
     overrides = {"min.insync.replicas": str(min_in_sync)}
     partition.log.reconfigure(LogConfig.from_overrides(BrokerConfig.from_properties({}), overrides))
     found = (partition.is_under_replicated, partition.is_under_min_isr, partition.is_at_min_isr)
     assert found == (under_replicated, under_min_isr, at_min_isr)
-    tell(manager, leader=OTHER, leader_epoch=1, isr=isr)
+    apply_state(manager, leader=OTHER, leader_epoch=1, isr=isr)
     is_told = (partition.is_under_replicated, partition.is_under_min_isr, partition.is_at_min_isr)
     assert is_told == (False, False, False), "a follower does not say"
 
@@ -201,12 +201,12 @@ def test_replication_state_of_a_led_partition_is_reported(
 def test_replica_that_is_being_added_does_not_count_as_missing(
     manager: ReplicaManager, isr: tuple[int, ...], is_under_replicated: bool
 ) -> None:
-    tell(manager, isr=isr, replicas=(2, OTHER, ME), adding=(2,), removing=(ME,))
+    apply_state(manager, isr=isr, replicas=(2, OTHER, ME), adding=(2,), removing=(ME,))
     assert led(manager).is_under_replicated is is_under_replicated
 
 
 def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager, needs_isr=True)
     manager.await_commit([written], 1000, lambda: done.append("decided"))
@@ -217,21 +217,21 @@ def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaMana
 
 
 def test_shrunk_isr_commits_pending_appends(manager: ReplicaManager) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("decided"))
-    tell(manager, isr=(ME,), leader_epoch=1)
+    apply_state(manager, isr=(ME,), leader_epoch=1)
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
 
 
 def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: ReplicaManager) -> None:
     """A follower's death must not fail what the others are about to have: the producer would send it again."""
-    tell(manager, isr=(ME, 1, 2), replicas=(ME, 1, 2))
+    apply_state(manager, isr=(ME, 1, 2), replicas=(ME, 1, 2))
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("decided"))
-    tell(manager, isr=(ME, 1), replicas=(ME, 1, 2), leader_epoch=1)
+    apply_state(manager, isr=(ME, 1), replicas=(ME, 1, 2), leader_epoch=1)
     assert not done
     led(manager).follower_fetched(1, 1, 0, 0)
     manager.produce_purgatory.check_and_complete(("t", 0))
@@ -241,10 +241,10 @@ def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: Re
 def test_append_before_lost_leadership_is_not_acknowledged_by_leading_again(
     manager: ReplicaManager,
 ) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     written = append(manager)
-    tell(manager, leader=OTHER, leader_epoch=1)
-    tell(manager, leader_epoch=2)
+    apply_state(manager, leader=OTHER, leader_epoch=1)
+    apply_state(manager, leader_epoch=2)
     done: list[str] = []
     manager.await_commit([written], 1000, lambda: done.append("decided"))
     assert (done, written.error) == (["decided"], ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -252,7 +252,7 @@ def test_append_before_lost_leadership_is_not_acknowledged_by_leading_again(
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "follows now"])
 def test_pending_requests_fail_when_leadership_is_lost(manager: ReplicaManager, is_stopped: bool) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
     manager.await_commit([written], 1000, lambda: done.append("produce"))
@@ -261,49 +261,49 @@ def test_pending_requests_fail_when_leadership_is_lost(manager: ReplicaManager, 
     if is_stopped:
         stop(manager, is_deleted=False)
     else:
-        tell(manager, leader=OTHER, leader_epoch=1)
+        apply_state(manager, leader=OTHER, leader_epoch=1)
     assert sorted(done) == ["fetch", "produce"]
     assert written.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_follower_rejects_produce_requests(manager: ReplicaManager) -> None:
-    tell(manager, leader=OTHER)
+    apply_state(manager, leader=OTHER)
     with pytest.raises(KafkaError) as caught:
         append(manager)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_older_leader_epochs_are_rejected(manager: ReplicaManager) -> None:
-    tell(manager, leader_epoch=5, partition_epoch=3)
-    assert tell(manager, leader_epoch=4, partition_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
+    apply_state(manager, leader_epoch=5, partition_epoch=3)
+    assert apply_state(manager, leader_epoch=4, partition_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert led(manager).leader_epoch == 5
-    assert tell(manager, leader=OTHER, leader_epoch=6, partition_epoch=2) == ErrorCode.NONE
+    assert apply_state(manager, leader=OTHER, leader_epoch=6, partition_epoch=2) == ErrorCode.NONE
     assert (led(manager).leader_epoch, led(manager).is_leader) == (5, True), "skipped"
 
 
 @pytest.mark.parametrize("partition_epoch", [3, 4, 5], ids=["older", "same", "newer"])
 def test_a_repeated_leader_epoch_changes_nothing(manager: ReplicaManager, partition_epoch: int) -> None:
     """The ISR may have grown within the epoch since the request was sent."""
-    tell(manager, leader_epoch=1, isr=(ME, OTHER), partition_epoch=4)
+    apply_state(manager, leader_epoch=1, isr=(ME, OTHER), partition_epoch=4)
     append(manager)
     before = led(manager).leadership
-    answer = tell(manager, leader_epoch=1, isr=(ME,), partition_epoch=partition_epoch)
-    assert answer == ErrorCode.STALE_CONTROLLER_EPOCH
+    response = apply_state(manager, leader_epoch=1, isr=(ME,), partition_epoch=partition_epoch)
+    assert response == ErrorCode.STALE_CONTROLLER_EPOCH
     assert led(manager).leadership == before
     assert led(manager).log.high_watermark == 0
 
 
 def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -> None:
-    tell(manager, topic_id=ZERO_UUID)
+    apply_state(manager, topic_id=ZERO_UUID)
     assert led(manager).topic_id is None
-    assert tell(manager) == ErrorCode.NONE
+    assert apply_state(manager) == ErrorCode.NONE
     assert led(manager).topic_id == TOPIC_ID
-    assert tell(manager) == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert tell(manager, topic_id=ZERO_UUID, leader_epoch=1) == ErrorCode.NONE
+    assert apply_state(manager) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert apply_state(manager, topic_id=ZERO_UUID, leader_epoch=1) == ErrorCode.NONE
 
 
 def test_broker_without_a_replica_opens_no_log(manager: ReplicaManager, log_manager: LogManager) -> None:
-    assert tell(manager, replicas=(OTHER, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert apply_state(manager, replicas=(OTHER, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert manager.find("t", 0) is None
     assert log_manager.get("t", 0) is None
 
@@ -311,7 +311,7 @@ def test_broker_without_a_replica_opens_no_log(manager: ReplicaManager, log_mana
 @pytest.mark.parametrize("leader", [ME, OTHER])
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager, leader: int, is_deleted: bool) -> None:
-    tell(manager, leader=leader, leader_epoch=5)
+    apply_state(manager, leader=leader, leader_epoch=5)
     stop(manager, is_deleted=is_deleted, leader_epoch=4, expected=ErrorCode.FENCED_LEADER_EPOCH)
     assert led(manager).is_leader == (leader == ME)
 
@@ -320,28 +320,28 @@ def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager,
 def test_stop_with_the_current_leader_epoch_is_applied(
     manager: ReplicaManager, log_manager: LogManager, leader_epoch: int
 ) -> None:
-    tell(manager, leader_epoch=5)
+    apply_state(manager, leader_epoch=5)
     stop(manager, is_deleted=True, leader_epoch=leader_epoch)
     assert manager.find("t", 0) is None
     assert log_manager.get("t", 0) is None
 
 
 def test_stopped_replica_is_not_started_by_an_earlier_request(manager: ReplicaManager) -> None:
-    tell(manager, leader_epoch=5)
+    apply_state(manager, leader_epoch=5)
     stop(manager, is_deleted=False, leader_epoch=5)
     for leader_epoch in (4, 5):
-        assert tell(manager, leader_epoch=leader_epoch) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert apply_state(manager, leader_epoch=leader_epoch) == ErrorCode.STALE_CONTROLLER_EPOCH
     with pytest.raises(KafkaError) as refused:
         append(manager)
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert led(manager).leadership.leader_id == -1, "clients are not directed to this broker"
-    assert tell(manager, leader_epoch=6) == ErrorCode.NONE
+    assert apply_state(manager, leader_epoch=6) == ErrorCode.NONE
     append(manager)
 
 
 def test_another_topic_of_the_same_name_is_rejected(manager: ReplicaManager) -> None:
-    tell(manager)
-    assert tell(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
+    apply_state(manager)
+    assert apply_state(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_existing_log_is_used_if_its_topic_id_matches(
     manager: ReplicaManager, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
-    assert tell(manager) == expected
+    assert apply_state(manager) == expected
     if expected == ErrorCode.NONE:
         assert led(manager).log is log
         assert log.topic_id == read_partition_metadata(OsFiles(), str(log.directory / PARTITION_METADATA)) == TOPIC_ID
@@ -416,7 +416,7 @@ def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
 def test_missing_directory_of_a_new_partition_is_not_logged(
     manager: ReplicaManager, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert tell(manager, is_new=True) == ErrorCode.NONE
+    assert apply_state(manager, is_new=True) == ErrorCode.NONE
     assert not caplog.records
 
 
@@ -424,7 +424,7 @@ def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
     manager: ReplicaManager, log_manager: LogManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     unknown = created(log_manager, "unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
-    tell(manager, is_new=True)
+    apply_state(manager, is_new=True)
     manager.report_unclaimed_logs(lambda topic, _: topic != "unknown")
     (line,) = caplog.messages
     assert line.startswith(f"{unknown.directory}, topic id {UUID(int=8)}, is kept but not served")
@@ -436,11 +436,11 @@ def test_log_without_a_partition_is_deleted_on_request_of_the_controller(
     manager: ReplicaManager, log_manager: LogManager
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
-    assert tell(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert apply_state(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
     stop(manager, is_deleted=True)
     assert log_manager.get("t", 0) is None
     assert not log.directory.exists()
-    assert tell(manager) == ErrorCode.NONE
+    assert apply_state(manager) == ErrorCode.NONE
 
 
 def test_coordinators_are_notified_of_their_partitions(manager: ReplicaManager) -> None:
@@ -450,18 +450,18 @@ def test_coordinators_are_notified_of_their_partitions(manager: ReplicaManager) 
         gained=lambda partition: heard.append(("gained", partition.leader_epoch)),
         lost=lambda partition: heard.append(("lost", partition.leader_epoch)),
     )
-    tell(manager)
-    tell(manager)
-    tell(manager, leader_epoch=1)
-    tell(manager, leader=OTHER, leader_epoch=2)
-    tell(manager, leader_epoch=3)
+    apply_state(manager)
+    apply_state(manager)
+    apply_state(manager, leader_epoch=1)
+    apply_state(manager, leader=OTHER, leader_epoch=2)
+    apply_state(manager, leader_epoch=3)
     stop(manager, is_deleted=True)
     assert heard == [("gained", 0), ("lost", 2), ("gained", 3), ("lost", 3)]
     assert manager.find("t", 0) is None
 
 
 def test_fetch_completes_when_enough_is_readable(manager: ReplicaManager) -> None:
-    tell(manager)
+    apply_state(manager)
     size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     woken: list[str] = []
     manager.await_bytes(DelayedFetch([reader_of(led(manager))], 2 * size, lambda: woken.append("woken")), 1000)
@@ -472,7 +472,7 @@ def test_fetch_completes_when_enough_is_readable(manager: ReplicaManager) -> Non
 
 
 def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manager: ReplicaManager) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     woken: list[str] = []
     for who, isolation in (("follower", FetchIsolation.LOG_END), ("consumer", FetchIsolation.HIGH_WATERMARK)):
         awaited = reader_of(led(manager), isolation=isolation)
@@ -488,7 +488,7 @@ def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manag
 def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
     manager: ReplicaManager,
 ) -> None:
-    tell(manager, isr=(ME, OTHER))
+    apply_state(manager, isr=(ME, OTHER))
     append(manager)
     woken: list[int] = []
     for offset in (0, 1):
@@ -503,7 +503,7 @@ def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
 
 @pytest.mark.parametrize("topic", ["t", None])
 def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaManager, topic: str | None) -> None:
-    tell(manager)
+    apply_state(manager)
     led(manager).log.reconfigure(MIN_ISR_2)
     written = append(manager)
     done: list[str] = []
@@ -520,33 +520,33 @@ def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaMan
 def test_completed_fetch_references_no_part_of_its_response(manager: ReplicaManager, end: str) -> None:
     """It is still listed under partitions where nothing happens."""
 
-    class Answer:
+    class Responder:
         def wake(self) -> None:
             pass
 
-    tell(manager)
-    answer = Answer()
-    kept = weakref.ref(answer)
-    operation = DelayedFetch([reader_of(led(manager))], 1, answer.wake)
+    apply_state(manager)
+    response = Responder()
+    kept = weakref.ref(response)
+    operation = DelayedFetch([reader_of(led(manager))], 1, response.wake)
     manager.await_bytes(operation, 1000)
     if end == "completed":
         assert operation.force_complete()
     else:
         manager.fetch_purgatory.abandon(operation)
-    del answer
+    del response
     assert manager.fetch_purgatory.watched_count == 1
     assert kept() is None
 
 
 def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_removed(manager: ReplicaManager) -> None:
     count = {name: fact for name, _, fact in SUMS}["ReassigningPartitions"]
-    tell(manager, adding=(OTHER,))
+    apply_state(manager, adding=(OTHER,))
     assert count(led(manager)) == 1
-    tell(manager, leader_epoch=1, partition_epoch=1, removing=(OTHER,))
+    apply_state(manager, leader_epoch=1, partition_epoch=1, removing=(OTHER,))
     assert count(led(manager)) == 1
-    tell(manager, leader_epoch=2, partition_epoch=2)
+    apply_state(manager, leader_epoch=2, partition_epoch=2)
     assert count(led(manager)) == 0
-    tell(manager, leader=OTHER, leader_epoch=3, partition_epoch=3, adding=(OTHER,))
+    apply_state(manager, leader=OTHER, leader_epoch=3, partition_epoch=3, adding=(OTHER,))
     assert count(led(manager)) == 0, "its leader counts it"
 
 
@@ -567,7 +567,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.fixture
 def stopped(manager: ReplicaManager, log_manager: LogManager, tmp_path: Path) -> Path:
     """The log directory of a broker that has led t-0 with three committed records, and was killed."""
-    tell(manager, replicas=(ME,), is_new=True)
+    apply_state(manager, replicas=(ME,), is_new=True)
     for _ in range(3):
         append(manager)
     led(manager).advance_high_watermark(0)
@@ -591,15 +591,15 @@ def test_leader_that_has_lost_committed_records_logs_an_error(
     lose(stopped)
     manager = restarted(stopped, timer)
     assert errors_of(caplog) == [], "an in-sync replica may have the records"
-    tell(manager, leader=-1, leader_epoch=1, replicas=(ME,))
+    apply_state(manager, leader=-1, leader_epoch=1, replicas=(ME,))
     assert errors_of(caplog) == []
-    tell(manager, leader_epoch=2, replicas=(ME,))
+    apply_state(manager, leader_epoch=2, replicas=(ME,))
     (error,) = errors_of(caplog)
     assert error.startswith(f"t-0 is led from offset 0 on, but its log in {stopped} was committed up to offset 3:")
     log = led(manager).log
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 0, 0)
-    tell(manager, leader=OTHER, leader_epoch=3)
-    tell(manager, leader_epoch=4)
+    apply_state(manager, leader=OTHER, leader_epoch=3)
+    apply_state(manager, leader_epoch=4)
     assert len(errors_of(caplog)) == 1
 
 
@@ -608,7 +608,7 @@ def test_leader_with_an_empty_log_directory_logs_an_error(
 ) -> None:
     shutil.rmtree(stopped)
     manager = restarted(stopped, timer)
-    tell(manager, leader_epoch=1, replicas=(ME,))
+    apply_state(manager, leader_epoch=1, replicas=(ME,))
     assert errors_of(caplog) == ["t-0 is led with an empty log: all records that it had are lost"]
 
 
@@ -618,8 +618,8 @@ def test_replica_that_lost_records_and_follows_logs_no_error(
 ) -> None:
     lose(stopped)
     manager = restarted(stopped, timer)
-    tell(manager, leader=OTHER, leader_epoch=1, live=(OTHER,))
-    tell(manager, leader_epoch=2)
+    apply_state(manager, leader=OTHER, leader_epoch=1, live=(OTHER,))
+    apply_state(manager, leader_epoch=2)
     assert errors_of(caplog) == []
 
 
@@ -628,7 +628,7 @@ def test_new_topic_of_the_same_name_logs_no_error(
 ) -> None:
     lose_log(stopped)
     manager = restarted(stopped, timer)
-    tell(manager, leader_epoch=0, replicas=(ME,), is_new=True, topic_id=UUID(int=8))
+    apply_state(manager, leader_epoch=0, replicas=(ME,), is_new=True, topic_id=UUID(int=8))
     assert errors_of(caplog) == []
 
 
@@ -636,7 +636,7 @@ def test_leader_with_all_its_records_logs_no_error(
     stopped: Path, timer: Timer, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = restarted(stopped, timer)
-    tell(manager, leader_epoch=1, replicas=(ME,))
+    apply_state(manager, leader_epoch=1, replicas=(ME,))
     assert errors_of(caplog) == []
 
 

@@ -1,4 +1,4 @@
-"""The ISR of a partition: every event in every state of the ISR, and which set counts meanwhile."""
+"""The ISR of a partition: every event in every state of the ISR, and which set counts during a change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_follower_with_all_records_is_to_join(tmp_path: Path) -> None:
     partition, change = expanding(tmp_path)
     assert (change.committed, change.proposed, change.partition_epoch) == ((ME, A), (ME, A, B), 0)
     assert partition.isr_change is change
-    assert tuple(partition.leadership.isr) == (ME, A), "until the controller has answered"
+    assert tuple(partition.leadership.isr) == (ME, A), "until the controller has responded"
 
 
 def test_lagging_follower_is_to_leave_with_its_lag(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_response_of_another_leadership_is_ignored(tmp_path: Path, state: object
     partition, change = state(tmp_path)  # type: ignore[operator]
     newer = replace(applied(change), leader_epoch=1)
     older = replace(applied(change), partition_epoch=-1)
-    for answer in (newer, older):
-        assert partition.isr_responded(change, answer, 0) == ()
+    for response in (newer, older):
+        assert partition.isr_responded(change, response, 0) == ()
         assert partition.isr_change is change
 
 
@@ -270,7 +270,7 @@ def test_partition_without_followers_asks_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_led", [True, False])
-def test_follower_asks_for_nothing(tmp_path: Path, is_led: bool) -> None:
+def test_follower_requests_no_isr_change(tmp_path: Path, is_led: bool) -> None:
     partition = leader_in(tmp_path, (ME, A))
     if is_led:
         partition.follow(led_by(A, 1))

@@ -35,9 +35,9 @@ def abort(log: Log, sequence: int) -> None:
 def committed_read(partition: Partition, offset: int, bytes_max: int, *, nowait: bool = True) -> PartitionRead:
     wanted = FetchPartition(("topic", 0), "topic", ZERO_UUID, 0, fetch_offset=offset, bytes_max=bytes_max)
     limits = FetchLimits(1 << 20, read_committed=True, is_first_batch_whole=True)
-    answer = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, nowait=nowait))
-    assert answer.partitions[0].error_code is ErrorCode.NONE
-    return answer.partitions[0]
+    response = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, nowait=nowait))
+    assert response.partitions[0].error_code is ErrorCode.NONE
+    return response.partitions[0]
 
 
 def first_offsets(read: PartitionRead) -> list[int]:

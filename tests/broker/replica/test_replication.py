@@ -77,7 +77,7 @@ async def test_acknowledged_means_stored_by_every_in_sync_replica(start: Callabl
 
 async def test_empty_follower_catches_up_and_joins_the_isr(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B)
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     leader = cluster.nodes[A]
     for _ in range(300):
         leader.append(b"v" * 10_000)
@@ -141,7 +141,7 @@ async def test_b_logs_that_diverged_agree_again(start: Callable[..., Cluster]) -
     assert await first.produce(b"both") is ErrorCode.NONE
     cluster.cut.add(frozenset((A, B)))
     first.append(b"of the first", count=3)  # not acknowledged
-    await cluster.elect(B, isr=[B], tell=[B])
+    await cluster.elect(B, isr=[B], notified=[B])
     assert await second.produce(b"of the second") is ErrorCode.NONE
     cluster.cut.clear()
     await cluster.inform(A)
@@ -159,7 +159,7 @@ async def test_truncation_that_fails_unexpectedly_is_tried_again(
     first, second = cluster.nodes[A], cluster.nodes[B]
     cluster.cut.add(frozenset((A, B)))
     first.append(b"of the first", count=3)
-    await cluster.elect(B, isr=[B], tell=[B])
+    await cluster.elect(B, isr=[B], notified=[B])
     assert await second.produce(b"of the second") is ErrorCode.NONE
     cluster.cut.clear()
     truncate = Log.truncate_to_epoch_end
@@ -186,7 +186,7 @@ async def test_c_epoch_that_the_follower_does_not_know_is_found_by_a_second_ques
     assert await first.produce(b"both") is ErrorCode.NONE
     cluster.cut.add(frozenset((A, B)))
     for leader, value in ((A, b"epoch 1"), (B, b"epoch 2"), (A, b"epoch 3"), (B, b"epoch 4")):
-        await cluster.elect(leader, isr=[leader], tell=[leader])
+        await cluster.elect(leader, isr=[leader], notified=[leader])
         cluster.nodes[leader].append(value, count=2)
     cluster.cut.clear()
     await cluster.inform(A)
@@ -206,7 +206,7 @@ async def test_d_leader_of_an_older_epoch_can_neither_acknowledge_nor_change_the
     await cluster.elect(A)
     zombie = cluster.nodes[A]
     assert await zombie.produce(b"both") is ErrorCode.NONE
-    await cluster.elect(B, isr=[B, C], tell=[B, C])
+    await cluster.elect(B, isr=[B, C], notified=[B, C])
     produced = asyncio.ensure_future(zombie.produce(b"lost"))
     assert await cluster.nodes[B].produce(b"kept") is ErrorCode.NONE
     for effect in zombie.partition().time_passed(zombie.clock.monotonic_ms() + 10 * cluster.lag_ms):
@@ -334,7 +334,7 @@ async def test_dead_follower_of_an_idle_partition_leaves_with_the_next_record(st
 
 async def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B, min_insync_replicas="2")
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     leader = cluster.nodes[A]
     with pytest.raises(KafkaError) as refused:
         leader.append(needs_isr=True)
@@ -364,7 +364,7 @@ async def test_follower_that_restarted_is_not_added_with_what_its_predecessor_ha
 ) -> None:
     """The change is in flight while the follower loses its data: the controller compares the broker epochs."""
     cluster = start(A, B)
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     leader = cluster.nodes[A]
     leader.append(count=5)
     cluster.may_alter.clear()
@@ -437,7 +437,7 @@ async def test_response_of_many_batches_is_appended_in_pieces(
     start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = start(A, B)
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     for _ in range(105):
         cluster.nodes[A].append()
     ends = note_pieces(cluster.nodes[B], monkeypatch)
@@ -451,7 +451,7 @@ async def test_fetching_that_ends_between_two_pieces_leaves_the_rest(
     start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = start(A, B)
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     for _ in range(30):
         cluster.nodes[A].append()
     follower = cluster.nodes[B]
@@ -527,7 +527,7 @@ async def test_empty_follower_begins_with_the_batch_in_which_the_leaders_log_sta
     start: Callable[..., Cluster],
 ) -> None:
     cluster = start(A, B)
-    await cluster.elect(A, isr=[A], tell=[A])
+    await cluster.elect(A, isr=[A], notified=[A])
     leader, follower = cluster.nodes[A], cluster.nodes[B]
     leader.append(count=10)
     leader.append(count=10)
@@ -579,7 +579,7 @@ async def test_record_that_waited_for_a_follower_about_to_join_is_committed_when
     start: Callable[..., Cluster],
 ) -> None:
     cluster = start(A, B, C)
-    await cluster.elect(A, isr=[A, B], tell=[A, B])
+    await cluster.elect(A, isr=[A, B], notified=[A, B])
     leader = cluster.nodes[A]
     partition, now_ms = leader.partition(), leader.clock.monotonic_ms()
     (change,) = (it for it in partition.follower_fetched(C, 0, 0, now_ms) if isinstance(it, IsrChange))
@@ -609,7 +609,7 @@ async def test_broker_that_leaves_follows_nothing_new_outside_of_the_isr(start: 
 async def test_follower_without_a_live_leader_waits_for_the_controller(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B)
     await cluster.nodes[A].crash()
-    await cluster.elect(A, tell=[B])
+    await cluster.elect(A, notified=[B])
     assert not cluster.nodes[B].fetchers._fetchers
     cluster.nodes[A].start()
     await cluster.elect(A)
@@ -629,7 +629,7 @@ async def test_follower_of_a_newer_leader_stops_until_the_controller_speaks(star
     cluster = start(A, B, C)
     await cluster.elect(A)
     assert await cluster.nodes[A].produce() is ErrorCode.NONE
-    await cluster.elect(A, tell=[A, B])
+    await cluster.elect(A, notified=[A, B])
     await until(lambda: cluster.nodes[C].fetchers.failed_count == 1)
     await cluster.inform(C)
     await until(lambda: cluster.nodes[C].fetchers.failed_count == 0)

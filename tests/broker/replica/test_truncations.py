@@ -13,7 +13,7 @@ A, B = ("t", 0), ("t", 1)
 
 
 class Work:
-    """A truncation that lasts until it is told to end."""
+    """A truncation that lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.has_begun = False

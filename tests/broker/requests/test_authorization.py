@@ -111,20 +111,20 @@ async def test_client_without_permissions_is_denied_whether_or_not_topics_exist(
 ) -> None:
     values = known(broker)[APIS[key].name]
     missing = renamed(values, {TOPIC: "missing-topic", READ_TOPIC: "missing-read"})
-    answers = []
+    responses = []
     for sent, names in ((values, {}), (missing, {"missing-topic": TOPIC, "missing-read": READ_TOPIC})):
         try:
             response = await ask(broker, EVE, key, version, sent)
         except Malformed as closed:
-            answers.append(str(closed))
+            responses.append(str(closed))
             continue
         if key in LISTS_ONLY_WHAT_IS_ALLOWED or (key, version) in WITHOUT_CODE:
             assert codes_of(response, version) <= {ErrorCode.NONE}
         else:
             codes = codes_of(response, version) - {ErrorCode.NONE}
             assert codes == {expected_code_in(key, version)}, response
-        answers.append(str(vars_of(response, names)))
-    assert answers[0] == answers[1]
+        responses.append(str(vars_of(response, names)))
+    assert responses[0] == responses[1]
 
 
 def expected_code_in(key: int, version: int) -> ErrorCode:
@@ -237,7 +237,7 @@ async def test_allowed_part_of_a_request_is_served(broker: InProcessBroker) -> N
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_topic_id_that_the_metadata_does_not_have_needs_permission_too(broker: InProcessBroker) -> None:
-    """The replicas of a topic are there before its metadata, and after it."""
+    """The replicas of a topic exist before its metadata, and after it."""
     metadata = broker.services.metadata_cache
     topic_id = metadata.topics[READ_TOPIC].topic_id
     del metadata._names_by_id[topic_id]

@@ -86,9 +86,9 @@ def metadata_request(count: int) -> MetadataRequest:
 async def test_large_request_gets_the_same_response_as_small_ones(tmp_path: Path) -> None:
     count = ELEMENTS_ON_LOOP_MAX + 1000
     async with running_broker(tmp_path / "data") as broker:
-        answer = await broker.ask(metadata_request(count))
-    assert [topic.name for topic in answer.topics] == [f"t{number:x}" for number in range(count)]
-    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        response = await broker.ask(metadata_request(count))
+    assert [topic.name for topic in response.topics] == [f"t{number:x}" for number in range(count)]
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 async def test_a_large_request_is_decoded_and_its_response_encoded_in_threads(
@@ -117,10 +117,10 @@ async def test_produce_to_many_partitions_appends_after_its_frame_is_released(
     frame = bytearray(request_header(0, 9, 7, "test") + b"".join(encode(request, 9)))
     async with running_broker(tmp_path / "data") as broker:
         await broker.create_topic("t", 2)
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
+        responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         frame[:] = bytes(len(frame))
-        assert answering is not None
-        await answering  # type: ignore[misc]
+        assert responding is not None
+        await responding  # type: ignore[misc]
         assert [broker.services.replica_manager.find("t", index).log.log_end_offset for index in (0, 1)] == [1, 1]  # type: ignore[union-attr]
 
 
@@ -138,11 +138,11 @@ async def test_produce_to_many_partitions_does_not_starve_others(
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         await asyncio.sleep(0)  # the slice by the other clock is over
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
+        responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
         frame[:] = bytes(len(frame))
         appended = sum(log.log_end_offset for log in logs)
         assert appended < count
-        await answering  # type: ignore[misc]
+        await responding  # type: ignore[misc]
         assert [log.log_end_offset for log in logs] == [1] * count
 
 
@@ -160,12 +160,12 @@ async def test_produce_without_acks_is_complete_after_its_connection_closes(
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         await asyncio.sleep(0)  # the slice by the other clock is over
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
-        assert isinstance(answering, asyncio.Future)
+        responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
+        assert isinstance(responding, asyncio.Future)
         for _ in range(3):
             await asyncio.sleep(0)
         assert sum(log.log_end_offset for log in logs) < count
-        answering.cancel()
+        responding.cancel()
         for _ in range(10 * count):
             await asyncio.sleep(0)
         assert [log.log_end_offset for log in logs] == [1] * count
@@ -297,9 +297,9 @@ async def test_request_without_a_response_is_served_after_its_client_disconnects
         sliced_work = broker.services.sliced_work
         sliced_work.newcomers_end_ms()
         sliced_work._newcomers_end_ms = 0
-        answering = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
-        assert isinstance(answering, asyncio.Future)
-        answering.cancel()
+        responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
+        assert isinstance(responding, asyncio.Future)
+        responding.cancel()
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         async with asyncio.timeout(10):
             while not all(log.log_end_offset for log in logs):  # noqa: ASYNC110 - there is no event for this

@@ -56,7 +56,7 @@ def heartbeat(version: int = 4) -> memoryview:
     return memoryview(bytearray(request_header(HEARTBEAT, version, 77, "client") + b"".join(body)))
 
 
-def answer_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
+def response_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
     """Return the response in a frame, after checking its length and correlation id."""
     data = b"".join(buffers)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
@@ -65,10 +65,10 @@ def answer_in(buffers: Buffers, version: int = 4) -> HeartbeatResponse:
     return decode(HeartbeatResponse, version, data[4:], position)
 
 
-def answered_at_once(dispatcher: RequestDispatcher, version: int = 4) -> HeartbeatResponse:
-    answer = dispatcher.dispatch(heartbeat(version), CHANNEL)
-    assert isinstance(answer, list)
-    return answer_in(answer, version)
+def immediate_response(dispatcher: RequestDispatcher, version: int = 4) -> HeartbeatResponse:
+    response = dispatcher.dispatch(heartbeat(version), CHANNEL)
+    assert isinstance(response, list)
+    return response_in(response, version)
 
 
 @pytest.mark.parametrize("version", list(APIS[HEARTBEAT].versions))
@@ -79,7 +79,7 @@ def test_handler_gets_request_and_context_and_its_response_is_sent(version: int)
         seen.append((request, context))
         return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
 
-    response = answered_at_once(dispatcher_with(handle), version)
+    response = immediate_response(dispatcher_with(handle), version)
     assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     ((request, context),) = seen
     assert (request.group_id, request.generation_id) == ("g", 3)
@@ -95,13 +95,13 @@ def raising(error: Exception) -> Handler:
 
 def test_kafka_error_of_a_handler_is_returned() -> None:
     dispatcher = dispatcher_with(raising(KafkaError(ErrorCode.NOT_COORDINATOR)))
-    assert answered_at_once(dispatcher).error_code == ErrorCode.NOT_COORDINATOR
+    assert immediate_response(dispatcher).error_code == ErrorCode.NOT_COORDINATOR
     assert dispatcher.unexpected_error_count == 0
 
 
 def test_bug_is_counted_logged_and_returned_as_unknown_server_error(caplog: pytest.LogCaptureFixture) -> None:
     dispatcher = dispatcher_with(raising(ZeroDivisionError("of ours")))
-    assert answered_at_once(dispatcher).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert immediate_response(dispatcher).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert dispatcher.unexpected_error_count == 1
     assert "Heartbeat v4 from client 'client' (correlation id 77)" in caplog.text
     assert "ZeroDivisionError: of ours" in caplog.text
@@ -116,20 +116,20 @@ async def test_response_of_a_waiting_handler_is_sent_later() -> None:
     async def wait() -> HeartbeatResponse:
         return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
 
-    answer = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
-    assert answer is not None
-    assert not isinstance(answer, list)
-    assert answer_in(await answer or []).error_code == ErrorCode.ILLEGAL_GENERATION
+    response = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
+    assert response is not None
+    assert not isinstance(response, list)
+    assert response_in(await response or []).error_code == ErrorCode.ILLEGAL_GENERATION
 
 
 async def test_error_of_a_waiting_handler_is_returned() -> None:
     async def fail() -> HeartbeatResponse:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
-    answer = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), CHANNEL)
-    assert answer is not None
-    assert not isinstance(answer, list)
-    assert answer_in(await answer or []).error_code == ErrorCode.NOT_COORDINATOR
+    response = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), CHANNEL)
+    assert response is not None
+    assert not isinstance(response, list)
+    assert response_in(await response or []).error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_request_without_records_has_a_lower_size_limit() -> None:
 
 def test_unknown_version_of_api_versions_gets_a_response_of_version_0() -> None:
     frame = b"\x00\x12\x00\x63\x00\x00\x00\x09\xff\xff"
-    answer = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), CHANNEL)
-    assert isinstance(answer, list)
-    response = decode(ApiVersionsResponse, 0, b"".join(answer), 8)
+    buffers = dispatcher_with(lambda *_: None).dispatch(memoryview(bytearray(frame)), CHANNEL)
+    assert isinstance(buffers, list)
+    response = decode(ApiVersionsResponse, 0, b"".join(buffers), 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     (itself,) = response.api_keys
     assert (itself.api_key, itself.min_version, itself.max_version) == (18, 0, 4)
@@ -199,11 +199,11 @@ def test_error_message_longer_than_a_string_is_truncated(version: int) -> None:
 
     dispatcher = dispatcher_of({CREATE_TOPICS: handle})
     body = encode(CreateTopicsRequest(topics=[]), version)
-    answer = dispatcher.dispatch(
+    response = dispatcher.dispatch(
         memoryview(bytearray(request_header(CREATE_TOPICS, version, 77, "client") + b"".join(body))), CHANNEL
     )
-    assert isinstance(answer, list)
-    data = b"".join(answer)[4:]
+    assert isinstance(response, list)
+    data = b"".join(response)[4:]
     _, position = read_response_header(CREATE_TOPICS, version, data)
     (topic,) = decode(CreateTopicsResponse, version, data, position).topics
     assert (topic.name, topic.error_message) == ("x" * 32767, "é" * ERROR_MESSAGE_MAX)
@@ -228,4 +228,4 @@ def test_a_request_over_a_quota_mutes_its_connection() -> None:
     outcome = dispatcher_with(over_quota).dispatch(heartbeat(), Channel("127.0.0.1", 5, "TEST"))
     assert isinstance(outcome, Outcome)
     assert outcome.buffers is not None
-    assert (outcome.mute_ms, answer_in(outcome.buffers).throttle_time_ms) == (70, 70)
+    assert (outcome.mute_ms, response_in(outcome.buffers).throttle_time_ms) == (70, 70)

@@ -266,13 +266,13 @@ class Side:
     """Also of topics that are deleted, which sessions still name."""
     member_id: str = ""
 
-    async def answer(self, frame: bytes) -> bytes | str | None:
+    async def respond(self, frame: bytes) -> bytes | str | None:
         """The bytes of the response, or why the connection is closed."""
         try:
             if self.twin is not None:
                 return await self.twin.send(frame)
-            answer = await self.broker.send(frame, self.broker.channel)
-            return None if answer is None else joined(answer)
+            response = await self.broker.send(frame, self.broker.channel)
+            return None if response is None else joined(response)
         except Malformed as error:
             return f"{type(error).__name__}: {error}"
 
@@ -394,32 +394,32 @@ class Walk:
         else:
             await self._random.choices(events, (6, 3, 4, 4, 6, 1, 1))[0]()
 
-    async def same_answers(self, write: Write) -> bytes | None:
+    async def same_responses(self, write: Write) -> bytes | None:
         """Send a request to both; the bytes of the response, which are the same."""
         self._number += 1
-        answers = []
+        responses = []
         for side in self._sides:
             request, version = write(side)
             key = message_info(type(request)).api_key
             frame = request_header(key, version, self._number, "client") + joined(encode(request, version))
-            answering = asyncio.ensure_future(side.answer(frame))
+            responding = asyncio.ensure_future(side.respond(frame))
             purgatory = side.broker.services.replica_manager.produce_purgatory
             async with asyncio.timeout(10):
-                while not answering.done():
+                while not responding.done():
                     if purgatory.delayed_count:
                         side.commit_all()
                     await asyncio.sleep(0)
             if getattr(request, "acks", None) == ACKS_ALL:
                 side.commit_all()  # whether or not it had to wait
-            answers.append(answering.result())
-        answer, expected = answers
+            responses.append(responding.result())
+        response, expected = responses
         if isinstance(expected, bytes):
             for own, of_twin in zip(*(side.own_bytes() for side in self._sides), strict=True):
                 expected = expected.replace(of_twin, own)
-        told = [shown(key, version, one) for one in (answer, expected)]
-        assert answer == expected, (self._number, request, version, *told)
-        self.good_count[key] += isinstance(answer, bytes)
-        return answer if isinstance(answer, bytes) else None
+        reported = [shown(key, version, one) for one in (response, expected)]
+        assert response == expected, (self._number, request, version, *reported)
+        self.good_count[key] += isinstance(response, bytes)
+        return response if isinstance(response, bytes) else None
 
     def _indexes(self, topic: str, count_max: int) -> list[int]:
         """Partitions, one of them perhaps of those that do not exist, or twice."""
@@ -449,9 +449,9 @@ class Walk:
         ]
         request = ProduceRequest(acks=random.choice([1, 1, 1, -1, -1, 0, 2]), timeout_ms=1000, topic_data=topic_data)
         version = random.randint(3, 11)
-        answer = await self.same_answers(lambda side: (request, version))
-        if answer is not None:
-            self._check_flushed(shown(PRODUCE, version, answer))
+        response = await self.same_responses(lambda side: (request, version))
+        if response is not None:
+            self._check_flushed(shown(PRODUCE, version, response))
 
     def _check_flushed(self, response: object) -> None:
         """What was acknowledged is synced, where the present configuration demands it."""
@@ -524,12 +524,12 @@ class Walk:
             )
             return request, version
 
-        await self.same_answers(write)
+        await self.same_responses(write)
 
     async def _heartbeat(self) -> None:
         version, is_known = self._random.randint(0, 4), self._random.random() < 0.7
         generation = self._random.choice([1, 1, 2])
-        await self.same_answers(
+        await self.same_responses(
             lambda side: (
                 HeartbeatRequest(
                     group_id="members", generation_id=generation, member_id=side.member_id if is_known else "nobody"
@@ -580,9 +580,9 @@ class Walk:
                 request.replica_state = ReplicaState(replica_id=session.replica_id)
             return request, session.version
 
-        answer = await self.same_answers(write)
-        assert answer is not None
-        response = shown(FETCH, session.version, answer)
+        payload = await self.same_responses(write)
+        assert payload is not None
+        response = shown(FETCH, session.version, payload)
         assert isinstance(response, FetchResponse)
         session.epoch += 1
         if epoch == 0 and response.session_id:
@@ -723,7 +723,7 @@ class Walk:
     async def _fetch_everywhere(self) -> None:
         """One fetch of each session, which mentions what happened."""
         for session in self._sessions:
-            await self.same_answers(partial(_unchanged, session))
+            await self.same_responses(partial(_unchanged, session))
             session.epoch += 1
 
     async def end(self) -> None:
@@ -739,12 +739,12 @@ class Walk:
         return partition.topic, partition.partition, start, log.high_watermark, end, bytes(fetched.records)
 
 
-def shown(key: int, version: int, answer: bytes | str | None) -> object:
+def shown(key: int, version: int, response: bytes | str | None) -> object:
     """A response that people can read."""
-    if not isinstance(answer, bytes):
-        return answer
-    _, position = read_response_header(key, version, answer[LENGTH.size :])
-    return decode(APIS[key].response, version, answer, LENGTH.size + position)
+    if not isinstance(response, bytes):
+        return response
+    _, position = read_response_header(key, version, response[LENGTH.size :])
+    return decode(APIS[key].response, version, response, LENGTH.size + position)
 
 
 def _unchanged(session: Session, side: Side) -> tuple[object, int]:

@@ -73,10 +73,10 @@ async def mute_ms_of(broker: InProcessBroker, request: object, version: int) -> 
     frame = request_header(api.key, version, 7, "limited") + b"".join(
         bytes(piece) for piece in encode(request, version)
     )
-    answer: Any = broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.channel)
-    if not isinstance(answer, list | Outcome | None):
-        answer = await answer
-    return answer.mute_ms if isinstance(answer, Outcome) else 0
+    response: Any = broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.channel)
+    if not isinstance(response, list | Outcome | None):
+        response = await response
+    return response.mute_ms if isinstance(response, Outcome) else 0
 
 
 async def test_producer_over_its_quota_is_told_and_muted(broker: InProcessBroker) -> None:

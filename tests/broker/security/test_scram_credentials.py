@@ -71,12 +71,14 @@ async def outcome(credentials: ScramCredentials, *changes: Deletion | Upsertion)
 
 async def test_other_work_has_its_turn_while_many_users_are_refused(credentials: ScramCredentials) -> None:
     users = 50
-    answering = asyncio.ensure_future(outcome(credentials, *(upsertion(f"u{it}", mechanism=99) for it in range(users))))
+    responding = asyncio.ensure_future(
+        outcome(credentials, *(upsertion(f"u{it}", mechanism=99) for it in range(users)))
+    )
     turns = 0
-    while not answering.done():
+    while not responding.done():
         turns += 1
         await asyncio.sleep(0)
-    assert len(await answering) == users
+    assert len(await responding) == users
     assert turns >= users
 
 

@@ -31,7 +31,7 @@ class Here:
         self.store = store
         self.config = BrokerConfig.from_properties({})
         self.topic_configs = TopicConfigs(self.config, partial(overrides_of_topics, store))
-        self.told: list[str] = []
+        self.reported: list[str] = []
         metadata = MetadataCache("cluster")
         metadata.topics[TOPIC] = TopicState(TOPIC, uuid4())
         self.changes = ConfigChanges(
@@ -41,13 +41,13 @@ class Here:
             self.topic_configs,
             metadata,
             SlicedWork(ManualClock().monotonic_ms),
-            on_topic_changed=self.tell,
-            on_broker_changed=lambda: self.tell("broker"),
+            on_topic_changed=self.report,
+            on_broker_changed=lambda: self.report("broker"),
         )
 
-    def tell(self, changed: str) -> Slices[None]:
+    def report(self, changed: str) -> Slices[None]:
         yield
-        self.told.append(changed)
+        self.reported.append(changed)
 
     async def write(self, entity: ConfigEntity, values: dict[str, str]) -> None:
         """As another broker does: the store changes, and then this one learns of it."""
@@ -69,7 +69,7 @@ async def test_changes_of_others_are_put_in_force(here: Here) -> None:
     await here.write(paths.topic_entity(TOPIC), {"flush.ms": "9"})
     await here.write(paths.broker_entity(None), {"message.max.bytes": "2000"})
     await here.write(paths.broker_entity(BROKER_ID), {"message.max.bytes": "3000"})
-    assert here.told == [TOPIC, "broker", "broker"]
+    assert here.reported == [TOPIC, "broker", "broker"]
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
 
@@ -80,7 +80,7 @@ async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here)
     await change_overrides(here.store, paths.topic_entity(TOPIC), lambda _: {"flush.ms": "9"})
     await change_overrides(here.store, paths.broker_entity(None), lambda _: {"message.max.bytes": "2000"})
     await here.changes.read_again()
-    assert here.told == ["broker", TOPIC]
+    assert here.reported == ["broker", TOPIC]
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert here.config[rows.MESSAGE_MAX_BYTES] == 2000
 
@@ -95,7 +95,7 @@ async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here)
 )
 async def test_what_concerns_others_is_left_to_them(here: Here, entity: ConfigEntity) -> None:
     await here.write(entity, {"message.max.bytes": "2000"})
-    assert here.told == []
+    assert here.reported == []
     assert here.config[rows.MESSAGE_MAX_BYTES] == rows.MESSAGE_MAX_BYTES.default
 
 
@@ -118,7 +118,7 @@ async def test_acknowledged_change_is_in_effect(here: Here) -> None:
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert await here.set(ResourceType.BROKER, str(BROKER_ID), "message.max.bytes", "3000") is None
     assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
-    assert here.told == [TOPIC, "broker"]
+    assert here.reported == [TOPIC, "broker"]
 
 
 async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ async def test_without_a_controller_nothing_is_written(here: Here) -> None:
     refused = await here.set(ResourceType.TOPIC, TOPIC, "flush.ms", "9")
     assert refused is not None
     assert refused.code is ErrorCode.NOT_CONTROLLER
-    assert here.told == []
+    assert here.reported == []
     assert (await overrides_of_topics(here.store, [TOPIC]))[TOPIC] == {}
 
 

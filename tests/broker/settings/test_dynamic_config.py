@@ -113,7 +113,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("proposed", "per_broker", "message"), REFUSED)
-def test_refused(proposed: dict[str, str], per_broker: bool, message: str) -> None:
+def test_invalid_change_fails_with_invalid_request(proposed: dict[str, str], per_broker: bool, message: str) -> None:
     config = BrokerConfig.from_properties(STATIC)
     with pytest.raises(KafkaError) as refused:
         check_change(config, proposed, per_broker=per_broker)
@@ -121,7 +121,7 @@ def test_refused(proposed: dict[str, str], per_broker: bool, message: str) -> No
 
 
 @pytest.mark.parametrize(("proposed", "per_broker"), ACCEPTED)
-def test_accepted(proposed: dict[str, str], per_broker: bool) -> None:
+def test_valid_change_is_accepted_and_not_applied(proposed: dict[str, str], per_broker: bool) -> None:
     config = BrokerConfig.from_properties(STATIC)
     check_change(config, proposed, per_broker=per_broker)
     assert not config.dynamic_broker
@@ -152,7 +152,9 @@ def test_the_layer_that_is_not_changed_counts_as_well() -> None:
         ("my.plugin.setting", "x", True, True),
     ],
 )
-def test_stored_settings(key: str, text: str, per_broker: bool, is_kept: bool) -> None:
+def test_stored_setting_that_is_not_dynamic_is_dropped_with_a_problem(
+    key: str, text: str, per_broker: bool, is_kept: bool
+) -> None:
     kept, problems = usable({key: text, "compression.type": "gzip"}, per_broker=per_broker)
     assert kept == ({key: text} if is_kept else {}) | {"compression.type": "gzip"}
     assert [key in problem for problem in problems] == ([] if is_kept else [True])

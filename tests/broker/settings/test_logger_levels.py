@@ -23,7 +23,7 @@ def _loggers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("word", LEVELS_BY_WORD)
-def test_every_level(word: str) -> None:
+def test_level_is_inherited_and_returned_as_it_was_set(word: str) -> None:
     change_levels({PARENT: word, ROOT: word})
     assert level_of(PARENT) == level_of(CHILD) == level_of(ROOT) == word
 
@@ -62,7 +62,7 @@ def test_a_refusal_names_the_levels_there_are() -> None:
         change_levels({PARENT: "NOISE"})
 
 
-def test_description() -> None:
+def test_description_lists_known_loggers_with_their_levels() -> None:
     change_levels({CHILD: "TRACE"})
     assert [(row.name, row.value) for row in describe_loggers([CHILD, "kafka.test.absent"])] == [(CHILD, "TRACE")]
     assert {ROOT, PARENT, CHILD} <= {row.name for row in describe_loggers()}

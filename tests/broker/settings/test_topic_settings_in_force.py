@@ -1,4 +1,4 @@
-"""A topic's settings change while the broker serves it: each is seen at once in what the topic's log then does."""
+"""A topic's settings change while the broker serves it: each takes effect on the topic's log immediately."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

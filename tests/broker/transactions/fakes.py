@@ -50,7 +50,7 @@ class HeldWrite(NamedTuple):
 
 
 class FakeChannel:
-    """`MarkerChannel` that responds at once, unless it holds. `codes` are the next results of a partition, in order."""
+    """`MarkerChannel` that responds synchronously, unless it holds. `codes` are the next results of each partition."""
 
     def __init__(self) -> None:
         self.written: list[tuple[Marker, TopicPartition]] = []

@@ -25,13 +25,13 @@ class Asked:
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
-        self.may_answer = asyncio.Event()
+        self.may_respond = asyncio.Event()
         self.error: Exception | None = None
         self.requests: BatchedRequests[Number, int] = BatchedRequests("doubles", self.send, lambda _: -1)
 
     async def send(self, numbers: Sequence[Number]) -> Sequence[int]:
         self.batches.append([each.number for each in numbers])
-        await self.may_answer.wait()
+        await self.may_respond.wait()
         if self.error is not None:
             raise self.error
         return [2 * each.number for each in numbers]
@@ -44,41 +44,41 @@ async def idle() -> None:
 
 async def test_questions_of_one_turn_share_a_request() -> None:
     asked = Asked()
-    asked.may_answer.set()
+    asked.may_respond.set()
     assert await asyncio.gather(*(asked.requests.put(Number(number)) for number in range(5))) == [0, 2, 4, 6, 8]
     assert asked.batches == [[0, 1, 2, 3, 4]]
 
 
 async def test_questions_that_come_while_a_request_is_in_flight_share_the_next() -> None:
     asked = Asked()
-    answers = [asked.requests.put(Number(0))]
+    responses = [asked.requests.put(Number(0))]
     await idle()
     for number in (1, 2):
-        answers.append(asked.requests.put(Number(number)))
+        responses.append(asked.requests.put(Number(number)))
         await idle()
-    asked.may_answer.set()
-    await asyncio.gather(*answers)
+    asked.may_respond.set()
+    await asyncio.gather(*responses)
     assert asked.batches == [[0], [1, 2]]
 
 
 async def test_request_has_no_two_questions_with_the_same_key() -> None:
     asked = Asked()
-    asked.may_answer.set()
-    answers = [asked.requests.put(Number(number)) for number in (1, ITEMS_MAX + 1, 2)]
-    assert await asyncio.gather(*answers) == [2, 2 * ITEMS_MAX + 2, 4]
+    asked.may_respond.set()
+    responses = [asked.requests.put(Number(number)) for number in (1, ITEMS_MAX + 1, 2)]
+    assert await asyncio.gather(*responses) == [2, 2 * ITEMS_MAX + 2, 4]
     assert asked.batches == [[1, 2], [ITEMS_MAX + 1]]
 
 
 async def test_request_is_bounded() -> None:
     asked = Asked()
-    asked.may_answer.set()
+    asked.may_respond.set()
     await asyncio.gather(*(asked.requests.put(Number(number)) for number in range(2 * ITEMS_MAX + 1)))
     assert max(map(len, asked.batches)) <= ITEMS_MAX
 
 
 async def test_request_is_bounded_by_partitions_and_has_at_least_one_question() -> None:
     asked = Asked()
-    asked.may_answer.set()
+    asked.may_respond.set()
     sizes = [PARTITIONS_MAX - 1, 1, 1, PARTITIONS_MAX + 1, 5]
     await asyncio.gather(*(asked.requests.put(Number(number, range(size))) for number, size in enumerate(sizes)))
     assert asked.batches == [[0, 1], [2, 4], [3]]
@@ -86,7 +86,7 @@ async def test_request_is_bounded_by_partitions_and_has_at_least_one_question() 
 
 async def test_cancelled_question_is_not_asked() -> None:
     asked = Asked()
-    asked.may_answer.set()
+    asked.may_respond.set()
     first, second = asked.requests.put(Number(1)), asked.requests.put(Number(2))
     first.cancel()
     assert await second == 4
@@ -96,7 +96,7 @@ async def test_cancelled_question_is_not_asked() -> None:
 async def test_questions_after_a_defect_are_still_asked(caplog: pytest.LogCaptureFixture) -> None:
     asked = Asked()
     asked.error = ValueError("a defect")
-    asked.may_answer.set()
+    asked.may_respond.set()
     assert await asked.requests.put(Number(1)) == -1
     assert "failed unexpectedly" in caplog.text
     asked.error = None

@@ -94,7 +94,7 @@ async def test_no_response_is_sent_before_the_append(here: Surroundings, step: s
 
 
 @pytest.mark.parametrize(
-    ("append_error", "told"),
+    ("append_error", "reported"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -109,7 +109,7 @@ async def test_no_response_is_sent_before_the_append(here: Surroundings, step: s
 )
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_a_change_that_cannot_be_stored_is_dropped_and_can_be_retried(
-    here: Surroundings, append_error: ErrorCode, told: ErrorCode, is_late: bool
+    here: Surroundings, append_error: ErrorCode, reported: ErrorCode, is_late: bool
 ) -> None:
     producer = await open_transaction(here)
     ending = asyncio.ensure_future(here.end("id", producer, is_committed=True))
@@ -119,7 +119,7 @@ async def test_a_change_that_cannot_be_stored_is_dropped_and_can_be_retried(
         here.log.release(error=append_error)
     else:
         here.log.append_error = append_error
-    assert await refusal(ending) is told
+    assert await refusal(ending) is reported
     assert here.state() is TransactionState.ONGOING
     here.log.append_error, here.log.holds = None, False
     await here.end("id", producer, is_committed=True)
@@ -351,7 +351,7 @@ async def test_other_requests_are_served_while_ids_are_checked(monkeypatch: pyte
     here.clock.advance(10)
     removing = asyncio.ensure_future(here.coordinator.expiry.remove_expired())
     await asyncio.sleep(0)
-    assert await init(here, "id-4") == Producer(104, 1), "not looked at yet"
+    assert await init(here, "id-4") == Producer(104, 1), "not checked yet"
     here.coordinator.partitions.become_leader(0, 1)
     await removing
     await here.idle()
@@ -517,23 +517,23 @@ async def test_the_same_epoch_again_is_no_new_leadership(here: Surroundings) -> 
 async def test_ids_that_are_not_served_get_the_codes_of_kafka(here: Surroundings) -> None:
     await init(here)
 
-    def told() -> ErrorCode:
+    def reported() -> ErrorCode:
         with pytest.raises(KafkaError) as caught:
             here.coordinator.inspection.describe("id")
         return caught.value.code
 
     here.coordinator.partitions.resign(0)
-    assert told() is ErrorCode.NOT_COORDINATOR
+    assert reported() is ErrorCode.NOT_COORDINATOR
     here.coordinator.partitions.become_leader(0, 1)
-    assert told() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert reported() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
         here.coordinator.inspection.transactions()
     await here.idle()
     assert here.state() is TransactionState.EMPTY
     here.log.count = None
-    assert told() is ErrorCode.NOT_COORDINATOR
+    assert reported() is ErrorCode.NOT_COORDINATOR
     await here.coordinator.stop()
-    assert told() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert reported() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
         here.coordinator.inspection.transactions()
 

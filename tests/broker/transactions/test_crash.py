@@ -56,7 +56,7 @@ TIMEOUT_MS = 60_000
 STATE_LOG = (TRANSACTION_STATE_TOPIC, 0)
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """The producer's view: its id and epoch in each transaction, and the acknowledged result (None: none)."""
 
     producer: Producer
@@ -137,20 +137,20 @@ class World:
             self.timer.advance(self.clock.monotonic_ms())
             await self.idle()
 
-    async def live(self, told: list[Told]) -> None:
-        """Run the script; `told` gets the results that the producer receives."""
+    async def live(self, reported: list[Reported]) -> None:
+        """Run the script; `reported` gets the results that the producer receives."""
         await self.lead()
         producer = await self.coordinator.init_producer_id("id", TIMEOUT_MS, None)
         for number, is_committed in enumerate((True, False, True, None)):
             value = b"%d" % number
-            told.append(Told(producer, value, None))
+            reported.append(Reported(producer, value, None))
             await _settled(self.coordinator.add_partitions("id", producer, [T0]))
             await _settled(self.coordinator.add_partitions("id", producer, [T1]))
             self.produce(producer, number, value)
             if is_committed is None:
                 return
             await _settled(self.coordinator.end("id", producer, is_committed=is_committed))
-            told[-1] = Told(producer, value, is_committed)
+            reported[-1] = Reported(producer, value, is_committed)
             await self.idle()
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ def read_back(world: World, name: TopicPartition) -> tuple[dict[bytes, str], dic
     return fates, effective
 
 
-async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
+async def check(directory: Path, clock: ManualClock, reported: list[Reported]) -> None:
     world = World(directory, QuickFiles(), clock, 2)
     await world.lead()
     await world.pass_time(200)
@@ -204,14 +204,14 @@ async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
     for name in (T0, T1):
         fates, _ = read_back(world, name)
         other, _ = read_back(world, T1 if name == T0 else T0)
-        for each in told:
+        for each in reported:
             fate = fates.get(each.value, "absent")
             if each.is_committed is not None:
                 assert fate == ("committed" if each.is_committed else "aborted")
             # All or nothing: who was cut off before it wrote to both partitions has not committed.
             assert fate != "open"
             assert (fate == "committed") == (other.get(each.value) == "committed")
-    newest = max((each.producer for each in told), default=Producer(-1, -1))
+    newest = max((each.producer for each in reported), default=Producer(-1, -1))
     assert await world.coordinator.init_producer_id("id", TIMEOUT_MS, None) > newest
     described = world.coordinator.inspection.describe("id")
     assert described.state is TransactionState.EMPTY
@@ -219,21 +219,21 @@ async def check(directory: Path, clock: ManualClock, told: list[Told]) -> None:
     world.close()
 
 
-async def run(directory: Path, files: FaultyFiles) -> tuple[ManualClock, list[Told]]:
+async def run(directory: Path, files: FaultyFiles) -> tuple[ManualClock, list[Reported]]:
     """One life, to its bitter end."""
-    clock, told = ManualClock(), list[Told]()
+    clock, reported = ManualClock(), list[Reported]()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # a dead process reports nothing
     world: World | None = None
     with contextlib.suppress(Crashed, KafkaError, OSError):
         world = World(directory, files, clock, 1)
-        await world.live(told)
+        await world.live(reported)
     if world is not None:
         with contextlib.suppress(Crashed):
             await world.idle()
             await world.coordinator.stop()
     files.bury()
     asyncio.get_running_loop().set_exception_handler(None)
-    return clock, told
+    return clock, reported
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +255,8 @@ async def test_kill_at_any_call_loses_no_acknowledged_result(tmp_path: Path, cal
     for number in each_step(calls):
         files, directory = FaultyFiles(), tmp_path / str(number)
         files.crash_at(number, torn_bytes=torn_bytes)
-        clock, told = await run(directory, files)
-        await check(directory, clock, told)
+        clock, reported = await run(directory, files)
+        await check(directory, clock, reported)
 
 
 @pytest.mark.parametrize("is_lasting", [False, True])
@@ -270,5 +270,5 @@ async def test_failure_of_any_call_loses_no_acknowledged_result(
             files.fail_from(number, error)
         else:
             files.fail_call(number, error)
-        clock, told = await run(directory, files)
-        await check(directory, clock, told)
+        clock, reported = await run(directory, files)
+        await check(directory, clock, reported)

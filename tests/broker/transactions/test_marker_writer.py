@@ -28,9 +28,9 @@ class Writing(Leading):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.guards = Guards(lambda: 86_400_000)
-        self.told: list[tuple[str, int, Marker]] = []
+        self.reported: list[tuple[str, int, Marker]] = []
         self.writer = MarkerWriter(
-            self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.told.append(each)
+            self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.reported.append(each)
         )
 
     async def write(self, marker: Marker, partitions: list[TopicPartition]) -> Codes:
@@ -57,7 +57,7 @@ async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) 
     assert await here.write(ended, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
     assert [first.log.last_stable_offset, second.log.last_stable_offset] == [2, 2]
     assert len(first.log.aborted_transactions(0, 2)) == (0 if is_committed else 1)
-    assert here.told == [("t", 0, ended), ("t", 1, ended)]
+    assert here.reported == [("t", 0, ended), ("t", 1, ended)]
 
 
 async def test_a_marker_ends_the_transaction_once_it_is_replicated(here: Writing) -> None:
@@ -66,11 +66,11 @@ async def test_a_marker_ends_the_transaction_once_it_is_replicated(here: Writing
     writing = asyncio.ensure_future(here.write(marker(), [T0]))
     await asyncio.sleep(0)
     assert partition.log.log_end_offset == 2
-    assert here.told == []
+    assert here.reported == []
     partition.log.advance_high_watermark(2)
     here.replica_manager.produce_purgatory.check_and_complete(T0)
     assert await writing == {T0: ErrorCode.NONE}
-    assert here.told == [("t", 0, marker())]
+    assert here.reported == [("t", 0, marker())]
 
 
 async def test_a_marker_that_is_not_replicated_in_time_is_not_reported(here: Writing) -> None:
@@ -80,7 +80,7 @@ async def test_a_marker_that_is_not_replicated_in_time_is_not_reported(here: Wri
     here.clock.advance(TIMEOUT_MS)
     here.timer.advance(here.clock.monotonic_ms())
     assert await writing == {T0: ErrorCode.REQUEST_TIMED_OUT}
-    assert here.told == []
+    assert here.reported == []
 
 
 async def test_partitions_that_are_not_led_here_get_errors(here: Writing) -> None:

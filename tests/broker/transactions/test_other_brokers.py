@@ -23,17 +23,17 @@ PARTITIONS = [("t", 0), SECOND, ("u", 0)]
 
 
 class FakePeer:
-    """A `Peer` that answers as the test says."""
+    """A `Peer` that responds as the test specifies."""
 
-    def __init__(self, answer: Callable[[Any], object]) -> None:
-        self.answer = answer
+    def __init__(self, respond: Callable[[Any], object]) -> None:
+        self.respond = respond
         self.asked: list[tuple[Any, int, int]] = []
         self.is_closed = False
 
     async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
         self.asked.append((request, version, timeout_ms))
         await asyncio.sleep(0)
-        return self.answer(request)
+        return self.respond(request)
 
     def close(self) -> None:
         self.is_closed = True
@@ -97,10 +97,10 @@ async def test_code_of_each_partition_comes_from_the_response() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [unreachable, lambda request: WriteTxnMarkersResponse(markers=[])], ids=["unreachable", "says nothing"]
+    "respond", [unreachable, lambda request: WriteTxnMarkersResponse(markers=[])], ids=["unreachable", "says nothing"]
 )
-async def test_marker_without_a_response_is_to_be_sent_again(answer: Callable[[Any], object]) -> None:
-    codes = await RemoteMarkerChannel(2, FakePeer(answer), 500).write(Marker(7, 0, True, 0), PARTITIONS)
+async def test_marker_without_a_response_is_to_be_sent_again(respond: Callable[[Any], object]) -> None:
+    codes = await RemoteMarkerChannel(2, FakePeer(respond), 500).write(Marker(7, 0, True, 0), PARTITIONS)
     assert codes == dict.fromkeys(PARTITIONS, ErrorCode.NETWORK_EXCEPTION)
 
 
@@ -127,7 +127,7 @@ def test_channels_exist_to_this_broker_and_to_live_ones() -> None:
 
 
 def verdicts(code: int = 0) -> Callable[[Any], object]:
-    def answer(request: Any) -> object:
+    def respond(request: Any) -> object:
         results = [
             {
                 "transactional_id": each.transactional_id,
@@ -145,7 +145,7 @@ def verdicts(code: int = 0) -> Callable[[Any], object]:
         ]
         return _built(AddPartitionsToTxnResponse, {"results_by_transaction": results})
 
-    return answer
+    return respond
 
 
 async def test_verifications_share_a_request() -> None:
@@ -168,7 +168,7 @@ def too_old(request: object) -> object:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("respond", "code"),
     [
         (unreachable, ErrorCode.NETWORK_EXCEPTION),
         (too_old, ErrorCode.NETWORK_EXCEPTION),
@@ -181,7 +181,7 @@ def too_old(request: object) -> object:
     ids=["unreachable", "too old", "says nothing", "refuses"],
 )
 async def test_verification_that_fails_gives_each_partition_a_code(
-    answer: Callable[[Any], object], code: ErrorCode
+    respond: Callable[[Any], object], code: ErrorCode
 ) -> None:
-    coordinator = RemoteCoordinator(2, FakePeer(answer), 500)
+    coordinator = RemoteCoordinator(2, FakePeer(respond), 500)
     assert await coordinator.verify("a", Producer(7, 3), PARTITIONS) == dict.fromkeys(PARTITIONS, code)

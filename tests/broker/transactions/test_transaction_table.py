@@ -36,9 +36,9 @@ UNMAPPED = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 REQUESTS: dict[str, Callable[[Transaction], object]] = {
     "a new instance": lambda t: t.init_producer(new_producer(), NOW_MS),
-    "the instance goes on": lambda t: t.init_producer(new_producer(PRODUCER), NOW_MS),
-    "an older instance goes on": lambda t: t.init_producer(new_producer(OLDER), NOW_MS),
-    "another producer goes on": lambda t: t.init_producer(new_producer(OTHER), NOW_MS),
+    "the instance continues": lambda t: t.init_producer(new_producer(PRODUCER), NOW_MS),
+    "an older instance continues": lambda t: t.init_producer(new_producer(OLDER), NOW_MS),
+    "another producer continues": lambda t: t.init_producer(new_producer(OTHER), NOW_MS),
     "add a partition": lambda t: t.add_partitions(PRODUCER, [A1], NOW_MS),
     "add the same partition": lambda t: t.add_partitions(PRODUCER, [A0], NOW_MS),
     "add with an older epoch": lambda t: t.add_partitions(OLDER, [A1], NOW_MS),
@@ -61,9 +61,9 @@ REQUESTS: dict[str, Callable[[Transaction], object]] = {
 STATES = (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)
 EXPECTED: dict[str, tuple[object, ...]] = {
     "a new instance": (EMPTY, PREPARE_ABORT, LATER, LATER, EMPTY, EMPTY),
-    "the instance goes on": (EMPTY, PREPARE_ABORT, LATER, LATER, EMPTY, EMPTY),
-    "an older instance goes on": (FENCED, PREPARE_ABORT, LATER, LATER, FENCED, FENCED),
-    "another producer goes on": (FENCED,) * 6,
+    "the instance continues": (EMPTY, PREPARE_ABORT, LATER, LATER, EMPTY, EMPTY),
+    "an older instance continues": (FENCED, PREPARE_ABORT, LATER, LATER, FENCED, FENCED),
+    "another producer continues": (FENCED,) * 6,
     "add a partition": (ONGOING, ONGOING, LATER, LATER, ONGOING, ONGOING),
     "add the same partition": (ONGOING, NONE, LATER, LATER, ONGOING, ONGOING),
     "add with an older epoch": (FENCED,) * 6,
@@ -153,6 +153,6 @@ def test_a_change_that_cannot_be_stored_can_be_retried(name: str, state: Transac
     assert transaction.pending is None
     assert transaction.current.state is state
     assert transaction.current.partitions == transaction_in(state).current.partitions
-    if "instance goes on" in name and decision.state is PREPARE_ABORT:
+    if "instance continues" in name and decision.state is PREPARE_ABORT:
         name = "a new instance"
     assert REQUESTS[name](transaction) == decision, "in the end it is the same change"

@@ -1,4 +1,4 @@
-"""Guards, and the error codes of a producer: at once, after a wait, and with a marker in between."""
+"""Guards, and the error codes of a producer: synchronously, after a wait, and with a marker in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXPIRATION_MS = 1_000
 
 
 class FakeLink:
-    """`CoordinatorLink` with the verdict `code` for every partition, at once or when it is released."""
+    """`CoordinatorLink` with the verdict `code` for every partition, synchronously or when it is released."""
 
     def __init__(self) -> None:
         self.code: int = ErrorCode.NONE
@@ -70,7 +70,7 @@ class Verifying(Leading):
             return error.code
         return ErrorCode.NONE
 
-    async def told(self, header: BatchHeader, *, says_abortable: bool = True) -> ErrorCode:
+    async def verdict(self, header: BatchHeader, *, says_abortable: bool = True) -> ErrorCode:
         return self.check(await self.admit(header, says_abortable=says_abortable), header)
 
     async def write_marker(self, producer_id: int = 7) -> None:
@@ -105,7 +105,7 @@ def test_only_transactional_data_batches_are_verified(records: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "told_before_abortable"),
+    ("code", "verdict", "verdict_before_abortable"),
     [
         (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
         (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
@@ -119,31 +119,31 @@ def test_only_transactional_data_batches_are_verified(records: bytes) -> None:
     ],
 )
 async def test_the_error_code_for_a_producer(
-    here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode
+    here: Verifying, code: ErrorCode, verdict: ErrorCode, verdict_before_abortable: ErrorCode
 ) -> None:
     here.link.code = code
-    assert await here.told(header()) is told
-    assert await here.told(header(), says_abortable=False) is told_before_abortable
+    assert await here.verdict(header()) is verdict
+    assert await here.verdict(header(), says_abortable=False) is verdict_before_abortable
     assert here.link.asked == [("id", Producer(7, 0), (T0,))] * 2
 
 
 async def test_only_the_first_batch_of_a_transaction_is_verified(here: Verifying) -> None:
-    assert await here.told(header(0)) is ErrorCode.NONE
+    assert await here.verdict(header(0)) is ErrorCode.NONE
     here.produce(here.partition, 7, 0, 0)
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
-    assert await here.told(header(1)) is ErrorCode.NONE
+    assert await here.verdict(header(1)) is ErrorCode.NONE
     assert len(here.link.asked) == 1
-    assert await here.told(header(0, epoch=1)) is ErrorCode.TRANSACTION_ABORTABLE, (
+    assert await here.verdict(header(0, epoch=1)) is ErrorCode.TRANSACTION_ABORTABLE, (
         "a newer epoch is another transaction"
     )
     await here.write_marker()
-    assert await here.told(header(1)) is ErrorCode.TRANSACTION_ABORTABLE
+    assert await here.verdict(header(1)) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 async def test_disabled_verification_admits_every_batch(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
-    assert await here.told(header()) is ErrorCode.NONE
+    assert await here.verdict(header()) is ErrorCode.NONE
     assert here.link.asked == []
     assert len(here.guards) == 0
 
@@ -189,21 +189,21 @@ async def test_batch_after_the_end_of_a_verified_transaction_is_rejected(here: V
 
 async def test_a_later_batch_does_not_overtake_a_rejected_one(here: Verifying) -> None:
     here.link.code = ErrorCode.NOT_COORDINATOR
-    assert await here.told(header(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await here.verdict(header(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
     here.link.code = ErrorCode.NONE
-    assert await here.told(header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert await here.told(header(0)) is ErrorCode.NONE
+    assert await here.verdict(header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await here.verdict(header(0)) is ErrorCode.NONE
 
 
 async def test_the_first_batch_seen_may_have_any_sequence(here: Verifying) -> None:
-    assert await here.told(header(5)) is ErrorCode.NONE
+    assert await here.verdict(header(5)) is ErrorCode.NONE
 
 
 async def test_first_batch_seen_of_a_new_epoch_may_have_any_sequence(here: Verifying) -> None:
     here.link.code = ErrorCode.NOT_COORDINATOR
-    await here.told(header(0))
+    await here.verdict(header(0))
     here.link.code = ErrorCode.NONE
-    assert await here.told(header(3, epoch=1)) is ErrorCode.NONE
+    assert await here.verdict(header(3, epoch=1)) is ErrorCode.NONE
 
 
 async def test_several_producers_in_one_request_are_rejected(here: Verifying) -> None:
@@ -231,7 +231,7 @@ def test_guards_of_silent_producers_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "told_before_abortable"),
+    ("code", "verdict", "verdict_before_abortable"),
     [
         (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.NONE),
         (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
@@ -245,21 +245,21 @@ def test_guards_of_silent_producers_are_dropped() -> None:
 )
 @pytest.mark.parametrize("waits", [False, True])
 async def test_the_error_code_for_a_committing_producer(
-    here: Verifying, code: ErrorCode, told: ErrorCode, told_before_abortable: ErrorCode, waits: bool
+    here: Verifying, code: ErrorCode, verdict: ErrorCode, verdict_before_abortable: ErrorCode, waits: bool
 ) -> None:
     here.link.code, here.link.waits = code, waits
-    for says_abortable, expected in ((True, told), (False, told_before_abortable)):
+    for says_abortable, expected in ((True, verdict), (False, verdict_before_abortable)):
         assert await error_of_offsets(here, says_abortable=says_abortable) is expected
 
 
 async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -> None:
     here.link.waits = True
-    telling = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
+    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
     await asyncio.sleep(0)
     await here.write_marker()
     here.link.waiting[0].set_result({T0: ErrorCode.NONE})
     with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
-        await telling
+        await verifying
 
 
 async def test_offsets_are_not_verified_if_verification_is_disabled(here: Verifying) -> None:
@@ -269,14 +269,14 @@ async def test_offsets_are_not_verified_if_verification_is_disabled(here: Verify
 
 
 async def error_of_offsets(here: Verifying, *, says_abortable: bool) -> ErrorCode:
-    telling = asyncio.ensure_future(
+    verifying = asyncio.ensure_future(
         here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=says_abortable)
     )
     await asyncio.sleep(0)
     if here.link.waits and here.link.waiting:
         here.link.waiting.pop().set_result({T0: here.link.code})
     try:
-        await telling
+        await verifying
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

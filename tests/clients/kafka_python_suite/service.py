@@ -9,7 +9,7 @@ class SpawnedService:
     """A broker started by the fixtures."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise RuntimeError("these tests run against a broker that is there")
+        raise RuntimeError("these tests run against an existing broker")
 
 
 class ExternalService:

@@ -1,4 +1,4 @@
-"""Watches are called once for each time they are armed, and for what changed while nobody watched."""
+"""Watches are called once for each time they are armed, and for changes while no watch was armed."""
 
 import pytest
 

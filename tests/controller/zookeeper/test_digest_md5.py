@@ -1,4 +1,4 @@
-"""DIGEST-MD5 by the example of RFC 2831, and challenges that must not be answered."""
+"""DIGEST-MD5 by the example of RFC 2831, and challenges that must not get a response."""
 
 from __future__ import annotations
 

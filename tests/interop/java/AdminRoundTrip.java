@@ -11,7 +11,7 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
-/** Creates TOPIC, asks everything about it, widens and deletes it; prints one "question answer" a line. */
+/** Creates TOPIC, asks everything about it, widens and deletes it; prints one "request result" a line. */
 public class AdminRoundTrip {
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];

@@ -19,7 +19,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.quota.*;
 import org.apache.kafka.common.resource.*;
 
-/** Asks what an administrator can ask of one broker, of topic NAME and others; prints one "question: answer" a line. */
+/** Asks what an administrator can ask of one broker, of topic NAME and others; prints one "request: result" a line. */
 public class AdminSurface {
     static Admin admin;
 
@@ -71,7 +71,7 @@ public class AdminSurface {
         say("delete unknown", () -> admin.deleteTopics(List.of("no-such")).all().get());
     }
 
-    /** Replicas that the administrator places, some of them on brokers that nobody has seen. */
+    /** Replicas that the administrator places, some of them on brokers that never existed. */
     static void givenReplicas(String name) {
         Map<String, Map<Integer, List<Integer>>> places = new TreeMap<>(Map.of(
             "elsewhere", Map.of(0, List.of(0, 7), 1, List.of(7, 0)),
@@ -79,7 +79,7 @@ public class AdminSurface {
             "uneven", Map.of(0, List.of(0), 1, List.of(0, 7))));
         places.forEach((each, replicas) -> say("create " + each, () -> admin.createTopics(List.of(
             new NewTopic(name + "-" + each, replicas))).all().get()));
-        // Who waits for a leader that does not come is told by the broker or by the clock of its own.
+        // A call that waits for a missing leader fails by the broker's timeout or by its own.
         sayKind("create nowhere", () -> admin.createTopics(List.of(new NewTopic(name + "-nowhere", Map.of(0, List.of(7)))),
             new CreateTopicsOptions().timeoutMs(2000)).all().get());
         places.keySet().forEach(each -> say("describe " + each, () -> admin.describeTopics(List.of(name + "-" + each))

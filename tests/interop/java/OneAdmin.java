@@ -11,7 +11,7 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 
-/** What admin clients of every version since 1.1 can ask about TOPIC; prints one "question answer" a line. */
+/** What admin clients of every version since 1.1 can ask about TOPIC; prints one "request result" a line. */
 public class OneAdmin {
     public static void main(String[] arguments) throws Exception {
         String topic = arguments[1];

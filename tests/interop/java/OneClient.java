@@ -17,7 +17,7 @@ import org.apache.kafka.common.TopicPartition;
 
 /**
  * A whole round with the clients of any version since 0.9, in one JVM: writes COUNT records with each of CODECS to each
- * partition of TOPIC, reads them in a group of two that becomes a group of one, commits, and goes on from there.
+ * partition of TOPIC, reads them in a group of two that becomes a group of one, commits, and continues from there.
  *
  * <p>It uses only what all versions have, down to polls that take milliseconds where durations came later.
  */
@@ -116,7 +116,7 @@ public class OneClient {
         }
     }
 
-    /** Polls in a thread of its own until told to leave: the oldest clients answer a rebalance only while they poll. */
+    /** Polls in a thread of its own until asked to leave: the oldest clients rejoin during a rebalance only while they poll. */
     private final class OtherMember extends Thread {
         private volatile Set<TopicPartition> owned = Set.of();
         private volatile boolean leaves;
