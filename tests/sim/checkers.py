@@ -522,26 +522,25 @@ def _aborted_values(history: History) -> set[str]:
 def no_lost_write(history: History) -> Iterator[str]:
     """Jepsen's lost write: for each consumer that reads everything from the start."""
     excused = forgiven(history)
-    read: dict[tuple[str, Partition], set[str]] = defaultdict(set)
-    highest: dict[tuple[str, Partition], int] = {}
-    began: dict[tuple[str, Partition], int] = {}
+    read: dict[Partition, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    bounds: dict[tuple[str, Partition], tuple[int, int]] = {}
     commits_only: dict[str, bool] = {}
     for poll in history.polls:
         key = poll.consumer, poll.partition
-        began.setdefault(key, poll.position)
+        began, highest = bounds.setdefault(key, (poll.position, -1))
         commits_only[poll.consumer] = poll.is_committed
-        for record in poll.records:
-            read[key].add(record.value)
-            highest[key] = max(highest.get(key, -1), record.offset)
+        if poll.records:
+            read[poll.partition][poll.consumer].update([record.value for record in poll.records])
+            bounds[key] = began, max(highest, *[record.offset for record in poll.records])
     for send, offset, value in history.acked():
         if send.acks != -1 or send.partition in excused:
             continue
         outcome = "committed" if send.transaction is None else history.transactions[send.transaction].outcome
-        for (consumer, partition), values in read.items():
-            if partition != send.partition or not began[consumer, partition] <= offset <= highest[consumer, partition]:
-                continue
-            if value not in values and (outcome == "committed" or not commits_only[consumer]):
-                yield f"{partition}: {consumer} read up to {highest[consumer, partition]} without {value!r} at {offset}"
+        for consumer, values in read[send.partition].items():
+            began, highest = bounds[consumer, send.partition]
+            is_due = began <= offset <= highest and (outcome == "committed" or not commits_only[consumer])
+            if is_due and value not in values:
+                yield f"{send.partition}: {consumer} read up to {highest} without {value!r} at {offset}"
 
 
 # Transactions

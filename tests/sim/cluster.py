@@ -186,11 +186,12 @@ class Cluster:
 
     def _note_failures(self, machine: Machine) -> None:
         if machine.process is not None:
-            for context in machine.process.loop.failures:
+            failures = machine.process.loop.failures
+            for context in failures:
                 task = context.get("task") or context.get("future")
                 name = task.get_name() if isinstance(task, asyncio.Task) else ""
                 self.failures.append(f"{machine.host}: {context.get('message')}: {name} {context.get('exception')!r}")
-            machine.process.loop.failures.clear()
+            failures.clear()
 
     # Observation
 

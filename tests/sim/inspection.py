@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from controller.state_store import Create, Operation, SetData
-from protocol.errors import Malformed
-from protocol.records.batch import batches
-from protocol.records.batch import records as records_of
+from tests.sim.batches import last_offset, opened_batches
 from tests.sim.cluster import FOLDER, Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, LeaderState, LogRecord, Partition, ReplicaLog
@@ -106,12 +103,7 @@ def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:
     names = [path for path, _ in _segments(disk, folder) if int(path[-24:-4]) <= offset]
     if not names:
         return False
-    content = _content(disk, names[-1])
-    last = -1
-    with suppress(Malformed):
-        for _, header in batches(content):
-            last = header.last_offset
-    return last >= offset
+    return last_offset(_content(disk, names[-1])) >= offset
 
 
 def _segments(disk: SimulatedDisk, folder: str) -> list[tuple[str, int]]:
@@ -127,11 +119,11 @@ def _content(disk: SimulatedDisk, path: str) -> bytes:
 
 
 def replica_logs(machine: Machine) -> list[ReplicaLog]:
-    """Return the logs of all replicas of a machine, whose broker runs."""
+    """Return the logs of all replicas of a machine, whose broker runs, without those of internal topics."""
     folders: dict[Partition, list[bytes]] = {}
     for path, content in machine.disk.files_below(FOLDER):
         found = _LOG.fullmatch(path.removeprefix(FOLDER + "/"))
-        if found is not None:
+        if found is not None and not found[1].startswith("__"):
             folders.setdefault(Partition(found[1], int(found[2])), []).append(content)
     logs = []
     for partition, contents in sorted(folders.items()):
@@ -147,8 +139,8 @@ def replica_logs(machine: Machine) -> list[ReplicaLog]:
 def log_records(content: bytes) -> list[LogRecord]:
     """Return the records of a segment."""
     found = []
-    for position, header in batches(content):
-        for record in records_of(content, position, size_max=1 << 20):
+    for header, records in opened_batches(content):
+        for record in records:
             if header.is_control:
                 value = "ABORT" if record.key == ABORT_KEY else "COMMIT"
             else:

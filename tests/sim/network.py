@@ -161,8 +161,8 @@ class SimulatedNetwork:
         return True
 
     def delay_us(self, source: str, target: str) -> int:
-        slow_us = self._slow_us.get((source, target), 0)
-        return self.world.random.randint(DELAY_US_MIN, DELAY_US_MAX + slow_us)
+        slow_us = self._slow_us.get((source, target), 0) if self._slow_us else 0
+        return DELAY_US_MIN + self.world.below(DELAY_US_MAX - DELAY_US_MIN + slow_us + 1)
 
 
 def _wake(mended: asyncio.Future[None]) -> None:
@@ -271,6 +271,7 @@ class SimulatedTransport(asyncio.Transport):
         self._is_reading = True
         self._is_ended = False  # the peer has closed its end
         self._is_closed = False
+        self._is_buffered = False
 
     @property
     def peer_host(self) -> str:
@@ -279,6 +280,7 @@ class SimulatedTransport(asyncio.Transport):
     def begin(self, protocol: Protocol) -> None:
         """Connect the protocol of this end; deliver what has arrived."""
         self._protocol = protocol
+        self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
         protocol.connection_made(self)
         self._deliver()
 
@@ -306,17 +308,17 @@ class SimulatedTransport(asyncio.Transport):
         if self._is_closed:
             return
         content = bytes(data)
-        network = self._network
-        if network.is_to_tear(self.host, self.peer_host):
-            content = content[: network.world.random.randrange(len(content) or 1)]
-            self._send(partial(self.peer._receive, content))
-            network.world.note("torn", self.host, self.peer_host, len(content))
+        network, peer = self._network, self.peer
+        world = network.world
+        if network.is_to_tear(self.host, peer.host):
+            content = content[: world.random.randrange(len(content) or 1)]
+            self._send(peer._receive, content)
+            world.note("torn", self.host, peer.host, len(content))
             self.close()
             return
-        network.world.note(
-            "sent", self.host, self.peer_host, self.is_client, content[:16], len(content), crc32(content)
-        )
-        self._send(partial(self.peer._receive, content))
+        if world.traces_messages:
+            world.note("sent", self.host, peer.host, self.is_client, content[:16], len(content), crc32(content))
+        self._send(peer._receive, content)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))
@@ -351,35 +353,37 @@ class SimulatedTransport(asyncio.Transport):
         for step in kept:
             self._send(step)
 
-    def _send(self, step: Callable[[], None]) -> None:
+    def _send(self, step: Callable[..., None], *arguments: object) -> None:
         """Run `step` in the peer's process, after all that was sent before."""
-        if self._network.is_cut(self.host, self.peer_host):
-            self._unsent.append(step)
+        network, peer = self._network, self.peer
+        if network.is_cut(self.host, peer.host):
+            self._unsent.append(partial(step, *arguments))
             return
-        world = self._network.world
-        now_us = self.loop.now_us()
-        self._last_us = max(self._last_us + 1, now_us + self._network.delay_us(self.host, self.peer_host))
-        world.after(self._last_us - world.now_us, lambda: self.peer.loop.call_soon(step))
+        due_us = self.loop.now_us() + network.delay_us(self.host, peer.host)
+        self._last_us = due_us if due_us > self._last_us else self._last_us + 1
+        peer.loop.deliver(self._last_us - network.world.now_us, step, *arguments)
 
     def _receive(self, data: bytes) -> None:
         self._received += data
         self._deliver()
 
     def _deliver(self) -> None:
-        protocol = self._protocol
+        protocol: Any = self._protocol
         if protocol is None or self._is_closed:
             return
-        while self._received and self._is_reading and not self._is_closed:
-            if isinstance(protocol, asyncio.BufferedProtocol):
+        received = self._received
+        while received and self._is_reading and not self._is_closed:
+            if self._is_buffered:
                 buffer = memoryview(protocol.get_buffer(-1))
-                size = min(len(buffer), len(self._received))
-                buffer[:size] = self._received[:size]
-                del self._received[:size]
+                size = min(len(buffer), len(received))
+                buffer[:size] = received[:size]
+                del received[:size]
                 protocol.buffer_updated(size)
             else:
-                data, self._received = bytes(self._received), bytearray()
+                data = bytes(received)
+                received.clear()
                 protocol.data_received(data)
-        if self._is_ended and not self._received and not self._is_closed:
+        if self._is_ended and not received and not self._is_closed:
             self._lose()
 
     def _end(self) -> None:

@@ -81,10 +81,11 @@ class Run:
         brokers: int = BROKERS,
         clients: Sequence[str] | None = None,
         faults: Sequence[Fault] | None = None,
+        traces_messages: bool = True,
     ) -> None:
         """`clients` and `faults` take part; None: all that `clients_of` names, and the faults that the seed draws."""
         self.seed = seed
-        self.world = World(seed)
+        self.world = World(seed, traces_messages=traces_messages)
         self._replication_factor = min(brokers, 3)
         self.history = History(min_isr=min(brokers, 2))
         self.is_ending = False
@@ -224,7 +225,8 @@ class Run:
         if name == "idempotent":
             return Producer(name, self, [SOURCE], count=40, is_idempotent=True)
         if name == "copier":
-            return Copier(name, self, SOURCE, TARGETS, count=15)
+            # A transaction is ten appends to the internal topics, each with four fetches of followers.
+            return Copier(name, self, SOURCE, TARGETS, count=8, pause_s=1.6)
         if name == "reader":
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=False)
         if name == "committed-reader":
@@ -297,7 +299,7 @@ class Run:
         self._until(self._has_settled, 5 * SECOND_US)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
-                self.history.logs += [log for log in replica_logs(machine) if not log.partition.topic.startswith("__")]
+                self.history.logs += replica_logs(machine)
 
 
 def clients_of(brokers: int) -> tuple[str, ...]:
@@ -319,7 +321,7 @@ def run_seed(
         logging.disable(logging.CRITICAL)
     gc.disable()  # a collection in the middle of a run takes time, and would run finalizers at random times
     try:
-        run = Run(seed, brokers=brokers, clients=clients, faults=faults)
+        run = Run(seed, brokers=brokers, clients=clients, faults=faults, traces_messages=traced)
         with run.world as world:
             violations = run.perform()
             return Outcome(

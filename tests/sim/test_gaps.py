@@ -17,8 +17,8 @@ from tests.sim.scripted import Script
 PARTITIONS = 6
 GAP_MS_MAX = 200.0
 """The simulated ZooKeeper may report that a broker has gone 100 ms late."""
-PAUSE_S = 0.004
-"""Between requests; a client without it would make the simulator slow."""
+PAUSE_S = 0.02
+"""Between requests; a client without it would make the simulator slow. It is a part of the measured gaps."""
 KAFKAS_DEFAULTS = {
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "1000",

@@ -11,13 +11,15 @@ So the same seed gives the same history.
 from __future__ import annotations
 
 import asyncio
-import heapq
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from typing import Any, Final, Self, TypeVar
 
@@ -25,6 +27,8 @@ T = TypeVar("T")
 
 TURN_DELAY_US_MAX: Final = 50
 THREAD_DELAY_US_MAX: Final = 500
+TASKS_KEPT: Final = 64
+"""How many tasks that are done a loop keeps at most."""
 STEP_US_MAX: Final = 10_000_000
 """How long one step may take on a slow disk. Its end is known when it begins, so healing cannot make it shorter."""
 
@@ -36,12 +40,14 @@ class Crashed(BaseException):
 class World:
     """The scheduler. All times are virtual microseconds since its start."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, traces_messages: bool = True) -> None:
         self.random = Random(seed)
         self.now_us = 0
-        self._due: list[tuple[int, float, int, Callable[[], None]]] = []
-        self._count = 0
+        self._due: list[tuple[int, float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._numbers = count()
         self._loops: list[ProcessLoop] = []
+        self.traces_messages = traces_messages
+        """Whether the trace holds every message between processes: most of its lines."""
         self.trace: list[tuple[int, str, tuple[object, ...]]] = []
         """What happened: time, kind, details. Details are formatted only when the trace is printed or compared."""
 
@@ -49,25 +55,31 @@ class World:
         """Add a line to the trace."""
         self.trace.append((self.now_us, kind, details))
 
-    def after(self, delay_us: int, step: Callable[[], None]) -> None:
-        """Run `step` in `delay_us`. Steps of the same time run in a random order."""
-        self._count += 1
-        heapq.heappush(self._due, (self.now_us + max(delay_us, 0), self.random.random(), self._count, step))
+    def after(self, delay_us: int, step: Callable[..., object], *arguments: object) -> None:
+        """Run `step(*arguments)` in `delay_us`. Steps of the same time run in a random order."""
+        due_us = self.now_us + delay_us if delay_us > 0 else self.now_us
+        heappush(self._due, (due_us, self.random.random(), next(self._numbers), step, arguments))
+
+    def below(self, limit: int) -> int:
+        """Return a random number from 0 to `limit` - 1: `randrange` in a fifth of its time."""
+        return int(self.random.random() * limit)
 
     def run_until(self, is_over: Callable[[], bool], *, limit_us: int) -> bool:
         """Run steps until `is_over`; return False if `limit_us` passes, or nothing is left to run, before."""
         while not is_over():
             if not self._due or self._due[0][0] > limit_us:
                 return False
-            due_us, _, _, step = heapq.heappop(self._due)
-            self.now_us = due_us
-            step()
+            self.now_us, _, _, step, arguments = heappop(self._due)
+            step(*arguments)
         return True
 
     def run_for(self, duration_us: int) -> None:
         """Run all steps that are due within `duration_us`."""
         end_us = self.now_us + duration_us
-        self.run_until(lambda: False, limit_us=end_us)
+        due = self._due
+        while due and due[0][0] <= end_us:
+            self.now_us, _, _, step, arguments = heappop(due)
+            step(*arguments)
         self.now_us = end_us
 
     def new_loop(self, name: str) -> ProcessLoop:
@@ -86,6 +98,31 @@ class World:
             loop.discard_tasks()
 
 
+class _Callback:
+    """A callback of a loop: what asyncio uses of a `TimerHandle`."""
+
+    __slots__ = ("arguments", "call", "context", "due_s", "is_cancelled")
+
+    def __init__(
+        self, call: Callable[..., Any], arguments: tuple[Any, ...], context: Context | None, due_s: float = 0.0
+    ) -> None:
+        self.call = call
+        self.arguments = arguments
+        self.context = context or copy_context()
+        self.due_s = due_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.arguments = ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.due_s
+
+
 class ProcessLoop(asyncio.AbstractEventLoop):
     """The event loop of one simulated process, which can be paused and killed.
 
@@ -94,10 +131,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
-        self.failures: list[dict[str, Any]] = []
-        """What reached the exception handler: a defect of the process."""
+        self._failures: list[dict[str, Any]] = []
         self._world = world
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Callback] = deque()
         self._has_turn = False
         self._is_paused = False
         self._is_killed = False
@@ -105,7 +141,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._stalled_us = 0
         self._busy_until_us = 0
         self._held: list[Callable[[], None]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = TASKS_KEPT
 
     # What the world does to it
 
@@ -127,11 +164,17 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def discard_tasks(self) -> None:
         """Close the coroutines of all tasks, at the end of the world."""
-        for task in list(self._tasks):
+        for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with suppress(BaseException):
                 task.get_coro().close()  # type: ignore[union-attr]
         self._tasks.clear()
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """What reached the exception handler: a defect of the process."""
+        self._forget_done_tasks()
+        return self._failures
 
     @property
     def is_killed(self) -> bool:
@@ -159,69 +202,95 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._world.now_us / 1_000_000
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Callback:
+        handle = _Callback(callback, args, context)
         if not self._is_killed:
             self._ready.append(handle)
-            self._take_turn_soon()
+            if not self._has_turn:
+                self._take_turn_soon()
         return handle
 
     call_soon_threadsafe = call_soon
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        self._after(round(delay * 1_000_000), partial(self._expire, timer))
+    ) -> _Callback:
+        world = self._world
+        timer = _Callback(callback, args, context, world.now_us / 1_000_000 + delay)
+        world.after(round(delay * 1_000_000), self._admit, timer)
         return timer
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Callback:
         return self.call_later(when - self.time(), callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: `_expire` skips it."""
+    def deliver(self, delay_us: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Run `callback` in this process in `delay_us`: something arrives from outside. For the world."""
+        self._world.after(delay_us, self._admit, _Callback(callback, args, None))
 
-    def _expire(self, timer: asyncio.TimerHandle) -> None:
-        if not timer.cancelled():
-            self._ready.append(timer)
+    def _admit(self, due: _Callback) -> None:
+        """Run a callback that is due in a turn that begins at once, unless the process has one planned or is busy."""
+        if due.is_cancelled or self._is_killed:
+            return
+        self._ready.append(due)
+        if self._has_turn:
+            return
+        if self._is_paused or self._busy_until_us > self._world.now_us:
             self._take_turn_soon()
+        else:
+            self._turn()
 
     def _take_turn_soon(self) -> None:
-        if not self._has_turn:
-            self._has_turn = True
-            wait_us = max(self._busy_until_us - self._world.now_us, 0)
-            self._after(wait_us + self._world.random.randrange(TURN_DELAY_US_MAX), self._turn)
+        self._has_turn = True
+        world = self._world
+        start_us = self._busy_until_us if self._busy_until_us > world.now_us else world.now_us
+        chance = world.random.random()
+        due_us = start_us + int(chance * TURN_DELAY_US_MAX)
+        heappush(world._due, (due_us, chance, next(world._numbers), self._begin_turn, ()))
+
+    def _begin_turn(self) -> None:
+        if self._is_paused:
+            self._held.append(self._begin_turn)
+            return
+        self._has_turn = False
+        self._turn()
 
     def _turn(self) -> None:
-        self._has_turn = False
-        asyncio.events._set_running_loop(self)
+        """Run the callbacks that are ready, but none that they add."""
+        _set_running_loop(self)
+        ready = self._ready
         try:
-            for _ in range(len(self._ready)):
+            for _ in range(len(ready)):
                 if self._is_killed:
                     return
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                handle = ready.popleft()
+                if not handle.is_cancelled:
+                    try:
+                        handle.context.run(handle.call, *handle.arguments)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"message": f"Exception in {handle.call}", "exception": error})
         finally:
-            asyncio.events._set_running_loop(None)
-            self._busy_until_us, self._stalled_us = self.now_us(), 0
-        if self._ready:
+            _set_running_loop(None)
+            self._busy_until_us, self._stalled_us = self._world.now_us + self._stalled_us, 0
+        if ready and not self._has_turn:
             self._take_turn_soon()
 
     def _after(self, delay_us: int, step: Callable[[], None]) -> None:
         """Run a step of this process in `delay_us`, unless it is killed by then; after a pause if it is paused."""
+        self._world.after(delay_us, self._perform, step)
 
-        def when_due() -> None:
-            if self._is_killed:
-                return
-            if self._is_paused:
-                self._held.append(when_due)
-            else:
-                step()
-
-        self._world.after(delay_us, when_due)
+    def _perform(self, step: Callable[[], None]) -> None:
+        if self._is_killed:
+            return
+        if self._is_paused:
+            self._held.append(partial(self._perform, step))
+        else:
+            step()
 
     # Threads
 
@@ -241,7 +310,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         if self._is_in_thread:
             _do(work, result)
         else:
-            self._after(self._world.random.randrange(THREAD_DELAY_US_MAX), partial(self._run_thread, work, result))
+            self._after(self._world.below(THREAD_DELAY_US_MAX), partial(self._run_thread, work, result))
         return result
 
     def _run_thread(self, work: Callable[[], T], result: Future[T]) -> None:
@@ -268,9 +337,15 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._forget_done_tasks()
+            self._tasks_max = len(self._tasks) + TASKS_KEPT
         return task
+
+    def _forget_done_tasks(self) -> None:
+        """Release tasks that are done. One whose exception nobody has retrieved reports it now."""
+        self._tasks = [task for task in self._tasks if not task.done()]
 
     def get_debug(self) -> bool:
         return False
@@ -283,7 +358,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._is_killed:
-            self.failures.append(context)
+            self._failures.append(context)
 
 
 class SimulatedThreads(Executor):

@@ -1,8 +1,8 @@
 """How the tests are spread over the worker processes of pytest-xdist (`pytest -n 2`), and how long each may take.
 
 Owns: which tests stay together, which run first, which are slow, and timeouts. The tests of a file stay together, as
-they share fixtures; so do files that share an expensive fixture. The longest run first, so that no worker runs one
-alone at the end.
+they share fixtures; so do files that share an expensive fixture. Long tests that share none are apart. The longest run
+first, so that no worker runs one alone at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ TOGETHER = (
         "tests/interop/test_streams",
     ),
 )
+# Files whose tests share nothing: each goes to a worker by itself.
+APART = ("tests/sim/test_guards.py", "tests/sim/test_seeds.py", "tests/sim/test_slow_disks.py")
 # From `--durations=0`; each is marked `slow`. A long one that is missing here may run alone at the end. Files that need
 # libraries from the network come later, so that there is time to fetch them.
 LONGEST_FIRST = (
@@ -62,6 +64,7 @@ TIMEOUTS_S = {
     "tests/spark_jobs/": 600,
     "tests/bench/": 300,
     "tests/cluster/": 240,
+    "tests/sim/": 240,
     "tests/protocol/test_declarations.py": 600,
     "tests/protocol/test_stored_declarations.py": 600,
 }
@@ -77,6 +80,8 @@ class FilesTogether(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file in APART:
+            return nodeid
         return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
 

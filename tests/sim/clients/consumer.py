@@ -7,8 +7,7 @@ from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.records.batch import records as records_of
-from protocol.records.entries import entries
+from tests.sim.batches import opened_batches
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.history import Partition, Poll, PolledRecord
 
@@ -22,16 +21,15 @@ def decoded(found: Any, position: int, *, is_committed: bool) -> tuple[tuple[Pol
     polled: list[PolledRecord] = []
     aborted = sorted((one.first_offset, one.producer_id) for one in found.aborted_transactions or [])
     open_aborted: set[int] = set()
-    for entry in entries(content):
-        header: Any = entry.header
+    for header, records in opened_batches(content):
         while aborted and aborted[0][0] <= header.last_offset:
             open_aborted.add(aborted.pop(0)[1])
         if header.is_control:
-            (marker,) = records_of(content, entry.position, size_max=1 << 20)
+            (marker,) = records
             if marker.key == ABORT_KEY:
                 open_aborted.discard(header.producer_id)
         elif not (is_committed and header.is_transactional and header.producer_id in open_aborted):
-            for record in records_of(content, entry.position, size_max=1 << 20):
+            for record in records:
                 if record.offset >= position:
                     value = (record.value or b"").decode()
                     polled.append(PolledRecord(record.offset, header.partition_leader_epoch, value))
