@@ -171,6 +171,20 @@ def no_unclean_election(history: History) -> Iterator[str]:
             yield f"{state.partition}: {state.leader} was elected out of the ISR {before.isr}"
 
 
+@_rule("a created topic has all its partitions")
+def created_topics_exist(history: History) -> Iterator[str]:
+    for topic, partitions in sorted(history.created_topics.items()):
+        for index in range(partitions):
+            if topic not in history.deleted_topics and history.final_state(Partition(topic, index)) is None:
+                yield f"{topic} was created with {partitions} partitions, but partition {index} never had a state"
+
+
+@_rule("a deleted topic leaves nothing")
+def deleted_topics_are_gone(history: History) -> Iterator[str]:
+    for topic in sorted(history.deleted_topics & history.remains.keys()):
+        yield f"{topic} was deleted, but is still at {', '.join(history.remains[topic])}"
+
+
 # Logs
 
 

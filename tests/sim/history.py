@@ -212,7 +212,12 @@ class History:
     anomalies: list[Anomaly] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """Operations, faults and what the brokers did, by kind."""
+    created_topics: dict[str, int] = field(default_factory=dict)
+    """How many partitions each topic has whose creation was acknowledged."""
     deleted_topics: set[str] = field(default_factory=set)
+    """Topics whose deletion was requested; none of them is created again."""
+    remains: dict[str, list[str]] = field(default_factory=dict)
+    """Where something of each topic is after healing: nodes of ZooKeeper, and brokers with a replica."""
     min_isr: int = 1
     allows_unclean: bool = False
     healed_us: int | None = None

@@ -17,6 +17,8 @@ from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, LeaderState, LogRecord, Partition, ReplicaLog
 
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC_NODE: Final = re.compile(r"/(?:brokers/topics|config/topics|admin/delete_topics)/([^/]+)")
+_REPLICA: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _LOG: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)/(\d{20})\.log")
 ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
@@ -92,6 +94,20 @@ class StateRecorder:
             for partition, state in self._latest.items()
             if partition.topic not in deleted
         )
+
+
+def remains_of_topics(cluster: Cluster) -> dict[str, list[str]]:
+    """Return where something of each topic is: nodes of ZooKeeper, and brokers with a directory of a replica."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(cluster.zookeeper.tree.entries):
+        if found := _TOPIC_NODE.fullmatch(path):
+            places.setdefault(found[1], []).append(path)
+    for machine in cluster.machines.values():
+        folder: Any = machine.disk.find(FOLDER)
+        for name in sorted(folder.entries) if folder is not None else ():
+            if found := _REPLICA.fullmatch(name):
+                places.setdefault(found[1], []).append(f"{machine.host}:{FOLDER}/{name}")
+    return places
 
 
 def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:

@@ -24,7 +24,7 @@ from tests.sim.clients.producer import Producer
 from tests.sim.cluster import Cluster
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
-from tests.sim.inspection import StateRecorder, has_offset, replica_logs
+from tests.sim.inspection import StateRecorder, has_offset, remains_of_topics, replica_logs
 from tests.sim.network import SimulatedHost
 from tests.sim.trace import formatted
 from tests.sim.world import ProcessLoop, World
@@ -285,8 +285,8 @@ class Run:
         return True
 
     def _has_settled(self) -> bool:
-        """Return whether every running replica knows that all it has is committed."""
-        return all(
+        """Return whether deletions are complete, and every running replica knows that all it has is committed."""
+        return not self.history.deleted_topics & remains_of_topics(self.cluster).keys() and all(
             log.high_watermark >= log.end
             for broker_id, machine in self.cluster.machines.items()
             if self.cluster.is_running(broker_id)
@@ -297,6 +297,7 @@ class Run:
     def _collect_logs(self) -> None:
         # The leaders may have been rebalanced a moment ago. The checkers report what has not settled in time.
         self._until(self._has_settled, 5 * SECOND_US)
+        self.history.remains = remains_of_topics(self.cluster)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
                 self.history.logs += replica_logs(machine)

@@ -79,6 +79,9 @@ def good() -> History:
     history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
     history.committed_reads = [CommittedRead("g", P, 2, 6700, 6800), CommittedRead("g", P, 4, 7700, 7800)]
     history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
+    history.created_topics = {"t": 1, "gone": 1}
+    history.deleted_topics = {"gone"}
+    history.remains = {"t": ["/brokers/topics/t", "broker-1:/data/t-0"]}
     return history
 
 
@@ -93,6 +96,14 @@ def read_without_copies(history: History) -> None:
 
 def two_leaders(history: History) -> None:
     history.leader_states.append(state(11_000, 2, 0, (2, 3), 3))
+
+
+def partition_that_never_began(history: History) -> None:
+    history.created_topics["t"] = 2
+
+
+def replica_of_a_deleted_topic(history: History) -> None:
+    history.remains["gone"] = ["broker-3:/data/gone-0"]
 
 
 def falling_epoch(history: History) -> None:
@@ -246,6 +257,8 @@ def forgotten_commit(history: History) -> None:
 
 
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
+    ("a created topic has all its partitions", partition_that_never_began),
+    ("a deleted topic leaves nothing", replica_of_a_deleted_topic),
     ("I1 one leader per epoch", two_leaders),
     ("I1 one leader per epoch", falling_epoch),
     ("only the latest controller writes states", write_of_an_earlier_controller),

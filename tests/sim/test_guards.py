@@ -23,15 +23,18 @@ from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
-from controller import election, isr_changes, leadership, paths
+from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides
 from controller.fenced_store import FencedStore
 from controller.leadership import LeadershipPlan
-from controller.state_store import ANY_VERSION, Check
+from controller.replica_states import ReplicaState
+from controller.state_store import ANY_VERSION, Check, NodeExists, SetData
+from controller.topic_deletion import DeletionStep
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -42,12 +45,14 @@ from storage import log as log_module
 from storage.leader_epochs import EpochEnd
 from storage.producer_state import ProducerState
 from storage.truncation import TruncationPoint
-from tests.sim.clients.base import Failed
+from tests.sim.clients.admin import Admin
+from tests.sim.clients.base import GROUP, Failed
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.copier import Copier, Fenced
 from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss, Transaction
+from tests.sim.history import Partition as TopicPartition
 from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS, TRANSACTIONS
 from tests.sim.scripted import Script
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -731,6 +736,63 @@ def configuration_is_changed_while_there_is_no_controller(script: Script) -> Non
     script.wait_until(lambda: script.controller_or_none() is not None, limit_s=60)
 
 
+# Topics
+
+
+def deletion_does_not_wait(patch: Patch) -> None:
+    """Let a deletion be complete although replicas could not be deleted, because their broker is away."""
+    original = topic_deletion.next_step
+    over = {ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE}
+
+    def step(context: Any) -> DeletionStep:
+        planned = original(context)
+        finished = [
+            topic
+            for topic in context.topics_to_delete
+            if {context.replica_state(it) for it in context.replicas_of(context.partitions_of(topic))} <= over
+        ]
+        return replace(planned, finished=tuple(sorted({*planned.finished, *finished})))
+
+    patch.setattr("controller.active.deletions.next_step", step)
+
+
+def topic_is_deleted_while_a_broker_is_away(script: Script) -> None:
+    admin = Admin("admin", script, [], count=0, replication_factor=BROKERS)
+    extra = TopicPartition("extra", 0)
+    script.do(admin.create(extra.topic, 1))
+    script.wait_until(lambda: extra in script.states.latest and len(script.state(extra).isr) == BROKERS)
+    away = script.others(script.leader(extra), script.controller())[0]
+    script.leave(away)
+    script.do(admin.delete(extra.topic))
+    script.wait(2.0)
+    script.cluster.start(away)
+    script.wait_until(lambda: script.cluster.is_running(away))
+    script.wait(2.0)
+
+
+def existing_topics_are_overwritten(patch: Patch) -> None:
+    original = topic_nodes.write_new_topic
+
+    async def write(multi: Any, name: str, topic: Any, overrides: dict[str, str]) -> None:
+        try:
+            await original(multi, name, topic, overrides)
+        except NodeExists:
+            await multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])
+
+    patch.setattr(topic_nodes, "write_new_topic", write)
+
+
+def two_brokers_create_the_same_topic(script: Script) -> None:
+    """Both need the topic of committed offsets at the same time. Later another controller reads its node."""
+    request = FindCoordinatorRequest(key="group", key_type=GROUP)
+    asked = [script.actor.loop.start(script.actor.ask(broker, request, 3, fresh=True)) for broker in (1, 2)]
+    script.wait_until(lambda: all(task.done() for task in asked))
+    script.wait(1.0)
+    script.elect_controller(script.others(script.controller())[0])
+    script.cluster.zookeeper.expire(script.cluster.machines[script.controller()].host)
+    script.wait(8.0)
+
+
 # The doors of a broker
 
 
@@ -1075,6 +1137,18 @@ GUARDS = [
         configurations_without_a_controller,
         configuration_is_changed_while_there_is_no_controller,
         ("only the latest controller writes states",),
+    ),
+    Guard(
+        "a deletion waits for brokers that are away",
+        deletion_does_not_wait,
+        topic_is_deleted_while_a_broker_is_away,
+        ("a deleted topic leaves nothing",),
+    ),
+    Guard(
+        "an existing topic is not created again",
+        existing_topics_are_overwritten,
+        two_brokers_create_the_same_topic,
+        ("I12 replicas are complete after healing", "no client is stuck"),
     ),
     Guard(
         "leader epoch of LeaderAndIsr",

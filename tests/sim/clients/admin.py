@@ -57,7 +57,8 @@ class Admin(SimulatedClient):
             response = await self.ask(await self.controller(), request, 4)
             self.expect(response.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
-        await self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR)
+        if await self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR):
+            self.history.created_topics[topic] = partitions
 
     async def _perform(self, what: str, attempt: Any, *allowed: ErrorCode) -> bool:
         """Perform an operation; an error that is not retriable ends it. Return whether it succeeded."""
@@ -82,7 +83,10 @@ class Admin(SimulatedClient):
     async def _delete(self) -> None:
         if not self._extra:
             return
-        topic = self._extra.pop()
+        await self.delete(self._extra.pop())
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic, perhaps later, when a broker that is away returns."""
         self.history.deleted_topics.add(topic)
 
         async def attempt() -> None:
