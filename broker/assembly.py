@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -74,6 +73,7 @@ from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
 from controller.topic_nodes import TopicNodes
 from protocol.api import APIS, Api
+from protocol.dataclass import dataclass
 from protocol.releases import release_named
 from storage.log_manager import LogManager
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from broker.loop.clock import Clock, SystemClock
@@ -18,6 +17,7 @@ from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
 from controller.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
+from protocol.dataclass import dataclass
 from storage.dirty_pages import DirtyPages
 from storage.files import Files, OsFiles
 

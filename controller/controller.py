@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from typing import cast
 
@@ -50,6 +49,7 @@ from controller.state_store import StateStore, StoreUnavailable, WatchEvent
 from controller.topic_creation import TopicResult
 from controller.transitions import Transitions
 from controller.turns import Pace, Turns
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.create_partitions import CreatePartitionsTopic

@@ -8,7 +8,6 @@ Invariant: the node and the new epoch are written in one transaction. So no two 
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 
 from controller import paths
 from controller.clock import Clock
@@ -25,6 +24,7 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
+from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

@@ -7,11 +7,11 @@ each to completion, in the order in which they were put; a caller always gets a 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from controller.clock import Clock
 from controller.events import Event
 from controller.settings import ControllerStatistics, EventTimes, RecentEvent
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 STOP_TIMEOUT_SECONDS = 5.0

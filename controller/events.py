@@ -5,11 +5,11 @@ count the processing time of an event; events without one are not counted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
 from controller.model import TopicPartition
+from protocol.dataclass import dataclass
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic

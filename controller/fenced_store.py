@@ -12,7 +12,7 @@ fails, it is removed and the others are retried in two parts, so that changes st
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from controller import paths
@@ -37,6 +37,7 @@ from controller.state_store import (
 )
 from controller.topic_nodes import write_new_topic
 from controller.turns import Turns
+from protocol.dataclass import dataclass
 from protocol.errors import without_frames
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")

@@ -5,7 +5,7 @@ names the versions that it is based on. A plan holds each partition at most once
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from controller import election
@@ -19,6 +19,7 @@ from controller.model import (
     ReplicaAssignment,
     TopicPartition,
 )
+from protocol.dataclass import dataclass
 
 INITIAL_LEADER_EPOCH = 0
 

@@ -3,11 +3,12 @@
 Owns their derived properties. Must not know znodes, messages or states. All are immutable.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode
 
 NO_LEADER = -1

@@ -6,13 +6,13 @@ race. Also owns the notification of an offline log directory. Must not know elec
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
 from controller import paths
 from controller.model import Broker
 from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
+from protocol.dataclass import dataclass
 
 NO_JMX_PORT = -1
 

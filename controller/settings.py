@@ -5,11 +5,12 @@ Owns both. Must not know the names of settings or metrics, or who reads them.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
 from controller.model import ReplicaAssignment
+from protocol.dataclass import dataclass
 from protocol.messages.create_topics import CreatableTopic
 
 CheckNewTopic = Callable[[CreatableTopic, Mapping[int, ReplicaAssignment]], None]

@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +40,7 @@ from controller.state_store import (
     WatchKind,
     parent_path,
 )
+from protocol.dataclass import dataclass
 
 APPLICATION_ID = 0x4D4C4E41  # "MLNA": identifies the store among SQLite databases, also to `file`
 SCHEMA_VERSION = 2

@@ -21,9 +21,10 @@ Promises:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from protocol.dataclass import dataclass
 
 ANY_VERSION = -1
 SEQUENCE_DIGITS = 10

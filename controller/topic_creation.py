@@ -6,7 +6,7 @@ an argument. Every function raises `KafkaError` for an invalid request and chang
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from config.definition import ConfigError
@@ -15,6 +15,7 @@ from controller.assignment import assign_replicas
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
 from controller.turns import Steps
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic

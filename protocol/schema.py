@@ -23,12 +23,12 @@ differ; the only mutable default is the empty list, and each object gets a new o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 from uuid import UUID
 
 from protocol.compiler import compile_function
+from protocol.dataclass import dataclass
 
 T = TypeVar("T")
 

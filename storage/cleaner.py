@@ -22,11 +22,12 @@ Invariants:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import compress as chosen
 from itertools import pairwise
 from typing import Final
 
+from protocol.dataclass import dataclass
 from protocol.errors import Malformed
 from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
 from protocol.records.builder import assemble, rebuild_batch

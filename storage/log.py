@@ -29,7 +29,7 @@ Invariants:
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple, overload
 from uuid import UUID
 
 from config.log_config import LogConfig
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from protocol.records.compression import Buffer

@@ -19,7 +19,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -32,6 +31,7 @@ from config.broker_properties import (
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_CLEANER_THREADS,
 )
+from protocol.dataclass import dataclass
 from protocol.errors import KafkaError, Malformed
 from storage.checkpoints import TopicPartition
 from storage.cleaner import CleaningJob, CleaningResult, unstage

@@ -13,11 +13,11 @@ Invariants:
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from config.log_config import LogConfig
+from protocol.dataclass import dataclass
 from storage import checkpoints, leftovers, names
 from storage.checkpoints import MalformedCheckpointError
 from storage.files import DirectoryEntry, Files

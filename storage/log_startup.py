@@ -10,7 +10,6 @@ import logging
 import os.path
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from config.broker import BrokerConfig
@@ -20,6 +19,7 @@ from config.broker_properties import (
     PRODUCER_ID_EXPIRATION_MS,
 )
 from config.log_config import LogConfig
+from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from storage import log_moves, log_opening, meta_properties, names
 from storage.checkpoints import TopicPartition

@@ -56,13 +56,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple
 
 from config.log_config import LogConfig
 from config.topic_properties import LONG_MAX
 from protocol.crc import crc32c
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records import legacy
 from protocol.records.batch import (

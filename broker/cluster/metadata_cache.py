@@ -7,11 +7,12 @@ requests of clients. Only UpdateMetadata writes it.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from uuid import UUID
 
 from broker.loop.slices import Slices
+from protocol.dataclass import dataclass
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataPartitionState, UpdateMetadataRequest
 from protocol.schema import Encoded
 

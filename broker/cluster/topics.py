@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -31,6 +30,7 @@ from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from controller.topic_creation import TopicResult, topic_name_problem
 from controller.topic_nodes import TopicNodes
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

@@ -9,8 +9,10 @@ contains itself, and what is repeated takes at least one byte for each `OBJECTS_
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
+
+from protocol.dataclass import dataclass
 
 DEPTH_MAX: Final = 32
 OBJECTS_MAX: Final = 2_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from broker.security.acls import Operation, ResourceType
 from broker.security.api_permissions import DENIED, PERMISSIONS
 from protocol.api import APIS, Api
 from protocol.codec import decoder, encode
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

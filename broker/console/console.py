@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from broker.cluster.broker_state import BrokerState
@@ -25,6 +24,7 @@ from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
 from config import broker_properties as properties
+from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.list_groups import ListGroupsRequest

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
+
+from protocol.dataclass import dataclass
 
 DEPTH_MAX: Final = 32
 FIELDS_MAX: Final = 10_000

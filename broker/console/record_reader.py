@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from broker.cluster.metadata_cache import NO_LEADER
@@ -28,6 +28,7 @@ from broker.console.cluster_client import (
 )
 from broker.console.problem import not_found
 from broker.requests.services import Services
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.records.batch import BatchHeader, Record, batches, records

@@ -6,7 +6,6 @@ not know HTTP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypedDict
 
@@ -14,6 +13,7 @@ from broker.console.console import Console
 from broker.console.problem import bad_request
 from broker.network.outgoing import PeerUnavailable
 from broker.security.acls import OPERATIONS, Operation, PatternType, Permission, ResourceType
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest

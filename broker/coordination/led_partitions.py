@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -19,6 +18,7 @@ from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.partitioner import partition_for
 from broker.loop.clock import Clock
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 
 LOAD_TIMES_KEPT: Final = 50

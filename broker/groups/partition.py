@@ -6,7 +6,7 @@ how the partition is loaded or when a group changes (`broker.groups.hosted_group
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.coordination.led_partitions import LedPartition, PartitionState
 from broker.groups.group import Group
@@ -14,6 +14,7 @@ from broker.groups.member import NEVER
 from broker.groups.offsets import GroupOffsets
 from broker.groups.states import GroupState
 from broker.loop.timer import TimerHandle
+from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from broker.groups.events import (
@@ -38,6 +37,7 @@ from broker.groups.records import GroupMetadataValue
 from broker.groups.roster import Roster
 from broker.groups.states import VALID_PREVIOUS, GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode
 
 EMPTY = GroupState.EMPTY

@@ -5,11 +5,12 @@ Owns: the names of the settings and their units. Must not know: how the coordina
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.groups.rebalance import GroupSettings
 from config import broker_properties as rows
 from config.broker import BrokerConfig
+from protocol.dataclass import dataclass
 from protocol.records.compression import Compression
 
 MINUTE_MS = 60_000

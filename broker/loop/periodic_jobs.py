@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from broker.loop.slices import SlicedWork
+from protocol.dataclass import dataclass
 from storage.log_manager import Steps
 
 T = TypeVar("T")

@@ -6,12 +6,13 @@ Owns which attributes each kind of metric has. Must not know any particular metr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, TagValues
 from broker.metrics.object_names import NamePattern, object_name
 from broker.metrics.registry import SAMPLES_PER_STEP, Registry
+from protocol.dataclass import dataclass
 
 Attributes = Mapping[str, object]
 Bean = tuple[str, Attributes]

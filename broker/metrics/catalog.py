@@ -6,7 +6,6 @@ Owns their order. Must not know any of them, or how they are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
@@ -30,6 +29,7 @@ from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
 from controller.zookeeper.session_events import SessionEvents
+from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ with a single replica always counts against the stop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.slices import Slices
 from broker.replica.partition import Partition
+from protocol.dataclass import dataclass
 
 LAG_MAX_S = 5.0
 """The lag of the event loop at which a broker stops counting as alive."""

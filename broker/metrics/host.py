@@ -14,8 +14,10 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
+
+from protocol.dataclass import dataclass
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of a line of /proc/stat."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from broker.metrics.beans import Attributes, Bean, Family, attribute_names, bean
 from broker.metrics.object_names import NamePattern, ObjectNameError, parse_object_name
 from broker.metrics.old_names import present_name
 from broker.metrics.registry import Registry
+from protocol.dataclass import dataclass
 
 PROTOCOL_VERSION: Final = "7.2"
 REQUESTS_MAX: Final = 1000

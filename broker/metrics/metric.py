@@ -9,9 +9,10 @@ Nothing is counted here. A metric is read on request, so a broker without reques
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
+
+from protocol.dataclass import dataclass
 
 
 class Kind(Enum):

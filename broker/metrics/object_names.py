@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import translate
 
 from broker.metrics.metric import TagValues
+from protocol.dataclass import dataclass
 
 PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
 # Nothing is tried twice (`++`, `*+`), so that the time is proportional to the length.

@@ -16,12 +16,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from broker.loop.slices import SlicedWork, Slices
 from broker.metrics.beans import beans, families
 from broker.metrics.registry import SAMPLES_PER_STEP, Registry
+from protocol.dataclass import dataclass
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a stop waits for reporters that are still busy."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from protocol.dataclass import dataclass
 
 UNLIMITED = 2**31 - 1
 ADDRESSES_MAX = 10_000

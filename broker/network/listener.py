@@ -12,7 +12,6 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from broker.loop.clock import Clock
@@ -29,6 +28,7 @@ from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import WritableSockets
+from protocol.dataclass import dataclass
 from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from broker.network.tls import ClientContext, ServerContext
+from protocol.dataclass import dataclass
 
 
 class ListenError(Exception):

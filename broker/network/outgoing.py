@@ -22,7 +22,6 @@ import asyncio
 import logging
 import mmap
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -33,6 +32,7 @@ from config.addresses import HostAndPort
 from milena_broker import __version__
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, decoder, encoder
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import GROWN_FROM_SIZE, GROWTH, LENGTH, LENGTH_SIZE, MAPPED_FROM_SIZE
 from protocol.headers import read_response_header, request_header

@@ -6,8 +6,9 @@ name in a certificate. Must not know connections.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

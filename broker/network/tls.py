@@ -11,8 +11,9 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from protocol.dataclass import dataclass
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,

@@ -10,7 +10,6 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from math import isfinite
 
@@ -18,6 +17,7 @@ from config.definition import ConfigType, text_of
 from controller.entity_configs import all_overrides, change_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 USER = "user"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +21,7 @@ from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
+from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.server.ClientQuotaManager")
 

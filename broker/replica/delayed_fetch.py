@@ -7,11 +7,11 @@ response or what wakes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import FetchIsolation, Partition
+from protocol.dataclass import dataclass
 
 WAIT_PARTS = 128
 LATER_MS_MAX = 250

@@ -6,10 +6,10 @@ Owns when each partition is decided. Must not know the layout of the response or
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 
 from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import Partition
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode
 
 

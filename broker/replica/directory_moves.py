@@ -18,13 +18,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from broker.loop.clock import Clock
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from storage.log import Log
 from storage.log_directory import LogDirectory

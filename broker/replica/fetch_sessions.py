@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 from uuid import UUID
 
 from broker.loop.slices import Slices
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_news import FetchNews, Watcher
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0

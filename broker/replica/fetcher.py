@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode
 from protocol.java_hash import absolute, string_hash, to_int32
 from protocol.messages.fetch import (

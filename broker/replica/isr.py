@@ -10,8 +10,9 @@ counts for the high watermark (the *maximal* ISR): the leader cannot know whethe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from protocol.dataclass import dataclass
 
 UNKNOWN_OFFSET: Final = -1
 UNKNOWN_BROKER_EPOCH: Final = -1

@@ -26,7 +26,7 @@ and until the controller has responded the larger set counts (`broker.replica.is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from uuid import UUID
 
@@ -42,6 +42,7 @@ from broker.replica.isr import (
 )
 from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from storage.leader_epochs import EpochEnd
 from storage.log import AppendResult, Log

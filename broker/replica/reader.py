@@ -10,12 +10,13 @@ disk are marked (`PartitionRead.is_cold`), and the caller reads them again in a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.loop.slices import Slices
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

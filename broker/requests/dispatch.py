@@ -15,7 +15,6 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
@@ -42,6 +41,7 @@ from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import kept
 from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header

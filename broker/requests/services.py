@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
@@ -50,6 +49,7 @@ from broker.transactions.marker_writer import MarkerWriter
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api import Api
+from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from storage.log_manager import LogManager
 

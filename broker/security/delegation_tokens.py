@@ -17,7 +17,7 @@ import json
 import logging
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from urllib.parse import quote, unquote
 
@@ -28,6 +28,7 @@ from controller.clock import Clock
 from controller.paths import DELEGATION_TOKENS, Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import Create, Delete, NoNode, SetData, StateStore
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.server.DelegationTokenManager")

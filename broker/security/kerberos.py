@@ -9,10 +9,10 @@ The library reads `krb5.conf` from the path in the environment variable KRB5_CON
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from broker.network.sasl.gssapi import GssFailed, SecurityContext
+from protocol.dataclass import dataclass
 
 HOW_TO_INSTALL = (
     "it needs the Python package gssapi: apt-get install gcc python3-dev libkrb5-dev, then "

@@ -13,7 +13,6 @@ import logging
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from broker.loop.slices import SlicedWork
@@ -21,6 +20,7 @@ from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCrede
 from controller.entity_configs import all_overrides, change_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.security.CredentialProvider")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode
 
 from broker.network.sasl.oauthbearer import InvalidToken
 from broker.security.web_tokens import TOKEN_SIZE_MAX, token_claims
+from protocol.dataclass import dataclass
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.oauthbearer import InvalidToken
+from protocol.dataclass import dataclass
 
 TOKEN_SIZE_MAX = 64 << 10
 NO_SIGNATURE = "none"

@@ -7,7 +7,7 @@ administration tools use it. Must not know where settings are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
 from broker.network.sasl import gssapi, oauthbearer, plain
@@ -27,6 +27,7 @@ from broker.security.token_source import (
     unsecured_token,
 )
 from config.jaas import is_true
+from protocol.dataclass import dataclass
 
 SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
 

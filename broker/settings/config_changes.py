@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -32,6 +31,7 @@ from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
 from controller.paths import ConfigEntity, Undecodable, broker_entity, topic_entity
 from controller.state_store import StateStore
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")

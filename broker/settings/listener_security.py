@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from random import Random
 from typing import Protocol, TypeVar, cast
@@ -36,6 +36,7 @@ from config.definition import Property
 from config.jaas import JaasError, LoginModule, is_true, parse_entries, parse_file
 from config.kerberos_rules import local_name, parse_kerberos_rules
 from config.listeners import Listener, SecurityProtocol
+from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.security.JaasContext")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ from config.broker import BrokerConfig
 from config.definition import Password, Property
 from config.listeners import Listener
 from config.principal_rules import NoRuleApplies, parse_rules, principal_name
+from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.security.ssl.SslFactory")
 

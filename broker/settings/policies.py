@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from broker.settings.plug_ins import configured_plug_in
@@ -20,6 +19,7 @@ from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Property
 from controller.model import ReplicaAssignment
+from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopic
 

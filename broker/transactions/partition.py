@@ -5,10 +5,11 @@ The leader epoch of the partition is the coordinator epoch, which fences the mar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from broker.coordination.led_partitions import LedPartition
 from broker.transactions.transaction import Transaction
+from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

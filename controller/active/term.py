@@ -5,7 +5,6 @@ resignation, so that no state of one term reaches the next. Only watches stay; t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from controller.context import ControllerContext
@@ -16,6 +15,7 @@ from controller.settings import ControllerSettings
 from controller.state_store import Watch, WatchEvent
 from controller.transitions import Transitions
 from controller.turns import Turns
+from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ Invariant: a callback is called at most once each time it is armed; arming it tw
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from controller.state_store import Watch, WatchEvent, WatchKind
+from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True)

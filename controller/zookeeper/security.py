@@ -7,11 +7,11 @@ mechanisms, or who reads settings.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from controller.paths import CONSUMERS, DELEGATION_TOKENS
+from protocol.dataclass import dataclass
 
 
 class SaslLogin(Protocol):

@@ -4,7 +4,8 @@ Owns the counts. Must not know who reads them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from protocol.dataclass import dataclass
 
 CONNECTED, CONNECTING, CLOSED = "CONNECTED", "CONNECTING", "CLOSED"
 

@@ -3,10 +3,11 @@
 Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not know who reads them from a file.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 from controller.zookeeper.session_events import SessionEvents
+from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ pure: nonces and credentials are arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from protocol.dataclass import dataclass
 
 
 class AuthenticationFailed(Exception):  # noqa: N818 - the name states the condition

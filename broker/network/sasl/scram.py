@@ -22,10 +22,10 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 from broker.network.sasl.exchange import AuthenticationFailed, InvalidCredentials, Login, Step
+from protocol.dataclass import dataclass
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384

@@ -13,10 +13,11 @@ sockets, message classes or credentials. Pure: times are arguments, in milliseco
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from broker.network.sasl.exchange import AuthenticationFailed, Exchange, InvalidCredentials, Login, Step
+from protocol.dataclass import dataclass
 
 REAUTHENTICATION_INTERVAL_MS_MIN = 1000
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from broker.security.stores import jks
+from protocol.dataclass import dataclass
 
 PEM, JKS, PKCS12 = "PEM", "JKS", "PKCS12"
 TYPES = (JKS, PKCS12, PEM)
