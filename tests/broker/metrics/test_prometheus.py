@@ -10,6 +10,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from broker.metrics import prometheus
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, alone
 from broker.metrics.prometheus import SAMPLES_PER_PIECE
 from broker.metrics.prometheus import pieces as pieces_of
@@ -107,3 +108,33 @@ def test_a_metric_that_cannot_be_read_does_not_hide_the_others(caplog: pytest.Lo
     _, values = parsed([bad, good], is_open_metrics=False)
     assert values == {("kafka_a_good", labels()): 1}
     assert "kafka_a_bad" in caplog.text
+
+
+def _of_partitions(count: int, metrics: int) -> list[Metric]:
+    partitions = [("orders", str(number)) for number in range(count)]
+    return [
+        Metric(
+            Kind.GAUGE,
+            f"kafka.log:type=Log,name=Figure{number}",
+            "Of each partition.",
+            lambda: ((tags, int(tags[1])) for tags in partitions),
+            ("topic", "partition"),
+        )
+        for number in range(metrics)
+    ]
+
+
+def test_labels_of_a_partition_are_written_once_for_all_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    escaped: list[str] = []
+    original = prometheus._escaped
+    monkeypatch.setattr(prometheus, "_escaped", lambda text: escaped.append(text) or original(text))  # type: ignore[func-returns-value]
+    text = "".join(pieces(_of_partitions(1000, 10), is_open_metrics=False))
+    assert text.count("\nkafka_log_log_figure") == 10_000
+    assert len(escaped) == 2 * 1000 + 10  # a topic and a partition of each, and the help of each metric
+
+
+def test_labels_are_the_same_if_they_are_too_many_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = _of_partitions(10, 3)
+    kept = "".join(pieces(metrics, is_open_metrics=True))
+    monkeypatch.setattr(prometheus, "LABELS_MAX", 4)
+    assert "".join(pieces(metrics, is_open_metrics=True)) == kept
