@@ -18,11 +18,11 @@ One class represents all versions of a message. A wire type is an `Annotated` Py
 of such a version returns. A field of a struct without `since` is in every version that has the struct. Fields are in
 the order of the wire.
 
-Invariants, checked when a class is declared: a field that some version lacks has a default; the tags of one struct
-differ; the only mutable default is the empty list, and each object gets a new one.
+Invariants, checked when the fields of a class are first read: a field that some version lacks has a default; the tags
+of one struct differ; the only mutable default is the empty list, and each object gets a new one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 from uuid import UUID
@@ -245,15 +245,31 @@ def _declare(cls: type[T], info: MessageInfo | None) -> type[T]:
     """Return a class like `cls` with slots for its fields; the values assigned in its body become their defaults."""
     body = dict(vars(cls))
     annotations = body.pop("__annotations__", {})
-    fields = tuple(_field(cls.__name__, name, hint, body.pop(name, REQUIRED)) for name, hint in annotations.items())
-    tags = [field.tag for field in fields if field.tag is not None]
-    if len(tags) != len(set(tags)):
-        raise TypeError(f"{cls.__name__}: two fields have the same tag")
+    fields = _UnreadFields([(name, hint, body.pop(name, REQUIRED)) for name, hint in annotations.items()])
     for name in ("__dict__", "__weakref__"):
         body.pop(name, None)
     body |= {"__slots__": tuple(annotations), "__fields__": fields, "__message__": info}
     declared: type[T] = type(cls.__name__, (Struct,), body)
     return declared
+
+
+class _UnreadFields:
+    """The fields of a class until they are first read: a broker that starts declares 300 classes and reads a few."""
+
+    __slots__ = ("_declarations",)
+
+    def __init__(self, declarations: Sequence[tuple[str, object, object]]) -> None:
+        """Keep the name, the annotation and the assigned value of each field."""
+        self._declarations = declarations
+
+    def __get__(self, instance: object, owner: type[Struct]) -> tuple[Field, ...]:
+        """Replace this object by the fields, and return them. Raises TypeError for an invalid declaration."""
+        fields = tuple(_field(owner.__name__, *declaration) for declaration in self._declarations)
+        tags = [field.tag for field in fields if field.tag is not None]
+        if len(tags) != len(set(tags)):
+            raise TypeError(f"{owner.__name__}: two fields have the same tag")
+        owner.__fields__ = fields
+        return fields
 
 
 def _field(owner: str, name: str, hint: object, assigned: object) -> Field:

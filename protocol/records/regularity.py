@@ -28,6 +28,7 @@ to pass a record, from the slowest to the fastest:
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import chain
@@ -53,35 +54,6 @@ _LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in r
 _CONTINUES = bytes(low >> 7 for low in range(0x100))
 
 
-_Lone = tuple[
-    Callable[[Buffer, int], tuple[int, int, int]], Callable[[Buffer, int], tuple[int]], tuple[int, ...], tuple[int, ...]
-]
-"""The layout of a record that is alone in its batch, for one size of the length fields of record and value.
-
-The functions unpack (record length, both deltas as one number, key length as one byte) and a length. The first table
-maps the key length to the position of the value length. The second maps a size, which includes that of the length
-itself, to the encoded length, or to -1 if that has another number of bytes.
-"""
-
-
-def _lone(length_format: str, encoded: Sequence[int], size_min: int) -> _Lone:
-    length = struct.Struct(f">{length_format}")
-    key_at = length.size + 3
-    return (
-        struct.Struct(f">{length_format}xHB").unpack_from,
-        length.unpack_from,
-        tuple(key_at + step for step in _STEPS),
-        (*(-1,) * size_min, *encoded),
-    )
-
-
-_HEADERS_COUNT_SIZE = 1
-
-_SHORT_SIZE_MAX = 64
-_LONE_SHORT = _lone("B", range(0, 2 * _SHORT_SIZE_MAX, 2), size_min=1)
-_LONE_LONG = _lone("H", [(n << 9 & 0x7F00) | 0x8000 | n >> 6 for n in range(64, 1 << 13)], size_min=66)
-
-
 class _Deltas(NamedTuple):
     """The encoded offset deltas from `first` to before `end`, as columns; all are encoded in `size` bytes.
 
@@ -99,14 +71,51 @@ class _Deltas(NamedTuple):
 _ONE_BYTE = 64
 _BLOCK = 8192
 _BLOCKS = 128
-_LOWS = bytes(delta << 1 & 0x7F | 0x80 for delta in range(_BLOCK))
-_HIGHS = bytes(delta >> 6 for delta in range(_BLOCK))
-_CONTINUED_HIGHS = bytes(high | 0x80 for high in _HIGHS)
+_HIGH_COUNT = _BLOCK // _ONE_BYTE
+_LOWS = bytes(range(0x80, 0x100, 2)) * _HIGH_COUNT  # delta << 1 & 0x7F | 0x80
+_HIGHS = b"".join(bytes((high,)) * _ONE_BYTE for high in range(_HIGH_COUNT))  # delta >> 6
+_CONTINUED_HIGHS = b"".join(bytes((high | 0x80,)) * _ONE_BYTE for high in range(_HIGH_COUNT))
 _DELTAS = (
     _Deltas(0, _ONE_BYTE, 1, bytes(delta << 1 for delta in range(_ONE_BYTE)), b"", 0),
     _Deltas(_ONE_BYTE, _BLOCK, 2, _LOWS[_ONE_BYTE:], _HIGHS[_ONE_BYTE:], 0),
     *(_Deltas(n * _BLOCK, (n + 1) * _BLOCK, 3, _LOWS, _CONTINUED_HIGHS, n) for n in range(1, _BLOCKS)),
 )
+
+
+def _two_byte_lengths() -> Sequence[int]:
+    """Return the encoded lengths and deltas from 64 on that have two bytes."""
+    codes = bytearray(2 * _BLOCK)
+    codes[0::2], codes[1::2] = _LOWS, _HIGHS
+    return struct.unpack(f">{_BLOCK}H", codes)[_ONE_BYTE:]
+
+
+_Lone = tuple[
+    Callable[[Buffer, int], tuple[int, int, int]], Callable[[Buffer, int], tuple[int]], Sequence[int], Sequence[int]
+]
+"""The layout of a record that is alone in its batch, for one size of the length fields of record and value.
+
+The functions unpack (record length, both deltas as one number, key length as one byte) and a length. The first table
+maps the key length to the position of the value length. The second maps a size, which includes that of the length
+itself, to the encoded length, or to -1 if that has another number of bytes.
+"""
+
+
+def _lone(length_format: str, encoded: Sequence[int], size_min: int) -> _Lone:
+    length = struct.Struct(f">{length_format}")
+    key_at = length.size + 3
+    return (
+        struct.Struct(f">{length_format}xHB").unpack_from,
+        length.unpack_from,
+        tuple(key_at + step for step in _STEPS),
+        array("i", (*(-1,) * size_min, *encoded)),  # 30 KB; a tuple of as many numbers would have 300
+    )
+
+
+_HEADERS_COUNT_SIZE = 1
+
+_SHORT_SIZE_MAX = 64
+_LONE_SHORT = _lone("B", range(0, 2 * _SHORT_SIZE_MAX, 2), size_min=1)
+_LONE_LONG = _lone("H", _two_byte_lengths(), size_min=66)
 
 
 # How attributes and both deltas are unpacked, by the size of the deltas together. Attributes may have any value.
@@ -147,12 +156,6 @@ class _ValueLengths(NamedTuple):
 
 
 # The tables are made when the first batch of several records arrives. Lists, because indexing them is fastest.
-
-
-@cache
-def _two_byte_lengths() -> Sequence[int]:
-    """Return the encoded lengths and deltas from 64 on that have two bytes."""
-    return [low << 8 | high for low, high in zip(_LOWS[_ONE_BYTE:], _HIGHS[_ONE_BYTE:], strict=True)]
 
 
 @cache

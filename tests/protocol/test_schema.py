@@ -134,59 +134,77 @@ def test_repr_shows_values_but_only_the_size_of_bytes() -> None:
     )
 
 
-def _versioned_without_default() -> None:
+def _versioned_without_default() -> object:
     @struct
     class Wrong:
         a: int32 = since(1)  # type: ignore[call-overload]
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _tag_without_default() -> None:
+
+def _tag_without_default() -> object:
     @struct
     class Wrong:
         a: int32 = since(0, tag=1)  # type: ignore[call-overload]
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _same_tag_twice() -> None:
+
+def _same_tag_twice() -> object:
     @struct
     class Wrong:
         a: int32 = since(0, tag=1, default=0)
         b: int32 = since(0, tag=1, default=0)
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _null_that_cannot_be() -> None:
+
+def _null_that_cannot_be() -> object:
     @struct
     class Wrong:
         a: string = None  # type: ignore[assignment]
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _list_with_something() -> None:
+
+def _list_with_something() -> object:
     @struct
     class Wrong:
         a: list[int32] = since(1, default=[1])
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _nullable_list_that_is_empty() -> None:
+
+def _nullable_list_that_is_empty() -> object:
     @struct
     class Wrong:
         a: list[int32] | None = since(1, default=[])
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _plain_type() -> None:
+
+def _plain_type() -> object:
     @struct
     class Wrong:
         a: int
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _union() -> None:
+
+def _union() -> object:
     @struct
     class Wrong:
         a: string | bytes_
 
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
-def _name() -> None:
+
+def _name() -> object:
     @message(1, versions=range(0, 1), flexible=None)
     class Wrong:
         a: int32
+
+    return Wrong.__fields__  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +221,7 @@ def _name() -> None:
         (_name, "Wrong: the name of a message must end"),
     ],
 )
-def test_invalid_declarations_are_rejected(declare: Callable[[], None], text: str) -> None:
+def test_invalid_declarations_are_rejected(declare: Callable[[], object], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         declare()
 
