@@ -6,9 +6,7 @@ Owns the syntax. Must not know which settings hold one.
 import re
 from typing import NamedTuple
 
-_HOST_AND_PORT = re.compile(
-    r"(?:\[(?P<address>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z\-._]*)):(?P<port>[0-9]{1,5})", re.ASCII
-)
+_HOST_AND_PORT = r"(?:\[(?P<address>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z\-._]*)):(?P<port>[0-9]{1,5})"
 PORT_MAX = 65535
 LOOPBACK = "127.0.0.1"
 
@@ -26,7 +24,7 @@ class HostAndPort(NamedTuple):
         Raises:
             ValueError: the text is not an address.
         """
-        match = _HOST_AND_PORT.fullmatch(text)
+        match = re.fullmatch(_HOST_AND_PORT, text, re.ASCII)
         if match is None or int(match["port"]) > PORT_MAX:
             raise ValueError(text)
         return cls(match["address"] or match["host"] or "", int(match["port"]))

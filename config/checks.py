@@ -17,7 +17,7 @@ from config.http_users import parse_http_users
 
 _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
-_ZOOKEEPER_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,\[\]]+)(:[0-9]{1,5})?")
+_ZOOKEEPER_HOST = r"(\[[0-9a-fA-F:.]+\]|[^\s:;,\[\]]+)(:[0-9]{1,5})?"
 
 
 class Rule(NamedTuple):
@@ -144,7 +144,7 @@ def _log_dirs(settings: Settings) -> str | None:
 def _zookeeper_connect(settings: Settings) -> str | None:
     text = settings[rows.ZOOKEEPER_CONNECT]
     hosts, _, chroot = (text or "").partition("/")
-    if hosts and not all(_ZOOKEEPER_HOST.fullmatch(host.strip()) for host in hosts.split(",")):
+    if hosts and not all(re.fullmatch(_ZOOKEEPER_HOST, host.strip()) for host in hosts.split(",")):
         return "Expected host:port,host:port/chroot"
     if "," in chroot:
         return "Expected host:port,host:port/chroot, with one chroot after the last host"

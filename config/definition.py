@@ -300,9 +300,9 @@ def _java_double(value: float) -> str:
 
 
 _Parsed = tuple[object, str | None]
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
-_COMMA = re.compile(r"\s*,\s*")
+_WHOLE_NUMBER = r"[+-]?[0-9]+"
+_DECIMAL_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?"
+_COMMA = r"\s*,\s*"
 
 
 def _parse_whole_number(bits: int, type_name: str) -> Callable[[str], _Parsed]:
@@ -310,7 +310,7 @@ def _parse_whole_number(bits: int, type_name: str) -> Callable[[str], _Parsed]:
 
     def parse(text: str) -> _Parsed:
         # Check the length first: int() of a million digits takes minutes.
-        if len(text) <= 40 and _WHOLE_NUMBER.fullmatch(text) and low <= (value := int(text)) <= high:
+        if len(text) <= 40 and re.fullmatch(_WHOLE_NUMBER, text, re.ASCII) and low <= (value := int(text)) <= high:
             return value, None
         return None, f"Not a number of type {type_name}"
 
@@ -318,7 +318,11 @@ def _parse_whole_number(bits: int, type_name: str) -> Callable[[str], _Parsed]:
 
 
 def _parse_double(text: str) -> _Parsed:
-    if len(text) <= 400 and _DECIMAL_NUMBER.fullmatch(text) and isfinite(value := float(text.rstrip("dDfF"))):
+    if (
+        len(text) <= 400
+        and re.fullmatch(_DECIMAL_NUMBER, text, re.ASCII)
+        and isfinite(value := float(text.rstrip("dDfF")))
+    ):
         return value, None
     return None, "Not a number of type DOUBLE"
 
@@ -334,7 +338,7 @@ def _parse_boolean(text: str) -> _Parsed:
 
 
 def _parse_list(text: str) -> _Parsed:
-    return tuple(_COMMA.split(text)) if text else (), None
+    return tuple(re.split(_COMMA, text)) if text else (), None
 
 
 def _parse_string(text: str) -> _Parsed:

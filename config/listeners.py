@@ -13,8 +13,8 @@ from typing import NamedTuple
 from config import broker_properties as rows
 from config.definition import ConfigError, Property, Settings
 
-_LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)", re.ASCII)
-_IPV4_ADDRESS = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}", re.ASCII)
+_LISTENER = r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)"
+_IPV4_ADDRESS = r"[0-9]{1,3}(\.[0-9]{1,3}){3}"
 _PORT_MAX = 65535
 LISTENERS_MAX = 100
 """Each listener has a socket and a buffer, and clients may add listeners while the broker runs."""
@@ -89,7 +89,7 @@ def _parse_listeners(
 ) -> tuple[Listener, ...]:
     listeners: list[Listener] = []
     for entry in _limited_elements(row, text):
-        match = _LISTENER.fullmatch(entry)
+        match = re.fullmatch(_LISTENER, entry, re.ASCII)
         if match is None:
             raise ConfigError(row.name, text, f"Expected NAME://host:port, found '{entry}'")
         name, port = match["name"].upper(), int(match["port"][:6])
@@ -116,7 +116,7 @@ def _bound_problem(listeners: Sequence[Listener]) -> str | None:
 
 def _address_family(host: str) -> int:
     """4 or 6 for a literal address, 0 for a name or every address."""
-    return 6 if ":" in host else 4 if _IPV4_ADDRESS.fullmatch(host) else 0
+    return 6 if ":" in host else 4 if re.fullmatch(_IPV4_ADDRESS, host, re.ASCII) else 0
 
 
 def _advertised_problem(advertised: Sequence[Listener], bound: Sequence[Listener]) -> str | None:

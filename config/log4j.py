@@ -25,7 +25,7 @@ _DATE_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "a": "%p"}
 )
 _DATE_PART: Final = r"'(?P<text>[^']*)'|(?P<field>yyyy|MM|dd|HH|mm|ss|a)|(?P<other>[^a-zA-Z'])"
-_PATTERN_PART = re.compile(r"%(?P<width>-?\d*(?:\.\d+)?)(?P<letter>[a-zA-Z%])(?:\{(?P<option>[^}]*)\})?|[^%]+")
+_PATTERN_PART = r"%(?P<width>-?\d*(?:\.\d+)?)(?P<letter>[a-zA-Z%])(?:\{(?P<option>[^}]*)\})?|[^%]+"
 PATTERN_LETTERS: Final = frozenset("cCdmnptr%xXL")
 _SIZES: Final[Mapping[str, int]] = MappingProxyType({"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30})
 
@@ -97,7 +97,7 @@ def read_plan(properties: Mapping[str, str], variables: Mapping[str, str]) -> Lo
 
 def pattern_parts(pattern: str) -> Iterator[tuple[str, str, str]]:
     """Yield the parts of a conversion pattern: the letter, "" for a text; the width or text; the option in braces."""
-    for found in _PATTERN_PART.finditer(pattern):
+    for found in re.finditer(_PATTERN_PART, pattern):
         if found["letter"] is None:
             yield "", found[0], ""
         else:

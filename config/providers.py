@@ -18,7 +18,7 @@ from config.definition import ConfigError
 Provider = Callable[[str, str], str]
 """Returns the value for a path and key. Raises OSError, KeyError or ValueError if there is none."""
 
-_REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}:]*)\}")
+_REFERENCE = r"\$\{([^}:]*):(?:([^}]*?):)?([^}:]*)\}"
 
 
 def _from_environment(path: str, key: str) -> str:
@@ -72,4 +72,4 @@ def _resolve_value(key: str, value: str, providers: Mapping[str, Provider], erro
             errors.append(ConfigError(key, match[0], f"The reference cannot be resolved: {reason}"))
             return match[0]
 
-    return _REFERENCE.sub(replacement, value) if providers and "${" in value else value
+    return re.sub(_REFERENCE, replacement, value) if providers and "${" in value else value

@@ -122,7 +122,7 @@ class Principals(NamedTuple):
         return "Type:name;..."
 
 
-_PYTHON_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_PYTHON_CLASS = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
 
 class PythonClass(NamedTuple):
@@ -133,7 +133,7 @@ class PythonClass(NamedTuple):
     def problem(self, value: str | Sequence[str] | None) -> str | None:
         names = () if value is None else (value,) if isinstance(value, str) else value
         for name in names:
-            if name not in self.ignored and not _PYTHON_CLASS.fullmatch(name):
+            if name not in self.ignored and not re.fullmatch(_PYTHON_CLASS, name):
                 return "Expected a Python class as package.module:Class; Java classes cannot be loaded"
         return None
 

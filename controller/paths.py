@@ -250,7 +250,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker:
         return Broker(broker_id, endpoints, registration.optional_text("rack"), epoch)
 
 
-_ENDPOINT_URL = re.compile(r"(?P<listener>[^:]+)://(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:\]]*)):(?P<port>-?[0-9]+)")
+_ENDPOINT_URL = r"(?P<listener>[^:]+)://(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:\]]*)):(?P<port>-?[0-9]+)"
 
 
 def _endpoint_url(endpoint: Endpoint) -> str:
@@ -259,7 +259,7 @@ def _endpoint_url(endpoint: Endpoint) -> str:
 
 
 def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
-    match = _ENDPOINT_URL.fullmatch(url)
+    match = re.fullmatch(_ENDPOINT_URL, url)
     if match is None:
         raise Undecodable(f"endpoint {url!r}, expected NAME://host:port")
     listener = match["listener"]
@@ -420,17 +420,17 @@ def decode_consumer_offset(data: bytes | None) -> int:
 
 # -- notifications -------------------------------------------------------------------------------------------------
 
-_SEQUENCE = re.compile(r".*_([0-9]{10,})")
+_SEQUENCE = r".*_([0-9]{10,})"
 
 
 def is_sequential(name: str) -> bool:
     """Return whether the name is one of a sequential node."""
-    return _SEQUENCE.fullmatch(name) is not None
+    return re.fullmatch(_SEQUENCE, name) is not None
 
 
 def sequence_of(name: str) -> int:
     """Return the number that the store appended to the name of a sequential node."""
-    match = _SEQUENCE.fullmatch(name)
+    match = re.fullmatch(_SEQUENCE, name)
     if match is None:
         raise Undecodable(f"{name!r}, expected a name that ends in a sequence number")
     return int(match[1])

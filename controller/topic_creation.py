@@ -26,7 +26,7 @@ FROM_DEFAULTS = -1
 # The limit of KRaft's controller for one request. The topic's node stays far below the 1 MB of a znode.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL_NAME = r"[a-zA-Z0-9._-]+"
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def topic_name_problem(name: str) -> str | None:
         return f"'{name}' is not allowed"
     if len(name) > NAME_LENGTH_MAX:
         return f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    if not _LEGAL_NAME.fullmatch(name):
+    if not re.fullmatch(_LEGAL_NAME, name):
         return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 

@@ -22,9 +22,9 @@ SHARE_THAT_IS_MANY: Final = 0.5
 BACKGROUND_PERCENT: Final = 10
 """Assumed if `vm.dirty_background_ratio` is 0 because `vm.dirty_background_bytes` is set instead."""
 
-_MACHINE: Final = re.compile(r"^nr_dirty (\d+)\n(?:.*\n)*nr_dirty_background_threshold (\d+)$", re.MULTILINE)
-_GROUP: Final = re.compile(r"^file_dirty (\d+)$", re.MULTILINE)
-_GROUP_NAME: Final = re.compile(r"^0::/(.*)$", re.MULTILINE)
+_MACHINE: Final = r"^nr_dirty (\d+)\n(?:.*\n)*nr_dirty_background_threshold (\d+)$"
+_GROUP: Final = r"^file_dirty (\d+)$"
+_GROUP_NAME: Final = r"^0::/(.*)$"
 
 
 class _Group(NamedTuple):
@@ -48,7 +48,7 @@ class DirtyPages:
 
     def are_many(self) -> bool:
         """Return whether they exceed half of the kernel's threshold for write-back; True if it reports none."""
-        counts = _MACHINE.search(_text_of(self._vmstat))
+        counts = re.search(_MACHINE, _text_of(self._vmstat), re.MULTILINE)
         if counts is None or int(counts[1]) > SHARE_THAT_IS_MANY * int(counts[2]):
             return True
         return any(_dirty_bytes(group) > group.many_bytes for group in self._groups)
@@ -57,7 +57,7 @@ class DirtyPages:
 def _limited_groups(root: Path) -> Iterator[_Group]:
     """Yield this process's cgroup and its ancestors that have a memory limit: the kernel reclaims pages beyond it."""
     percent = _number_in(root / "proc/sys/vm/dirty_background_ratio") or BACKGROUND_PERCENT
-    name = _GROUP_NAME.search(_text_of(root / "proc/self/cgroup"))
+    name = re.search(_GROUP_NAME, _text_of(root / "proc/self/cgroup"), re.MULTILINE)
     if name is None:
         return
     for path in (PurePosixPath(name[1]), *PurePosixPath(name[1]).parents):
@@ -68,7 +68,7 @@ def _limited_groups(root: Path) -> Iterator[_Group]:
 
 
 def _dirty_bytes(group: _Group) -> int:
-    count = _GROUP.search(_text_of(group.statistics))
+    count = re.search(_GROUP, _text_of(group.statistics), re.MULTILINE)
     return 0 if count is None else int(count[1])
 
 

@@ -56,9 +56,9 @@ ROOT_FILES: Final = frozenset(
 
 DIRECTORY_NAME_LENGTH_MAX: Final = 255
 
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
-_PARTITION_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
-_MARKED_DIRECTORY = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)\.(?P<id>[0-9a-f]{32})-(?P<state>delete|future|stray)")
+_SEGMENT_FILE = r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
+_PARTITION_DIRECTORY = r"(?P<topic>.+)-(?P<partition>\d+)"
+_MARKED_DIRECTORY = r"(?P<topic>.+)-(?P<partition>\d+)\.(?P<id>[0-9a-f]{32})-(?P<state>delete|future|stray)"
 
 
 class SegmentFileName(NamedTuple):
@@ -93,7 +93,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Return the parts of the name of a segment's file or a producer snapshot, None for other names."""
-    match = _SEGMENT_FILE.fullmatch(name)
+    match = re.fullmatch(_SEGMENT_FILE, name)
     return None if match is None else SegmentFileName(int(match[1]), match[2], match[3] or "")
 
 
@@ -115,8 +115,8 @@ def can_have_future(topic: str, partition: int) -> bool:
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     """Return the parts of the name of a partition directory, None for other names."""
-    if marked := _MARKED_DIRECTORY.fullmatch(name):
+    if marked := re.fullmatch(_MARKED_DIRECTORY, name):
         return PartitionDirectoryName(marked["topic"], int(marked["partition"]), DirectoryState(marked["state"]))
-    if plain := _PARTITION_DIRECTORY.fullmatch(name):
+    if plain := re.fullmatch(_PARTITION_DIRECTORY, name):
         return PartitionDirectoryName(plain["topic"], int(plain["partition"]), DirectoryState.CURRENT)
     return None

@@ -25,8 +25,8 @@ HANDSHAKE_TIMEOUT_S = 30.0
 """How long a client may take for its handshake before its connection closes."""
 SHUTDOWN_TIMEOUT_S = 2.0
 
-_TLS_1_3_SUITE = re.compile(r"TLS_(AES|CHACHA20)_")
-_BLOCK_SUITE = re.compile(r"AES_([0-9]+)_CBC")
+_TLS_1_3_SUITE = r"TLS_(AES|CHACHA20)_"
+_BLOCK_SUITE = r"AES_([0-9]+)_CBC"
 
 
 ServerContext = ssl.SSLContext
@@ -146,7 +146,7 @@ def _limit_versions(context: ssl.SSLContext, parameters: TlsParameters, *, has_o
     if not versions:
         raise TlsError("no version of TLS is enabled")
     if parameters.suites:
-        has_1_3 = any(map(_TLS_1_3_SUITE.match, parameters.suites))
+        has_1_3 = any(re.match(_TLS_1_3_SUITE, suite) for suite in parameters.suites)
         versions = [one for one in versions if (has_1_3 if one is ssl.TLSVersion.TLSv1_3 else has_older)]
         if not versions:
             raise TlsError(
@@ -167,9 +167,9 @@ def _version(name: str) -> ssl.TLSVersion:
 
 def openssl_name(suite: str) -> str:
     """Return OpenSSL's name of a cipher suite; empty for suites of TLS 1.3, which are always enabled."""
-    if _TLS_1_3_SUITE.match(suite):
+    if re.match(_TLS_1_3_SUITE, suite):
         return ""
-    name = _BLOCK_SUITE.sub(r"AES\1", suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_"))
+    name = re.sub(_BLOCK_SUITE, r"AES\1", suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_"))
     return (
         re.sub(r"AES_([0-9]+)", r"AES\1", name)
         .replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")

@@ -33,12 +33,13 @@ ITERATIONS_MAX = 16384
 _NAME = r"(?:[^\x00,=]|=2C|=3D)+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _EXTENSIONS = r"(?:,[A-Za-z]+=[^\x00,]*)*"
-_CLIENT_FIRST = re.compile(
+_CLIENT_FIRST = (
     rf"(?P<header>[ny],(?:a=(?P<authorization_id>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_EXTENSIONS}))"
 )
-_CLIENT_FINAL = re.compile(
-    rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>[A-Za-z0-9+/=]+)"
+_CLIENT_FINAL = (
+    rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),"
+    r"p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
 _USUAL_HEADER = "n,,"
 
@@ -99,7 +100,7 @@ class ScramExchange:
         return self._first(text) if self._credential is None else self._final(text, self._credential)
 
     def _first(self, text: str) -> Step:
-        message = _CLIENT_FIRST.fullmatch(text)
+        message = re.fullmatch(_CLIENT_FIRST, text)
         if message is None:
             raise InvalidCredentials("the first client message is malformed")
         name = _decoded_name(message["user"])
@@ -118,7 +119,7 @@ class ScramExchange:
         return Step(server_first.encode())
 
     def _final(self, text: str, credential: ScramCredential) -> Step:
-        message = _CLIENT_FINAL.fullmatch(text)
+        message = re.fullmatch(_CLIENT_FINAL, text)
         if message is None:
             raise InvalidCredentials("the final client message is malformed")
         nonce = self._client_nonce + self._server_nonce
