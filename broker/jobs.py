@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import Job, take_steps
@@ -16,11 +16,13 @@ from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
 from broker.security.delegation_tokens import DelegationTokens
-from broker.security.remote_keys import RemoteKeys
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from broker.security.remote_keys import RemoteKeys
 
 T = TypeVar("T")
 

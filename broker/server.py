@@ -56,7 +56,6 @@ from broker.loop.thread_pool import ThreadPool
 from broker.network.descriptors import DescriptorBudget, raise_limit
 from broker.network.network import ListenError
 from broker.network.outgoing import LinkSecurity
-from broker.network.sasl.broker_login import Run
 from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
 from broker.network.socket_server import SocketServer
 from broker.replica.directory_writers import DirectoryWriters
@@ -66,7 +65,6 @@ from broker.requests.dispatch import RequestDispatcher
 from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
 from broker.security.acl_session import AclSession
-from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
@@ -78,7 +76,6 @@ from broker.settings.listener_security import (
     TLS_PROTOCOLS,
     InvalidSecurityError,
     Sources,
-    broker_login,
     encrypted_listeners,
     open_listeners,
     sasl_listeners,
@@ -87,7 +84,6 @@ from broker.settings.plug_ins import InvalidPlugInError, plug_in_problems
 from broker.settings.principal_builder import principal_builder
 from broker.settings.reporters import new_reporters, reporter_names
 from broker.settings.unmet_settings import unmet_by_one_broker
-from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -125,7 +121,10 @@ if TYPE_CHECKING:
     from broker.metrics.endpoint import MetricsEndpoint
     from broker.metrics.loop_lag import Turns
     from broker.metrics.registry import Registry
+    from broker.network.sasl.broker_login import Run
+    from broker.settings.client_login import Surroundings
     from broker.settings.listener_tls import ListenerTls
+    from controller.zookeeper.settings import ZooKeeperSettings
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -410,6 +409,8 @@ class Server:
         """Return how this broker connects to others. A broker that runs alone does not, and needs no login."""
         if not self._is_clustered:
             return LinkSecurity()
+        from broker.settings.sasl_settings import broker_login  # a broker that runs alone starts without it
+
         tls, listener = self._tls, self._config.inter_broker_listener
         is_encrypted = tls is not None and listener.security_protocol in TLS_PROTOCOLS
         return LinkSecurity(
@@ -418,6 +419,8 @@ class Server:
         )
 
     def _surroundings(self) -> Surroundings:
+        from broker.settings.client_login import Surroundings  # only brokers with ZooKeeper log in anywhere
+
         return Surroundings(self._environment.random, self._clock.now_ms)
 
     def _log_in_thread(self) -> Run:
@@ -431,7 +434,7 @@ class Server:
 
         Also returns the directories that the embedded store accepted, for `record_directories`.
         """
-        zookeeper = zookeeper_settings(self._config, self._surroundings())
+        zookeeper = self._zookeeper_settings()
         new_cluster_store = self._environment.new_cluster_store
         if zookeeper is not None and new_cluster_store is not None:
             self._store_sessions = zookeeper.events
@@ -452,9 +455,21 @@ class Server:
         self._embedded_store = store
         return store, accepted
 
+    def _zookeeper_settings(self, *, of_authorizer: bool = False) -> ZooKeeperSettings | None:
+        """Return how the ensemble of the cluster, or of the authorizer, is reached; None if there is none."""
+        row = properties.AUTHORIZER_ZOOKEEPER_URL if of_authorizer else properties.ZOOKEEPER_CONNECT
+        if not self._config[row]:
+            return None
+        from broker.settings import zookeeper_settings  # a broker that runs alone starts without it
+
+        read = (
+            zookeeper_settings.authorizer_zookeeper_settings if of_authorizer else zookeeper_settings.zookeeper_settings
+        )
+        return read(self._config, self._surroundings())
+
     async def _open_acl_store(self, store: StateStore) -> StateStore:
         """Open the authorizer's own ensemble if it has one; else return `store`."""
-        zookeeper = authorizer_zookeeper_settings(self._config, self._surroundings())
+        zookeeper = self._zookeeper_settings(of_authorizer=True)
         new_cluster_store = self._environment.new_cluster_store
         if zookeeper is None or new_cluster_store is None:
             return store

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple, NoReturn
 
 from config import properties
@@ -212,6 +211,8 @@ def _port(text: str) -> int:
 
 
 def _unknown(line: argparse.ArgumentParser, argument: str) -> str:
+    from difflib import get_close_matches  # a valid command line does not need it
+
     name = argument.partition("=")[0]
     known: Iterator[str] = (option for action in _actions(line) for option in action.option_strings)
     nearest = get_close_matches(name, known, n=1)

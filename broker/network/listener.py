@@ -23,7 +23,6 @@ from broker.network.muted_connections import MutedConnections
 from broker.network.network import Arrival, ListenError, ListeningPort, Network, SocketOptions
 from broker.network.principals import NoPrincipalError, PrincipalBuilder
 from broker.network.request_memory import AccountedConnection, RequestMemory
-from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
@@ -154,7 +153,11 @@ class Listener:
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections on the bound sockets and serve their requests with `dispatcher`."""
-        self._dispatcher = dispatcher if self.sasl is None else SaslDispatcher(dispatcher, self._clock)
+        self._dispatcher = dispatcher
+        if self.sasl is not None:
+            from broker.network.sasl.dispatcher import SaslDispatcher  # listeners without SASL start without it
+
+            self._dispatcher = SaslDispatcher(dispatcher, self._clock)
         self._loop = asyncio.get_running_loop()
         self.muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
         self._accept_again()

@@ -159,8 +159,10 @@ def _new_socket(family: int, options: SocketOptions) -> socket.socket:
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, str]]:
+    # For text Python imports its tables of international names, which takes a millisecond; bytes are passed on.
+    name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ListenError(f"cannot listen on {host}:{port}, which cannot be resolved: {error}") from error
     return list(dict.fromkeys((family, str(sockaddr[0])) for family, _, _, _, sockaddr in found))

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from config.broker_properties import AUTHORIZERS
 from tests.support.broker import BrokerProcess
 from tests.support.processes import listening_ports

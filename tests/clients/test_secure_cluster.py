@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from config.broker_properties import AUTHORIZERS
 from tests.support.certificates import Stores
 from tests.support.cluster import Cluster

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from tests.support.broker import BrokerProcess
 from tests.support.certificates import STORE_PASSWORD, Stores
 from tests.support.parts import need_command, skip_when_unavailable

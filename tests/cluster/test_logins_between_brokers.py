@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from config.broker_properties import AUTHORIZERS
 from tests.support.broker import ROOT
 from tests.support.certificates import Stores

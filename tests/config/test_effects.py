@@ -17,14 +17,9 @@ import pytest
 
 from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import connection_limits
-from broker.settings.listener_security import (
-    LOGIN_MODULES,
-    InvalidSecurityError,
-    Sources,
-    broker_login,
-    sasl_listeners,
-)
+from broker.settings.listener_security import InvalidSecurityError, Sources, sasl_listeners
 from broker.settings.listener_tls import ListenerTls
+from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
 from config import broker_properties as broker
 from config import topic_properties as topic
 from config.broker import BrokerConfig

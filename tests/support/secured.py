@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import confluent_kafka.admin as confluent
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from tests.support.broker import BrokerProcess
 from tests.support.certificates import Stores
 from tests.support.identity_provider import IdentityProvider

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.listener_security import LOGIN_MODULES
+from broker.settings.sasl_settings import LOGIN_MODULES
 from config.broker_properties import AUTHORIZERS
 from tests.support.broker import BrokerProcess
 from tests.support.processes import listening_ports

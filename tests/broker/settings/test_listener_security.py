@@ -11,14 +11,8 @@ import pytest
 from broker.network.sasl.exchange import AuthenticationFailed, Login
 from broker.network.sasl.session import SaslListener
 from broker.settings.client_login import Surroundings
-from broker.settings.listener_security import (
-    LOGIN_MODULES,
-    InvalidSecurityError,
-    Sources,
-    broker_login,
-    open_listeners,
-    sasl_listeners,
-)
+from broker.settings.listener_security import InvalidSecurityError, Sources, open_listeners, sasl_listeners
+from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
 from config.broker import BrokerConfig
 from config.broker_properties import AUTHORIZERS
 
