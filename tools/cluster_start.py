@@ -288,7 +288,7 @@ class Supervisor:
         self._has_reported = False
 
     def run(self, is_stopped: Callable[[], bool]) -> None:
-        """Return when it shall stop, or when no broker is left."""
+        """Return when a stop is requested, or when no broker is left."""
         with _progress(len(self._servers)) as advance:
             while not is_stopped() and not self._supervision.is_over(self._brokers):
                 self._start_due()

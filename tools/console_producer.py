@@ -78,7 +78,7 @@ _NUMBERS: tuple[tuple[str, str, int, str], ...] = (
     ("--retry-backoff-ms", "ms", 100, "Pause before a repetition."),
     ("--timeout", "timeout_ms", 1000, "Time to gather a batch."),
     ("--request-timeout-ms", "request timeout ms", 1500, "Time for the acknowledgement of a request."),
-    ("--metadata-expiry-ms", "metadata expiration interval", 300000, "Time after which metadata is read anew."),
+    ("--metadata-expiry-ms", "metadata expiration interval", 300000, "Time after which metadata is read again."),
     ("--max-block-ms", "max block on send", 60000, "Time to wait for brokers."),
     ("--max-memory-bytes", "total memory in bytes", 33554432, "Memory for records that wait to be sent."),
     ("--socket-buffer-size", "size", 102400, "Send buffer of the socket."),

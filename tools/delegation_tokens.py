@@ -78,7 +78,7 @@ def _command_line() -> CommandLine:
             "Longest life of the token in ms; -1: delegation.token.max.lifetime.ms of the broker.",
         ),
         ("--renew-time-period", "Time in ms until the renewed token expires; -1: delegation.token.expiry.time.ms."),
-        ("--expiry-time-period", "Time in ms until the token expires; -1: at once."),
+        ("--expiry-time-period", "Time in ms until the token expires; -1: immediately."),
     ):
         line.add_option(name, value="ms", parse=int, help_text=words)
     line.add_option("--hmac", value="HMAC", help_text="HMAC of the token, in base64.")

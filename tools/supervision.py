@@ -3,8 +3,8 @@
 Owns these decisions, with the time as an argument. Must not know processes, signals or what a server does.
 
 A server that ends with status 0 was asked to stop by someone else and is not started again. Any other end is a failure:
-the server starts again after a delay. The delay doubles with each failure, up to a maximum, and is the first one again
-after the server has run for a while.
+the server starts again after a delay. The delay doubles with each failure, up to a maximum. After
+the server has run for a while, the next delay is the first one again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Server:
     started_s: float | None = None
     """When the running process was started; None if none runs."""
     start_at_s: float | None = 0.0
-    """When the next process starts; None if none shall."""
+    """When the next process starts; None if none is to start."""
     delay_s: float = FIRST_DELAY_S
 
 

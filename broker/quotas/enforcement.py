@@ -344,7 +344,7 @@ class EnforcedQuotas:
         return found
 
     def purge(self) -> None:
-        """Drop what was not used for long. To be called every now and then."""
+        """Drop rates and buckets that were not used for long. Call it periodically."""
         now_ms = self._monotonic_ms()
         for known in (self._rates, self._buckets):
             for shared_by in [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX]:

@@ -105,7 +105,7 @@ class DelegationTokens:
         self._listener.stop()
 
     def user(self, token_id: str, digest: Digest) -> ScramUser | None:
-        """Return whom a token logs in, or None if it does not exist or has expired."""
+        """Return the user that a token logs in, or None if it does not exist or has expired."""
         token = self._known.get(token_id)
         if token is None or self._is_expired(token):
             return None
