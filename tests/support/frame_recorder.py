@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Self
@@ -28,9 +29,18 @@ class RecordedExchange:
     response: bytes | None = None
 
 
+BeforeResponse = Callable[[RecordedExchange], None]
+"""Gets each exchange before its response is passed on. An OSError cuts the connection: the response is lost."""
+
+
+def pass_on(_exchange: RecordedExchange) -> None:
+    """Lose nothing."""
+
+
 @dataclass
 class _Conversation:
     number: int
+    before_response: BeforeResponse
     exchanges: list[RecordedExchange] = field(default_factory=list)
 
     def add_request(self, frame: bytes) -> None:
@@ -41,16 +51,19 @@ class _Conversation:
         for exchange in self.exchanges:
             if exchange.response is None and CORRELATION_OF_REQUEST.unpack_from(exchange.request)[2] == correlation_id:
                 exchange.response = frame
+                self.before_response(exchange)
                 return
 
 
 class FrameRecorder:
     """Listens on `port` of 127.0.0.1 as soon as it is made, and asks `broker_port` for each connection."""
 
-    def __init__(self, broker_port: Callable[[], int]) -> None:
+    def __init__(self, broker_port: Callable[[], int], before_response: BeforeResponse = pass_on) -> None:
+        """`before_response` can be replaced while connections are open; it then applies to those that follow."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self._broker_port = broker_port
+        self.before_response = before_response
         self._numbers = count(1)
         self._conversations: list[_Conversation] = []
 
@@ -70,16 +83,24 @@ class FrameRecorder:
         while True:
             try:
                 client, _ = self._listening.accept()
-                broker = socket.create_connection(("127.0.0.1", self._broker_port()))
             except OSError:
                 return  # the recorder was closed
-            conversation = _Conversation(next(self._numbers))
+            try:
+                broker = socket.create_connection(("127.0.0.1", self._broker_port()))
+            except OSError:
+                client.close()  # the broker does not listen yet
+                continue
+            conversation = _Conversation(next(self._numbers), self.before_response)
             self._conversations.append(conversation)
-            for source, target, keep in (
-                (client, broker, conversation.add_request),
-                (broker, client, conversation.add_response),
-            ):
-                threading.Thread(target=_copy, args=(source, target, keep), daemon=True).start()
+            threading.Thread(target=_converse, args=(client, broker, conversation), daemon=True).start()
+
+
+def _converse(client: socket.socket, broker: socket.socket, conversation: _Conversation) -> None:
+    with client, broker:
+        requests = threading.Thread(target=_copy, args=(client, broker, conversation.add_request), daemon=True)
+        requests.start()
+        _copy(broker, client, conversation.add_response)
+        requests.join()
 
 
 def _copy(source: socket.socket, target: socket.socket, keep: object) -> None:
@@ -97,5 +118,6 @@ def _copy(source: socket.socket, target: socket.socket, keep: object) -> None:
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        source.close()
-        target.close()
+        for end in (source, target):
+            with suppress(OSError):  # the other direction may have ended it
+                end.shutdown(socket.SHUT_RDWR)
