@@ -269,7 +269,7 @@ def parse_records(
     reader = PieceReader(pieces)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    new, record_type, unzigzag, varint = tuple.__new__, Record, _UNZIGZAG, read_varint
+    new, record_type, unzigzag, varint = tuple.__new__, Record, UNZIGZAG, read_varint
     key: bytes | None
     value: bytes | None
     number, count = 0, header.records_count
@@ -497,10 +497,10 @@ def read_varint(data: Buffer, position: int, bits: int = 32) -> tuple[int, int]:
     """Return (value, position after it) of a zigzag varint. Raises IndexError at the end of the data."""
     low = data[position]
     if low < 0x80:
-        return _UNZIGZAG[low], position + 1
+        return UNZIGZAG[low], position + 1
     high = data[position + 1]
     if high < 0x80:  # the usual case; bit 0 of the first byte carries the sign
-        return _UNZIGZAG[low & 0x7F] ^ high << 6, position + 2
+        return UNZIGZAG[low & 0x7F] ^ high << 6, position + 2
     value = low & 0x7F | (high & 0x7F) << 7
     position += 2
     for shift in range(14, bits, 7):
@@ -516,7 +516,8 @@ def read_varint(data: Buffer, position: int, bits: int = 32) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), position
 
 
-_UNZIGZAG = tuple(byte >> 1 ^ -(byte & 1) for byte in range(0x80))
+UNZIGZAG = tuple(byte >> 1 ^ -(byte & 1) for byte in range(0x80))
+"""The value of a varint of one byte."""
 
 
 def set_offset_and_epoch(view: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

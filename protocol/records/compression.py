@@ -374,17 +374,25 @@ class _ZstdFrame:
 def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
     import zstandard
 
-    with suppress(zstandard.ZstdError):  # the decompressor reports the same error
-        if zstandard.frame_content_size(data) > size_max:
-            raise _too_large(size_max)
+    content_size, window_size = _zstd_announcement(data)
+    if content_size is not None and content_size > size_max:
+        raise _too_large(size_max)
+    plain_size_max = min(size_max, PIECE_SIZE)
     # No client writes a second frame, so only the first one may have a large window.
     window_sizes_max = chain([_ZSTD_ANY_WINDOW], repeat(_ZSTD_WINDOW_MAX))
-    opened_max = _ZSTD_WIDE_OPENED_MAX if _zstd_window_size(data) > _ZSTD_WINDOW_MAX else size_max
+    slices = _zstd_slices(data, plain_size_max)
+    first = next(slices, data)
+    if len(first) == len(data) and (content_size is None or 0 < content_size <= plain_size_max):
+        # The usual batch is one frame that opens to at most a piece, which takes one call.
+        with suppress(zstandard.ZstdError):  # the error is reported below
+            yield zstandard.ZstdDecompressor().decompress(data, max_output_size=plain_size_max)
+            return
+    opened_max = _ZSTD_WIDE_OPENED_MAX if window_size > _ZSTD_WINDOW_MAX else size_max
     opened_size = 0
     try:
         for opened in _open_stream(
             lambda: _ZstdFrame(zstandard.ZstdDecompressor(max_window_size=next(window_sizes_max)).decompressobj()),
-            _zstd_slices(data, min(size_max, PIECE_SIZE)),
+            chain((first,), slices),
         ):
             opened_size += len(opened)
             if opened_size > opened_max:
@@ -394,13 +402,17 @@ def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
         raise CannotOpen(f"zstd: {error}") from None
 
 
-def _zstd_window_size(data: memoryview) -> int:
-    """Return the window size that the first frame announces; 0 if there is no frame, which the decompressor reports."""
+def _zstd_announcement(data: memoryview) -> tuple[int | None, int]:
+    """Return the plain size that the first frame announces, or None, and its window size.
+
+    The window size is 0 if there is no frame, which the decompressor reports.
+    """
     import zstandard
 
     with suppress(zstandard.ZstdError):
-        return zstandard.get_frame_parameters(data).window_size
-    return 0
+        frame = zstandard.get_frame_parameters(data)
+        return None if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN else frame.content_size, frame.window_size
+    return None, 0
 
 
 def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:

@@ -35,7 +35,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from protocol.errors import Malformed
-from protocol.records.batch import RECORD_SIZE_MIN, HeaderBudget, outline_across_pieces, read_varint
+from protocol.records.batch import RECORD_SIZE_MIN, UNZIGZAG, HeaderBudget, outline_across_pieces, read_varint
 from protocol.records.compression import PIECE_SIZE, Buffer, CannotOpen
 from protocol.records.pieces import PieceReader
 
@@ -318,6 +318,32 @@ def are_regular_pieces(
     return count <= _DELTAS[-1].end and _are_regular(chained, count, budget, needs_keys=needs_keys)
 
 
+def timestamp_deltas(data: bytes, count: int) -> tuple[int, int]:
+    """Return the smallest and the largest timestamp delta of `count` records that are regular.
+
+    Takes a quarter of the time of parsing the records.
+    """
+    unzigzag = UNZIGZAG
+    earliest, latest = _TIMESTAMP_MAX, -_TIMESTAMP_MAX
+    position = 0
+    for _ in range(count):
+        low = data[position]
+        if low < 0x80:
+            time_at = position + 2
+            position += 1 + (low >> 1)
+        else:
+            size, time_at = read_varint(data, position)
+            position = time_at + size
+            time_at += 1
+        delta = data[time_at]
+        delta = unzigzag[delta] if delta < 0x80 else read_varint(data, time_at, 64)[0]
+        if delta > latest:
+            latest = delta
+        if delta < earliest:
+            earliest = delta
+    return earliest, latest
+
+
 def _are_regular(pieces: Iterable[bytes], count: int, budget: HeaderBudget | None, *, needs_keys: bool) -> bool:
     reader = PieceReader(pieces)
     number = 0
@@ -508,14 +534,15 @@ def _pass_alike(
         unpack, record_sizes, key_length, fields_size = layouts[data[at + short_key_at + is_long]]
         for deltas in expected[first:end]:
             count, length, found, key, value_length = unpack(data, at)
-            if key != key_length:
-                if not record_sizes[length]:  # the length has another size than in the layout
+            size = record_sizes[length]
+            if key != key_length or not size:
+                if not size:  # the length has another number of bytes than in the layout
                     is_long = data[at + section_size] >= 0x80
                     layouts = by_length_size[is_long]
                     key = data[at + short_key_at + is_long]
                 unpack, record_sizes, key_length, fields_size = layouts[key]
                 count, length, found, key, value_length = unpack(data, at)
-            size = record_sizes[length]
+                size = record_sizes[length]
             left = size - fields_size
             if (
                 count != headers

@@ -32,9 +32,10 @@ from protocol.records.legacy import build_message_set
 from storage import validation
 from storage.validation import (
     CONVERTED_SIZE_MAX,
-    COSTLY_COMPRESSED_SIZE,
+    COSTLY_GZIP_SIZE,
     COSTLY_RECORDS_COUNT,
     COSTLY_SIZE,
+    GZIP_OPENED_SIZE_MAX,
     HEADERS_MAX,
     OPENED_SIZE_MAX,
     AppendOrigin,
@@ -60,7 +61,7 @@ COMPACTED = AppendRules(is_compacted=True)
 APPEND_TIME = AppendRules(is_log_append_time=True)
 WINDOW = AppendRules(timestamp_window=TimestampWindow(1_000_000, 2_000))
 PARSED = AppendRules(timestamp_window=TimestampWindow(1 << 40, 1 << 40))
-"""Accepts any time, and parses each record for it."""
+"""Accepts any time, and reads that of each record."""
 
 DATA = [
     RecordData(1_700_000_000_000, b"key 0", b"value 0", [("h", b"1"), ("h", None)]),
@@ -897,16 +898,18 @@ class TestRules:
 @pytest.mark.parametrize(
     ("kilobytes", "compression", "rules", "expected"),
     [
-        (8, Compression.NONE, PARSED, False),
+        (32, Compression.NONE, PARSED, False),
         (64, Compression.NONE, PARSED, True),
         (64, Compression.NONE, PLAIN_RULES, False),
         (64, Compression.NONE, COMPACTED, False),
         (900, Compression.NONE, PLAIN_RULES, False),
-        (32, Compression.LZ4, PLAIN_RULES, False),
-        (256, Compression.LZ4, PLAIN_RULES, True),
+        (32, Compression.GZIP, PLAIN_RULES, False),
+        (256, Compression.GZIP, PLAIN_RULES, True),
+        (900, Compression.LZ4, PLAIN_RULES, False),
+        (900, Compression.ZSTD, APPEND_TIME, False),
     ],
 )
-def test_large_batches_that_must_be_parsed_are_too_costly(
+def test_large_batches_whose_codec_or_timestamps_take_long_are_too_costly(
     kilobytes: int, compression: Compression, rules: AppendRules, expected: bool
 ) -> None:
     noise = random.Random(kilobytes).randbytes(kilobytes << 10)
@@ -927,11 +930,12 @@ def batch_of_size(size: int, compression: Compression) -> bytes:
 @pytest.mark.parametrize(
     ("rules", "compression", "limit"),
     [
-        (PARSED, Compression.NONE, COSTLY_SIZE),
-        (AppendRules(compression=Compression.GZIP), Compression.NONE, COSTLY_SIZE),
-        (PLAIN_RULES, Compression.LZ4, COSTLY_COMPRESSED_SIZE),
+        (PARSED, Compression.NONE, CONVERTED_SIZE_MAX),
+        (AppendRules(compression=Compression.GZIP), Compression.NONE, CONVERTED_SIZE_MAX),
+        (PLAIN_RULES, Compression.GZIP, COSTLY_GZIP_SIZE),
+        (replace(PLAIN_RULES, max_message_bytes=2 * OPENED_SIZE_MAX), Compression.LZ4, OPENED_SIZE_MAX),
     ],
-    ids=["window", "another codec", "compressed"],
+    ids=["window", "another codec", "gzip", "lz4"],
 )
 def test_batches_are_too_costly_from_their_size_limit_on(
     rules: AppendRules, compression: Compression, limit: int
@@ -947,6 +951,33 @@ def test_large_message_set_of_an_old_format_is_too_costly() -> None:
             sent = build_message_set([Record(0, NOW_MS, b"k", bytes(size - around), [])], magic=magic)
             assert len(sent) == size
             assert is_too_costly(sent, origin=AppendOrigin.OLD_CLIENT) is expected
+
+
+@each_codec
+@pytest.mark.parametrize(
+    "rules",
+    [PARSED, replace(PARSED, is_compacted=True), *(AppendRules(compression=target) for target in Compression)],
+    ids=str,
+)
+@pytest.mark.parametrize("count", [1, 3, 200])
+def test_regular_records_are_not_parsed_for_their_timestamps(
+    codec: Compression, rules: AppendRules, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The greatest timestamp is found, in whatever record it is, and a client's claim of LogAppendTime is reverted."""
+    rows = [RecordData(NOW_MS + (n * 7919) % (count * 50), b"k" * (n % 5), b"v" * (n % 90)) for n in range(count)]
+    latest = max(row.timestamp for row in rows)
+    claims = TimestampType.LOG_APPEND_TIME if codec is Compression.LZ4 else TimestampType.CREATE_TIME
+    sent = bytearray(build_batch(rows, compression=codec, timestamp_type=claims))
+    set_timestamps(sent, 0, read_header(sent).attributes, latest + 5)
+
+    monkeypatch.setattr(validation, "parse_records", None)
+    is_unread = rules.compression == codec and claims is TimestampType.CREATE_TIME
+    validated = validate(sent, rules)
+    assert validated is not None
+    assert validated.header.max_timestamp == (latest + 5 if is_unread else latest)
+    assert validated.header.timestamp_type is TimestampType.CREATE_TIME
+    stored = list(records(validated.records, size_max=SIZE_MAX))
+    assert [(row.timestamp, row.key, row.value) for row in stored] == [row[:3] for row in rows]
 
 
 RULES_FOR_MANY = {"as sent": PLAIN_RULES, "append time": APPEND_TIME, "coordinator": COMPACTED}
@@ -1117,6 +1148,8 @@ def compressed(value: bytes, codec: Compression, *, count: int = 1) -> memoryvie
 def test_compressed_records_are_too_costly_above_a_decompressed_size(
     codec: Compression, rules: AppendRules, size_max: int
 ) -> None:
+    if codec is Compression.GZIP:
+        size_max = min(size_max, GZIP_OPENED_SIZE_MAX)
     around = 20  # bytes of the record that are not its value
     fitting = compressed(bytes(size_max - around), codec)
     prepared = prepare(memoryview(bytearray(fitting)), rules, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)

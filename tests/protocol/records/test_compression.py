@@ -197,6 +197,15 @@ def _gzip_bomb() -> bytes:
     return b"".join(stream.compress(block) for _ in range(BOMB_PLAIN_SIZE >> 20)) + stream.flush()
 
 
+@pytest.mark.parametrize("announced", [0, 9, 11, 255])
+def test_zstd_frame_with_a_wrong_content_size_is_rejected(announced: int) -> None:
+    frame = bytearray(compress(Compression.ZSTD, b"v" * 10))
+    assert frame[5] == 10, "the content size in one byte"
+    frame[5] = announced
+    with pytest.raises(CannotOpen, match="zstd"):
+        decompress(Compression.ZSTD, frame, size_max=MIB)
+
+
 def zstd_frame(size: int, window_log: int) -> bytes:
     """Zeros, without a content size."""
     parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=window_log, write_content_size=False)

@@ -10,7 +10,7 @@ from protocol.errors import Malformed
 from protocol.records.batch import HEADER_SIZE, HeaderBudget, Record, TooManyHeadersError, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch, encode_records
 from protocol.records.compression import PIECE_SIZE
-from protocol.records.regularity import are_regular, are_regular_pieces
+from protocol.records.regularity import are_regular, are_regular_pieces, timestamp_deltas
 
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
@@ -183,6 +183,8 @@ def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: in
 def test_records_of_any_form_are_regular(seed: int) -> None:
     rows = any_size(1 + seed * 5, seed)
     data = encoded(rows)
+    times = [row.timestamp - TIME for row in rows]
+    assert timestamp_deltas(data, len(rows)) == (min(times), max(times))
     assert are_regular(memoryview(data), len(rows))
     assert not are_regular(data, len(rows) + 1)
     assert not are_regular(data + b"\0", len(rows))
