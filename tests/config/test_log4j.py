@@ -75,7 +75,7 @@ def test_levels_additivity_and_appenders() -> None:
         ("log4j.debug=true", "log4j.debug is not understood"),
     ],
 )
-def test_what_is_not_understood_gives_a_warning(line: str, warning: str) -> None:
+def test_unknown_part_gives_a_warning(line: str, warning: str) -> None:
     (found,) = [each for each in read_plan(properties.parse(line), {}).warnings if warning in each]
     assert found
 

@@ -73,7 +73,7 @@ def run_acls(run: RunTool, secured: Secured) -> Iterator[object]:
                 run_it("--remove", "--force", option, name, "--resource-pattern-type", kind)
 
 
-def test_acls_of_a_producer(run_acls: RunTool) -> None:
+def test_producer_option_adds_the_acls_of_a_producer(run_acls: RunTool) -> None:
     outcome = run_acls("--add", "--allow-principal", "User:alice", "--producer", "--topic", "orders")
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.stdout == (
@@ -84,7 +84,7 @@ def test_acls_of_a_producer(run_acls: RunTool) -> None:
     )
 
 
-def test_acls_of_a_consumer(run_acls: RunTool) -> None:
+def test_consumer_option_adds_the_acls_of_a_consumer(run_acls: RunTool) -> None:
     arguments = ("--allow-principal", "User:alice", "--consumer", "--topic", "orders", "--group", "app-group")
     outcome = run_acls("--add", *arguments)
     assert outcome.stdout == (

@@ -105,7 +105,7 @@ def test_a_tuned_host_passes_every_check() -> None:
         (replace(GOOD, clock_is_synchronised=False), "clock"),
     ],
 )
-def test_what_is_not_as_it_should_be_is_a_warning(facts: HostFacts, name: str) -> None:
+def test_deviation_is_a_warning(facts: HostFacts, name: str) -> None:
     assert missed(facts) == [(name, Verdict.WARN)]
     assert not has_failed(check_host(facts, Load()))
 
@@ -149,7 +149,7 @@ def test_memory_should_hold_thirty_seconds_of_writes() -> None:
     assert missed(GOOD, Load(write_rate=400e6)) == [("memory for the page cache", Verdict.WARN)]
 
 
-def test_what_cannot_be_read_is_unknown_and_no_failure() -> None:
+def test_unreadable_value_is_unknown_and_no_failure() -> None:
     directory = Directory("/data", None, frozenset(), None, None, False)
     unknown = HostFacts(None, {}, None, None, None, None, [directory], None)
     findings = check_host(unknown, Load(write_rate=1.0, is_mirroring=True))

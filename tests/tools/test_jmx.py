@@ -64,7 +64,7 @@ async def test_patterns_attributes_and_dates(port: int) -> None:
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3},0,SECONDS,", row)
 
 
-async def test_what_goes_wrong_has_one_line(port: int) -> None:
+async def test_error_is_one_line_with_status_1(port: int) -> None:
     url = f"http://127.0.0.1:{port}"
     missing = await jmx("--jmx-url", url, "--object-name", "kafka.server:type=Nothing", "--one-time")
     assert (missing.status, missing.stdout) == (1, "")
@@ -88,7 +88,7 @@ def test_a_dead_address_is_one_line(monkeypatch: pytest.MonkeyPatch, run: RunToo
     assert found.stderr == f"No broker at 127.0.0.1:{port}: Connection refused. Does it run at this address?\n"
 
 
-def test_what_does_not_respond_in_http_is_one_line(run: RunTool) -> None:
+def test_server_without_http_is_one_line(run: RunTool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         threading.Thread(target=_respond_with_nonsense, args=(server,), daemon=True).start()

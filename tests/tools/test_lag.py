@@ -100,7 +100,7 @@ def test_lag_is_served_to_prometheus_and_as_burrow_does(broker: BrokerProcess, g
         assert json.loads(get(address, "/v3/kafka/default/consumer/none/lag"))["error"] is True
 
 
-def test_the_present_lag_as_a_table(broker: BrokerProcess, group: str, run: RunTool) -> None:
+def test_one_time_prints_the_current_lag_as_a_table(broker: BrokerProcess, group: str, run: RunTool) -> None:
     outcome = run(lag.main, "--cluster", f"c={broker.bootstrap}", "--group", "^lag-group$", "--one-time")
     assert outcome.status == 0
     head, row = outcome.stdout.splitlines()

@@ -34,7 +34,7 @@ MARKER = (
         (MARKER, 15, None),
     ],
 )
-def test_the_time_of_the_first_unread_record(data: bytes, offset: int, time_ms: int | None) -> None:
+def test_age_is_that_of_the_first_unread_record(data: bytes, offset: int, time_ms: int | None) -> None:
     assert first_time_ms(data, Unread(("t", 0), offset, 20)) == time_ms
 
 

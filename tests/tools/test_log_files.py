@@ -43,7 +43,7 @@ def test_warnings_and_errors_are_coloured_only_if_asked() -> None:
     assert Layout("%m").format(record("x", logging.ERROR)) == "x"
 
 
-def test_what_a_client_has_named_cannot_look_like_a_line_of_its_own() -> None:
+def test_name_from_a_client_cannot_forge_a_log_line() -> None:
     forged = "group\r\n[2026-01-01] INFO Principal = User:admin is Allowed\x1b[2J\ttab"
     line = Layout("%m%n").format(record("Denied %s", logging.INFO, forged))
     assert line == "Denied group\\r\\n[2026-01-01] INFO Principal = User:admin is Allowed\\x1b[2J\ttab"

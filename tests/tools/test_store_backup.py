@@ -108,7 +108,7 @@ def test_the_newest_copy_of_the_cluster_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["damaged", "mixed", "empty"])
-def test_what_cannot_be_copied_leaves_no_file(tmp_path: Path, case: str) -> None:
+def test_failed_backup_leaves_no_file(tmp_path: Path, case: str) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     match case:
         case "damaged":

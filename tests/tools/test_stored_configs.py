@@ -68,7 +68,9 @@ def test_user_exists_when_the_first_broker_starts(run: RunTool, tmp_path: Path) 
         (("--describe", *ALICE, "--bootstrap-server", "a:1"), "can't be used with"),
     ],
 )
-def test_what_is_not_possible_is_named(run: RunTool, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+def test_impossible_change_is_an_error_that_names_it(
+    run: RunTool, tmp_path: Path, arguments: tuple[str, ...], text: str
+) -> None:
     outcome = run(configs.main, "--zookeeper", f"sqlite:{tmp_path}", *arguments)
     assert (outcome.status, outcome.stdout) == (1, "")
     assert text in outcome.stderr

@@ -70,7 +70,7 @@ def test_a_filter_passes_what_it_describes(text: str, passes: bool) -> None:
         ("x" * 1001, "the filter has 1001 characters, expected at most 1000"),
     ],
 )
-def test_what_is_no_filter_is_named_with_its_place(text: str, message: str) -> None:
+def test_invalid_filter_is_rejected_with_its_position(text: str, message: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse_filter(text)
     assert str(caught.value).startswith(message)

@@ -32,7 +32,7 @@ async def test_the_partition_of_the_group_is_added(tmp_path: Path, version: int)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_a_producer_is_told(tmp_path: Path, version: int) -> None:
+async def test_wrong_producer_or_id_gets_its_error_code(tmp_path: Path, version: int) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     producer = await served.new_producer()
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH

@@ -84,7 +84,7 @@ async def test_with_one_that_is_refused_none_is_added(served: ServedTransactions
 
 
 @pytest.mark.parametrize("version", VERSIONS[:4])
-async def test_what_a_producer_is_told(served: ServedTransactions, version: int) -> None:
+async def test_wrong_producer_or_id_gets_its_error_code(served: ServedTransactions, version: int) -> None:
     producer = await served.new_producer()
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     for asked, code in (

@@ -252,7 +252,7 @@ async def test_a_refused_change_of_a_broker_changes_nothing(served: InProcessBro
     )
 
 
-async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
+async def test_changed_settings_survive_a_restart(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_topic("t")
         await change(broker, (TOPIC, "t"), ("flush.ms", SET, "9"))

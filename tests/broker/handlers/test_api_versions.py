@@ -15,7 +15,7 @@ KAFKAS_RANGES = Path(__file__).parents[2] / "fixtures" / "api-versions.csv"
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_what_is_served_has_kafkas_ranges(served: InProcessBroker, version: int) -> None:
+async def test_served_apis_have_kafkas_version_ranges(served: InProcessBroker, version: int) -> None:
     with KAFKAS_RANGES.open() as lines:
         kafkas = {int(row["api_key"]): (int(row["min"]), int(row["max"])) for row in csv.DictReader(lines)}
     request = ApiVersionsRequest(client_software_name="probe", client_software_version="1")

@@ -32,7 +32,7 @@ async def test_only_empty_groups_are_deleted(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_group_that_is_not_here(version: int) -> None:
+async def test_group_of_another_coordinator_gets_not_coordinator(version: int) -> None:
     served = await Served.up()
     served.coordinator.partitions.resign(0)
     response = await served.ask(delete_groups, DeleteGroupsRequest(groups_names=["g"]), version)

@@ -73,7 +73,7 @@ async def test_offset_below_the_log_start_changes_nothing(served: InProcessBroke
     assert await delete(served, name, 3) == (ErrorCode.NONE, 6)
 
 
-async def test_who_is_refused(served: InProcessBroker, name: str) -> None:
+async def test_compacted_internal_and_unknown_topics_are_rejected(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, cleanup_policy="compact")
     await served.create_topic(f"{name}-both", cleanup_policy="compact,delete")
     await served.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))

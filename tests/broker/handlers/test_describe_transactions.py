@@ -26,7 +26,7 @@ async def test_state_and_partitions_of_each_id_are_returned(tmp_path: Path) -> N
     assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_where_nothing_is_coordinated(tmp_path: Path) -> None:
+async def test_id_of_another_coordinator_gets_not_coordinator(tmp_path: Path) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     served.transactions.partitions.resign(0)
     request = DescribeTransactionsRequest(transactional_ids=["id"])

@@ -37,7 +37,7 @@ async def test_an_end_and_its_repetition(tmp_path: Path, version: int, committed
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_a_producer_is_told(tmp_path: Path, version: int) -> None:
+async def test_wrong_producer_or_id_gets_its_error_code(tmp_path: Path, version: int) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     producer = await served.new_producer()
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH

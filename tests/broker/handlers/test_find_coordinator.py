@@ -53,7 +53,7 @@ async def test_the_first_request_creates_the_topic_and_waits_for_it(version: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_topic_that_cannot_be_created(version: int) -> None:
+async def test_topic_that_cannot_be_created_is_an_error(version: int) -> None:
     served = Served(has_offsets_topic=False)
     served.here.creation_error = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR)
     response = await served.ask(find_coordinator, request(version, "g"), version)

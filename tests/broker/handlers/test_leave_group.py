@@ -60,7 +60,7 @@ async def test_each_leaving_member_has_its_own_code(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-async def test_a_group_that_is_not_here(version: int) -> None:
+async def test_group_of_another_coordinator_gets_not_coordinator(version: int) -> None:
     served = await with_member(version)
     served.coordinator.partitions.resign(0)
     sent = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="a-1")])

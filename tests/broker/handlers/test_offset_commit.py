@@ -143,7 +143,7 @@ async def test_a_commit_waits_for_the_log(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_group_that_is_not_here(version: int) -> None:
+async def test_group_of_another_coordinator_gets_not_coordinator(version: int) -> None:
     served = await Served.up()
     served.coordinator.partitions.resign(0)
     response = await served.ask(offset_commit, request(("t", 0, 5), ("nosuch", 0, 1)), version)
@@ -207,7 +207,7 @@ async def test_a_commit_of_thousands_is_one_batch_and_lets_others_have_their_tur
     assert len(served.coordinator.offsets.of("g").committed) == MANY - 1
 
 
-async def test_who_may_commit_thousands_is_decided_when_they_are_stored() -> None:
+async def test_large_commit_is_checked_when_it_is_appended() -> None:
     served = await served_many()
     waiting = served.send(offset_commit, commit_of_many(), 8)
     await asyncio.sleep(0)
@@ -218,7 +218,7 @@ async def test_who_may_commit_thousands_is_decided_when_they_are_stored() -> Non
     assert set(codes(refused.topics).values()) == {ErrorCode.ILLEGAL_GENERATION, UNKNOWN_TOPIC}
 
 
-async def test_a_commit_of_thousands_while_the_coordinator_moves_away() -> None:
+async def test_large_commit_fails_when_the_coordinator_moves() -> None:
     served = await served_many()
     waiting = served.send(offset_commit, commit_of_many(), 8)
     await asyncio.sleep(0)

@@ -368,7 +368,7 @@ async def test_session_returns_changes_only(served: InProcessBroker, name: str, 
 
 
 @pytest.mark.parametrize("version", [4, 9, 10, 12])
-async def test_what_a_producer_made_zstd_leaves_as_it_came(served: InProcessBroker, name: str, version: int) -> None:
+async def test_batch_in_zstd_is_fetched_unchanged(served: InProcessBroker, name: str, version: int) -> None:
     """Clients that ask with versions before 10 read it too, for instance rskafka and kafka-python 2.0."""
     await served.create_topic(name)
     sent = batch_of(b"x", compression=Compression.ZSTD)

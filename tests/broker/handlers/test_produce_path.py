@@ -117,7 +117,7 @@ async def test_a_batch_that_is_sent_again_is_written_once(connection: Connection
     assert log.log_end_offset == log.high_watermark == 5
 
 
-async def test_what_another_replica_has_to_have_is_not_committed_with_the_append(connection: Connection) -> None:
+async def test_append_is_not_committed_before_every_in_sync_replica_has_it(connection: Connection) -> None:
     partition = connection.partition
     log, alone = partition.log, partition.leadership
     for number in range(2):

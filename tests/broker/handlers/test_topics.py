@@ -179,7 +179,7 @@ async def test_topic_id_takes_precedence_over_the_name(served: InProcessBroker, 
     )
 
 
-async def test_what_may_be_done_with_a_topic_that_does_not_exist(served: InProcessBroker, name: str) -> None:
+async def test_missing_topic_has_authorized_operations(served: InProcessBroker, name: str) -> None:
     topics = [MetadataRequestTopic(name=each) for each in (name, "bad name")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
     reported = (await served.ask(request)).topics
@@ -286,7 +286,7 @@ async def test_a_topic_on_brokers_that_are_not_there(tmp_path: Path, name: str) 
         assert marked.error_message == f"Topic '{name}' is marked for deletion.", "until broker 9 has deleted its part"
 
 
-async def test_who_gives_no_time_is_not_waited_for(served: InProcessBroker, name: str) -> None:
+async def test_request_without_a_timeout_times_out_and_takes_effect(served: InProcessBroker, name: str) -> None:
     request = CreateTopicsRequest(topics=[creatable(name)], timeout_ms=0)
     (created,) = (await served.ask(request)).topics
     assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -431,7 +431,7 @@ async def test_configs_are_described_with_their_sources(served: InProcessBroker,
         (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_whose_configs_can_be_described(
+async def test_only_existing_resources_have_configs(
     served: InProcessBroker, resource_type: int, resource_name: str, code: ErrorCode
 ) -> None:
     resource = DescribeConfigsResource(

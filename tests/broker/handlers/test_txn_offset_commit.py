@@ -103,7 +103,7 @@ async def test_producers_that_are_not_the_one(served: ServedTransactions, versio
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_while_a_coordinator_is_loading(served: ServedTransactions, version: int) -> None:
+async def test_commit_fails_while_the_coordinator_is_loading(served: ServedTransactions, version: int) -> None:
     producer = await with_offsets(served)
     served.there.coordinator.partitions.become_leader(0, 1)
     response = await served.ask(txn_offset_commit, request(producer), version)

@@ -317,7 +317,7 @@ async def test_groups_are_counted(monitored: Monitored) -> None:
     assert scrape("kafka_server_group_coordinator_metrics_partition_load_time_max") >= 0
 
 
-async def test_what_is_deleted_disappears(monitored: Monitored) -> None:
+async def test_metrics_of_deleted_topics_disappear(monitored: Monitored) -> None:
     await monitored.broker.create_topic("t")
     assert (await monitored.scrape()).subjects("kafka_log_log_size") == [{"topic": "t", "partition": "0"}]
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t", topic_id=ZERO_UUID)], timeout_ms=5000)

@@ -95,7 +95,7 @@ def test_long_sums_leave_turns_to_others() -> None:
     assert texts[2:] == ["# HELP kafka_a_b Text.\n# TYPE kafka_a_b gauge\nkafka_a_b 7\n"]
 
 
-def test_what_there_is_none_of_is_left_out() -> None:
+def test_metric_without_samples_is_omitted() -> None:
     assert list(pieces([Metric(Kind.GAUGE, "kafka.a:type=B", "Text.", list)], is_open_metrics=False)) == []
 
 

@@ -120,7 +120,7 @@ async def test_filters_that_are_refused(
 # -- changes -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_nodes_hold(store: MemoryStore, tree: MemoryTree) -> None:
+async def test_nodes_have_kafkas_paths_and_data(store: MemoryStore, tree: MemoryTree) -> None:
     quotas = ClientQuotas(store, nothing)
     client_changes = [QuotaChange("producer_byte_rate", 1048576.0), QuotaChange("request_percentage", 50.0)]
     for names in ENTITIES[:-2]:

@@ -22,7 +22,7 @@ def test_old_samples_are_forgotten() -> None:
     assert rate.rate(11_000) == 0
 
 
-def test_what_is_taken_back_does_not_count() -> None:
+def test_value_that_is_taken_back_does_not_count() -> None:
     rate = SampledRate(11, 1000)
     rate.record(1000, 0)
     rate.record(-1000, 1)

@@ -111,7 +111,7 @@ def test_next_requests_name_only_what_has_changed() -> None:
 
 
 @pytest.mark.parametrize("changed", ["offset", "log start", "leader epoch", "nothing"])
-def test_what_counts_as_changed(changed: str) -> None:
+def test_request_names_partitions_whose_offset_log_start_or_epoch_changed(changed: str) -> None:
     partition = fetched("a", 0, offset=3)
     fetcher = opened(partition)
     position = partition.position

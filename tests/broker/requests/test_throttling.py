@@ -132,7 +132,7 @@ async def test_followers_and_other_brokers_have_no_quotas(broker: InProcessBroke
     assert await mute_ms_of(broker, fetch(), 4) > 0
 
 
-async def test_who_only_claims_to_be_a_broker_has_quotas(tmp_path: Path) -> None:
+async def test_client_that_only_claims_to_be_a_broker_has_quotas(tmp_path: Path) -> None:
     acls = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:admin"}
     async with running_broker(tmp_path, acls) as broker:
         broker.channel.principal = "User:admin"

@@ -21,7 +21,7 @@ def test_decoded_password_equals_the_encoded_one(password: str, settings: dict[s
     assert encoder(**secret).decode(text) == password, "the text says itself how it was made"
 
 
-def test_the_members_of_the_text() -> None:
+def test_encoded_text_has_kafkas_members() -> None:
     members = dict(pair.split(":") for pair in encoder(secret="s").encode("password").split(","))
     assert set(members) == {
         "keyFactoryAlgorithm",
@@ -41,7 +41,7 @@ def test_a_new_secret_reads_what_the_old_one_wrote() -> None:
     assert encoder(secret="new", old_secret="old").decode(text) == "password"
 
 
-def test_what_only_the_old_secret_opens_has_to_be_encoded_again() -> None:
+def test_password_under_the_old_secret_is_encoded_again() -> None:
     both = encoder(secret="new", old_secret="old")
     assert both.is_encoded_before(encoder(secret="old").encode("password"))
     assert not both.is_encoded_before(encoder(secret="new").encode("password"))
@@ -49,7 +49,7 @@ def test_what_only_the_old_secret_opens_has_to_be_encoded_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "password", "cipherAlgorithm:none", "a:b,c"])
-def test_what_is_no_encrypted_password(text: str) -> None:
+def test_malformed_encrypted_password_cannot_be_decoded(text: str) -> None:
     with pytest.raises(CannotDecode):
         encoder(secret="s").decode(text)
 

@@ -109,7 +109,7 @@ async def test_a_class_that_cannot_be_used_stops_the_start(tmp_path: Path, furth
             pass
 
 
-def test_what_is_no_principal_refuses_the_client() -> None:
+def test_malformed_principal_rejects_the_client() -> None:
     client = ProvenClient("SSL", "SSL", "127.0.0.1", b"der", "", "CN=a")
     assert built(None, client) == "User:CN=a"
     with pytest.raises(NoPrincipalError, match="returned 'CN=a', expected Type:name"):

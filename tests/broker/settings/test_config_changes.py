@@ -93,7 +93,7 @@ async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here)
         ConfigEntity((("topics", None),)),
     ],
 )
-async def test_what_concerns_others_is_left_to_them(here: Here, entity: ConfigEntity) -> None:
+async def test_changes_of_other_brokers_settings_are_ignored(here: Here, entity: ConfigEntity) -> None:
     await here.write(entity, {"message.max.bytes": "2000"})
     assert here.reported == []
     assert here.config[rows.MESSAGE_MAX_BYTES] == rows.MESSAGE_MAX_BYTES.default

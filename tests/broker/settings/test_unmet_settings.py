@@ -22,7 +22,7 @@ def lines(settings: dict[str, str], **topics: dict[str, str]) -> list[str]:
     return list(unmet_by_one_broker(BrokerConfig.from_properties({**RIGHT, **settings}), topics))
 
 
-def test_what_one_broker_meets_is_not_mentioned() -> None:
+def test_setting_that_one_broker_satisfies_is_not_reported() -> None:
     assert lines({}, t={"min.insync.replicas": "1"}) == []
 
 

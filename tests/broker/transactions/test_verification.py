@@ -118,7 +118,7 @@ def test_only_transactional_data_batches_are_verified(records: bytes) -> None:
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 3,
     ],
 )
-async def test_the_error_code_for_a_producer(
+async def test_producer_gets_the_translated_error_code(
     here: Verifying, code: ErrorCode, verdict: ErrorCode, verdict_before_abortable: ErrorCode
 ) -> None:
     here.link.code = code
@@ -244,7 +244,7 @@ def test_guards_of_silent_producers_are_dropped() -> None:
     ],
 )
 @pytest.mark.parametrize("waits", [False, True])
-async def test_the_error_code_for_a_committing_producer(
+async def test_committing_producer_gets_the_translated_error_code(
     here: Verifying, code: ErrorCode, verdict: ErrorCode, verdict_before_abortable: ErrorCode, waits: bool
 ) -> None:
     here.link.code, here.link.waits = code, waits

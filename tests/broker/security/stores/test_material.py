@@ -77,7 +77,7 @@ def test_jks_trust_store_without_a_password_is_read_without_a_check_of_its_integ
     assert trusted == read_trusted(StoreSource("JKS", str(path)))
 
 
-def test_what_is_no_usable_store_is_named(stores: Stores, pem: Path, tmp_path: Path) -> None:
+def test_unusable_store_is_rejected_with_its_path_and_reason(stores: Stores, pem: Path, tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense"
     nonsense.write_bytes(b"nonsense" * 10)
     other = stores.issue("other", "other")
