@@ -35,6 +35,7 @@ def _command_line() -> CommandLine:
         "This tool makes a certificate authority, a server and a client certificate for development, and prints the "
         "settings that use them.",
         ("certs localhost 127.0.0.1",),
+        help_succeeds=True,
     )
     line.add_argument("folder", nargs="?", help="Where to write ca.pem, ca.key, server.pem and client.pem.")
     line.add_argument(

@@ -39,6 +39,7 @@ def _command_line() -> CommandLine:
         "This tool compares this host with what a broker needs.",
         ("--config config/server.properties", "--config config/server.properties --write-rate 50 --mirroring"),
         without_arguments=WithoutArguments.RUN,
+        help_succeeds=True,
     )
     line.add_option(
         "--config",

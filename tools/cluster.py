@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-cluster", "Print the id of a cluster.")
+    line = CommandLine("kafka-cluster", "Print the id of a cluster.", help_succeeds=True)
     line.add_argument("command", nargs="?", help=f"{CLUSTER_ID}, or {UNREGISTER}, which needs KRaft")
     add_client_options(line, "--command-config", "--config", bootstrap_names=BOOTSTRAP_SERVER_ONLY)
     line.add_option("--id", value="id", help_text=f"The id of a broker, for {UNREGISTER}.")

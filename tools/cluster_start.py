@@ -111,6 +111,7 @@ def _command_line() -> CommandLine:
         "kafka-cluster-start",
         "This tool runs a ZooKeeper server and several brokers on this machine, starts those again that die, and stops "
         "them in order on SIGTERM or Ctrl-C.",
+        help_succeeds=True,
     )
     line.add_option("-n", "--brokers", value="count", parse=int, default=3, help_text="How many brokers (default: 3).")
     line.add_option("--data", value="folder", help_text="REQUIRED: The folder of all data, settings and logs.")

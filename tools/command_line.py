@@ -1,8 +1,10 @@
 """The command line that the tools share: options as in Kafka's Java tools, usage errors, exit status.
 
 It keeps what scripts rely on: `--option value` and `--option=value`, unambiguous prefixes of long options, `--version`,
-and for an error one line with the problem, the usage on stderr and exit status 1. A tool declares its options
-on a `CommandLine`, parses, and raises UsageError for invalid combinations.
+and for an error one line with the problem, the usage on stderr and exit status 1. `--help` ends as with Kafka's tool:
+the usage on stderr and exit status 1, but on stdout and 0 from the tools that Kafka built on another parser (those with
+sub-commands, the producer's performance test and the verifiable clients) and from Milena's own. A tool declares its
+options on a `CommandLine`, parses, and raises UsageError for invalid combinations.
 
 Owns parsing, errors and exit status. Must not know any tool or any broker.
 """
@@ -58,12 +60,18 @@ class CommandLine(argparse.ArgumentParser):
         examples: Sequence[str] = (),
         *,
         without_arguments: WithoutArguments = WithoutArguments.USAGE_ERROR,
+        help_succeeds: bool = False,
     ) -> None:
-        """`examples` are arguments of complete command lines, for the help."""
+        """
+        Args:
+            examples: arguments of complete command lines, for the help.
+            help_succeeds: whether `--help` prints to stdout and ends with 0; see the module.
+        """
         self._formatter: argparse.HelpFormatter | None = None
         super().__init__(name, description=description, add_help=False)
         self._examples = examples
         self._without_arguments = without_arguments
+        self._help_succeeds = help_succeeds or without_arguments is WithoutArguments.HELP
         self.add_argument("--help", action="store_true", help="Print usage information.")
         self.add_argument("-h", action="store_true", dest="help", help=argparse.SUPPRESS)
         self.add_argument("--version", action="store_true", help="Display Kafka version.")
@@ -119,8 +127,8 @@ class CommandLine(argparse.ArgumentParser):
             print(version_line())
             raise SystemExit(0)
         if options.help or (not given and self._without_arguments is WithoutArguments.HELP):
-            print(self.format_help(), end="")
-            raise SystemExit(0)
+            print(self.format_help(), end="", file=sys.stdout if self._help_succeeds else sys.stderr)
+            raise SystemExit(0 if self._help_succeeds else 1)
         for argument in unknown:
             if argument.startswith("-"):
                 raise UsageError(self._unknown(argument.partition("=")[0]))
@@ -253,9 +261,7 @@ def run_usage_tool(usage: str, run: Callable[[Sequence[str]], int], arguments: S
         match first:
             case "--version":
                 print(version_line())
-            case "--help" | "-h":
-                print(usage)
-            case "":
+            case "--help" | "-h" | "":
                 print(usage, file=sys.stderr)
                 return 1
             case _ if first.startswith("-"):
@@ -270,7 +276,8 @@ def run_usage_tool(usage: str, run: Callable[[Sequence[str]], int], arguments: S
 
 def is_given(options: argparse.Namespace, name: str) -> bool:
     """Return whether an option has a value, or a flag is set."""
-    return getattr(options, _destination(name)) not in (None, False, [])
+    value = getattr(options, _destination(name))
+    return value is not None and value is not False and value != []  # 0 is a value
 
 
 class StopRequest:

@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("milena-completion", "This tool prints the completion of the tools' options.", ("bash",))
+    line = CommandLine(
+        "milena-completion", "This tool prints the completion of the tools' options.", ("bash",), help_succeeds=True
+    )
     line.add_argument("shell", nargs="?", help=", ".join(sorted(_SHELLS)))
     return line
 

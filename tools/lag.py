@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-lag", "Watch the lag of consumer groups and serve it to Prometheus.")
+    line = CommandLine("kafka-lag", "Watch the lag of consumer groups and serve it to Prometheus.", help_succeeds=True)
     add_admin_options(line)
     line.add_option(
         "--cluster",

@@ -105,6 +105,7 @@ def _command_line() -> CommandLine:
         "metadata-copy",
         "This tool copies the metadata of a cluster between ZooKeeper and the embedded store of a broker that runs "
         "alone, so that its data directories can be handed from Apache Kafka to Milena and back.",
+        help_succeeds=True,
     )
     connect = "ZooKeeper's addresses as in zookeeper.connect: host:port,.../chroot."
     folders = f"A broker's log.dirs, separated by commas: each holds a copy of its metadata in {METADATA_FILE}"

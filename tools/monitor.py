@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line() -> CommandLine:
-    line = CommandLine("kafka-monitor", "Produce and consume continuously, and report availability and latency.")
+    line = CommandLine(
+        "kafka-monitor", "Produce and consume continuously, and report availability and latency.", help_succeeds=True
+    )
     add_admin_options(line)
     line.add_option(
         "--topic",

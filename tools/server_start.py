@@ -52,14 +52,10 @@ DAEMON, DAEMON_LOG = "-daemon", "kafkaServer.out"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a broker; return its exit status: 0 after a requested stop, else 1."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if "--version" in arguments:
-        print(version_line())
-        print(f"Milena {__version__}")
-        return 0
-    if "--help" in arguments:
+    if "--version" in arguments or "--help" in arguments:
         from tools.command_line import run_guarded  # a broker starts without it
 
-        return run_guarded(_print_help)
+        return run_guarded(_print_version if "--version" in arguments else _print_help)
     if arguments and arguments[0] == DAEMON:
         return _start_daemon(arguments[1:])
     try:
@@ -78,9 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _check(options, config) if options.is_check else _run(config, topics, shows_settings=options.shows_settings)
 
 
-def _print_help() -> int:
-    print(parser().format_help())
+def _print_version() -> int:
+    print(version_line())
+    print(f"Milena {__version__}")
     return 0
+
+
+def _print_help() -> int:
+    print(parser().format_help(), file=sys.stderr)  # as Kafka
+    return 1
 
 
 def _start_daemon(arguments: Sequence[str]) -> int:

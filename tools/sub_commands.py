@@ -33,7 +33,7 @@ class SubCommands(CommandLine):
     """`options.command` is the name of the sub-command."""
 
     def __init__(self, name: str, description: str, commands: Mapping[str, SubCommand]) -> None:
-        super().__init__(name, description)
+        super().__init__(name, description, help_succeeds=True)
         parsers = self.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
         self._commands = commands
         for command, (help_text, options) in commands.items():

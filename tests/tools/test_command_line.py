@@ -122,12 +122,14 @@ def test_a_command_line_without_options_prints_the_usage_and_fails(run: RunTool)
     assert outcome.stderr.startswith("Shows how options are read.")
 
 
-def test_help_is_printed_with_examples_and_succeeds(run: RunTool) -> None:
-    helped = CommandLine("kafka-example", "Shows help.", ["--list"])
+@pytest.mark.parametrize("help_succeeds", [False, True])
+def test_help_is_printed_with_examples(run: RunTool, *, help_succeeds: bool) -> None:
+    helped = CommandLine("kafka-example", "Shows help.", ["--list"], help_succeeds=help_succeeds)
     outcome = run(lambda given: run_tool(helped, _fail, given), "--help")
-    assert (outcome.status, outcome.stderr) == (0, "")
-    assert outcome.stdout.startswith("Shows help.\n")
-    assert outcome.stdout.endswith("\nExamples:\n  kafka-example --list\n")
+    printed, nothing = (outcome.stdout, outcome.stderr) if help_succeeds else (outcome.stderr, outcome.stdout)
+    assert (outcome.status, nothing) == (0 if help_succeeds else 1, "")
+    assert printed.startswith("Shows help.\n")
+    assert printed.endswith("\nExamples:\n  kafka-example --list\n")
 
 
 def test_a_misspelt_option_names_the_nearest_one() -> None:
