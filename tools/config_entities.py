@@ -13,7 +13,7 @@ from tools.command_line import CommandLine, UsageError
 
 TOPICS, BROKERS, BROKER_LOGGERS = "topics", "brokers", "broker-loggers"
 CLIENTS, USERS, IPS, CLIENT_METRICS = "clients", "users", "ips", "client-metrics"
-ENTITY_TYPES = (TOPICS, CLIENTS, USERS, BROKERS, BROKER_LOGGERS, IPS, CLIENT_METRICS)
+ENTITY_TYPES = (TOPICS, CLIENTS, USERS, BROKERS, IPS, BROKER_LOGGERS, CLIENT_METRICS)
 DEFAULT_NAME = ""
 
 _LIST = "entities"
@@ -77,6 +77,8 @@ def parse_entities(listed: Sequence[tuple[str, str | None]] | None) -> list[Enti
     if len(names) > len(types):
         raise UsageError("--entity-name and --entity-default need an --entity-type before them")
     named = [*names, *[None] * (len(types) - len(names))]
+    # The options that name an entity come first, wherever they are: Kafka's tool reads them before those of defaults.
+    entities.sort(key=lambda entity: entity.name == DEFAULT_NAME)
     entities = [*(Entity(*pair) for pair in zip(types, named, strict=True)), *entities]
     _check(entities)
     return entities
@@ -89,7 +91,8 @@ def _check(entities: Sequence[Entity]) -> None:
     for entity in entities:
         if entity.type not in ENTITY_TYPES:
             raise UsageError(
-                f"Invalid entity type {entity.type}, the entity type must be one of {', '.join(ENTITY_TYPES)}"
+                f"Invalid entity type {entity.type}, the entity type must be one of {', '.join(ENTITY_TYPES)} "
+                "with a --bootstrap-server or --bootstrap-controller argument"
             )
         if entity.name == DEFAULT_NAME and entity.type not in _WITH_DEFAULT:
             raise UsageError(f"There is no default entity of type {entity.type}")
@@ -97,5 +100,7 @@ def _check(entities: Sequence[Entity]) -> None:
             raise UsageError(
                 f"The entity name for {entity.type} must be a valid integer broker id, but it is: {entity.name}"
             )
+    if repeated := sorted({name for name in types if types.count(name) > 1}):
+        raise UsageError(f"Duplicate entity type(s) specified: {', '.join(repeated)}")
     if len(types) > 1 and sorted(types) != sorted({CLIENTS, USERS}):
         raise UsageError(f"Only '{USERS}' and '{CLIENTS}' entity types may be specified together")

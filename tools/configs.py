@@ -113,9 +113,10 @@ def _check(line: CommandLine, options: argparse.Namespace) -> list[Entity]:
             raise UsageError(
                 "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
             )
-        line.forbid(options, "--add-config", "--add-config-file")
+        if options.add_config and options.add_config_file:
+            raise UsageError("Only one of --add-config or --add-config-file must be specified")
         if any(entity.name is None for entity in entities):
-            raise UsageError("An entity name must be specified with --alter")
+            raise UsageError(f"an entity name must be specified with --alter of {', '.join(e.type for e in entities)}")
     return entities
 
 

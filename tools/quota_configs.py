@@ -54,6 +54,7 @@ _CREDENTIAL = re.compile(r"(?:iterations=(?P<iterations>-?[0-9]*),)?password=(?P
 _ITERATIONS_DEFAULT = 4096
 _SALT_SIZE = 26
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
+_KINDS: Mapping[str, str] = {USERS: "quota and SCRAM credential", IPS: "connection quota"}
 
 
 def describe_quotas(admin: AdminClient, entities: Sequence[Entity]) -> Iterator[str]:
@@ -79,8 +80,11 @@ def alter_quotas(
         return
     known = _KEYS[entities[0].type]
     if unknown := [key for key in (*added, *deleted) if key not in known]:
-        words = f"'{entities[0].type}' using --bootstrap-server. Unexpected config names: {', '.join(unknown)}"
-        raise UsageError(f"Only quota configs can be added for {words}")
+        kind = _KINDS.get(entities[0].type, "quota")
+        raise UsageError(
+            f"Only {kind} configs can be added for '{entities[0].type}' using --bootstrap-server. "
+            f"Unexpected config names: {', '.join(unknown)}"
+        )
     present = next((values for _, values in _quotas(admin, entities)), {})
     if missing := [key for key in deleted if key not in present]:
         raise InvalidConfigs(f"Invalid config(s): {','.join(missing)}")
@@ -161,7 +165,10 @@ def _describe_credentials(admin: AdminClient, user: str | None) -> Iterator[str]
 
 def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
     if not user.name:
-        raise UsageError("The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials")
+        raise UsageError(
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials using "
+            "--bootstrap-server."
+        )
     request = AlterUserScramCredentialsRequest(
         deletions=[ScramCredentialDeletion(name=user.name, mechanism=MECHANISMS[key]) for key in deleted],
         upsertions=[credential(user.name, key, value) for key, value in added.items()],

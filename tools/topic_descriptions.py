@@ -71,15 +71,15 @@ def describe_topics(
     admin: AdminClient,
     topics: Sequence[MetadataResponseTopic],
     *,
-    only_partitions: str | None = None,
+    only_partitions: Collection[str] = (),
     only_overrides: bool = False,
     is_older_form: bool = False,
 ) -> Iterator[str]:
     """Return the lines of some topics, in the order of Kafka's tool.
 
-    `only_partitions` names a filter: partitions that pass it, and no topic lines. `only_overrides`: topics that have
-    configurations of their own, and no partition lines. `is_older_form`: as the tool printed them with `--zookeeper`.
-    Raises KafkaError.
+    `only_partitions` names filters: partitions that pass one of them, and no topic lines. `only_overrides`: topics that
+    have configurations of their own, and no partition lines. `is_older_form`: as the tool printed them with
+    `--zookeeper`. Raises KafkaError.
     """
     by_name = {topic.name or "": topic for topic in topics}
     configs = _configs(admin, list(by_name))
@@ -97,14 +97,13 @@ def describe_topics(
             )
             for metadata in sorted(by_name[name].partitions, key=lambda partition: partition.partition_index)
         ]
-        if only_partitions is None and (overrides or not only_overrides):
+        if not only_partitions and (overrides or not only_overrides):
             yield _topic_line(by_name[name], partitions, overrides, is_older_form=is_older_form)
-        is_wanted = PARTITION_FILTERS[only_partitions] if only_partitions is not None else lambda partition: True
         if not only_overrides:
             yield from (
                 _partition_line(name, partition, is_older_form=is_older_form)
                 for partition in partitions
-                if is_wanted(partition)
+                if not only_partitions or any(PARTITION_FILTERS[wanted](partition) for wanted in only_partitions)
             )
 
 

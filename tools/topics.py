@@ -174,6 +174,11 @@ def _check(line: CommandLine, options: argparse.Namespace) -> str:
     if action in ("--create", "--delete", "--alter"):
         line.require(options, "--topic")
     is_older = options.zookeeper is not None
+    if action == "--alter" and options.config and not is_older:
+        raise UsageError(
+            'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]" (kafka-configs '
+            "alters the configs of topics)"
+        )
     if action == "--alter" and not (is_older and (options.config or options.delete_config)):
         line.require(options, "--partitions")
     if action == "--create" and is_older and options.replica_assignment is None:
@@ -185,7 +190,7 @@ def _check(line: CommandLine, options: argparse.Namespace) -> str:
     if options.create:
         line.forbid(options, "--replica-assignment", "--partitions")
     for used in PARTITION_FILTERS:
-        line.forbid(options, used, "--topics-with-overrides", *(other for other in PARTITION_FILTERS if other != used))
+        line.forbid(options, used, "--topics-with-overrides")
     if options.delete_config and not is_older:
         raise UsageError("--delete-config was removed from this tool; use kafka-configs --delete-config")
     return action
@@ -315,7 +320,7 @@ def _existing(admin: AdminClient, options: argparse.Namespace) -> list[MetadataR
 
 def _describe(admin: AdminClient, options: argparse.Namespace) -> None:
     topics = _with_id(admin, options) if options.topic_id is not None else _existing(admin, options)
-    wanted = next((name for name in PARTITION_FILTERS if is_given(options, name)), None)
+    wanted = [name for name in PARTITION_FILTERS if is_given(options, name)]
     for line in describe_topics(admin, topics, only_partitions=wanted, only_overrides=options.topics_with_overrides):
         print(line)
 
@@ -326,7 +331,7 @@ def _with_id(admin: AdminClient, options: argparse.Namespace) -> list[MetadataRe
         raise CommandError(f"Invalid topic id '{options.topic_id}'; expected 22 characters as --describe prints them")
     topics = [topic for topic in admin.metadata().topics if topic.topic_id == wanted]
     if not topics and not options.if_exists:
-        raise CommandError(f"TopicId 'Optional[{options.topic_id}]' does not exist as expected")
+        raise CommandError(f"TopicId '{options.topic_id}' does not exist as expected")
     return topics
 
 
@@ -338,7 +343,7 @@ def _in_older_form(admin: AdminClient, action: str, options: argparse.Namespace,
             for topic in _matching(admin, options.topic, exclude_internal=options.exclude_internal):
                 print(f"{topic.name} - marked for deletion" if topic.name in marked else topic.name)
         case "--describe":
-            wanted = next((name for name in PARTITION_FILTERS if is_given(options, name)), None)
+            wanted = [name for name in PARTITION_FILTERS if is_given(options, name)]
             for line in describe_topics(
                 admin,
                 _existing(admin, options),

@@ -164,11 +164,11 @@ def test_key_that_is_not_set_cannot_be_deleted(broker: BrokerProcess, kafka_conf
         (("--alter", "--topic", "t"), "At least one of --add-config, --add-config-file, or --delete-config"),
         (
             ("--alter", "--entity-type", "topics", "--add-config", "a=b"),
-            "An entity name must be specified with --alter",
+            "an entity name must be specified with --alter of topics",
         ),
         (
             ("--alter", "--topic", "t", "--add-config", "a=b", "--add-config-file", "f"),
-            'Option "[add-config]" can\'t be used with option "[add-config-file]"',
+            "Only one of --add-config or --add-config-file must be specified",
         ),
         (("--describe", "--topic", "t", "--nosuch"), "nosuch is not a recognized option"),
     ],
@@ -332,8 +332,14 @@ class TestQuotas:
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
-            (("--user", "a", "--add-config", "nosuch=1"), "Only quota configs can be added for 'users'"),
-            (("--ip", "10.0.0.1", "--add-config", "producer_byte_rate=1"), "Only quota configs can be added for 'ips'"),
+            (
+                ("--user", "a", "--add-config", "nosuch=1"),
+                "Only quota and SCRAM credential configs can be added for 'users'",
+            ),
+            (
+                ("--ip", "10.0.0.1", "--add-config", "producer_byte_rate=1"),
+                "Only connection quota configs can be added for 'ips'",
+            ),
             (("--client", "c", "--add-config", "SCRAM-SHA-256=[password=x]"), "Only quota configs can be added"),
             (("--user", "a", "--add-config", "producer_byte_rate=fast"), "Cannot parse quota configuration value"),
             (

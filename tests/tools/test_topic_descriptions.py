@@ -144,14 +144,14 @@ def test_partition_without_leader_is_described() -> None:
     ],
 )
 def test_filters_show_matching_partitions_only(name: str, partitions: list[int]) -> None:
-    lines = describe(LAGGING, MOVING, only_partitions=name)
+    lines = describe(LAGGING, MOVING, only_partitions=[name])
     of_lagging = [line for line in lines if "\tTopic: lagging\t" in line]
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in of_lagging] == partitions
     assert all(line.startswith("\tTopic: ") for line in lines)
 
 
 def test_replicas_of_a_reassignment_are_not_under_replicated() -> None:
-    assert describe(MOVING, only_partitions="--under-replicated-partitions") == []
+    assert describe(MOVING, only_partitions=["--under-replicated-partitions"]) == []
 
 
 def test_only_topics_with_overrides_are_described() -> None:
@@ -165,3 +165,9 @@ def test_no_topics_print_no_lines() -> None:
 
 def test_descriptions_have_four_filters() -> None:
     assert len(PARTITION_FILTERS) == 4
+
+
+def test_partitions_of_any_of_several_filters_are_described() -> None:
+    names = list(PARTITION_FILTERS)
+    each = {line for name in names for line in describe(LAGGING, MOVING, only_partitions=[name])}
+    assert sorted(describe(LAGGING, MOVING, only_partitions=names)) == sorted(each)
