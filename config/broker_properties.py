@@ -28,7 +28,7 @@ password = Rows[Password](ConfigType.PASSWORD)
 
 READ_ONLY, CLUSTER_WIDE, PER_BROKER = UpdateMode.READ_ONLY, UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-FOREIGN, INTERNAL = Visibility.FOREIGN, Visibility.INTERNAL
+WHEN_SET, FOREIGN, INTERNAL = Visibility.WHEN_SET, Visibility.FOREIGN, Visibility.INTERNAL
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -912,15 +912,15 @@ REMOTE_LOG_READER_MAX_PENDING_TASKS = integer("remote.log.reader.max.pending.tas
 # Limits that exist only as dynamic values
 LEADER_REPLICATION_THROTTLED_RATE = long(
     "leader.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, no_effect=NoEffect.REPLICATION_THROTTLES,
+    visibility=WHEN_SET, no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Rate at which throttled partitions are served to followers.")
 FOLLOWER_REPLICATION_THROTTLED_RATE = long(
     "follower.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, no_effect=NoEffect.REPLICATION_THROTTLES,
+    visibility=WHEN_SET, no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Rate at which throttled partitions are fetched from leaders.")
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
     "replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=FOREIGN, doc="Rate of moving replicas between log directories.")
+    visibility=WHEN_SET, doc="Rate of moving replicas between log directories.")
 
 # Accepted in a file, never described
 CONFIG_PROVIDERS = string_list("config.providers", (), READ_ONLY, LOW, visibility=INTERNAL,

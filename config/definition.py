@@ -107,11 +107,12 @@ class Importance(Enum):
 class Visibility(Enum):
     """How a setting appears in a DescribeConfigs response.
 
-    DESCRIBED: as it is. FOREIGN: only if it is set, as an unknown and sensitive key, because Kafka treats it as a
-    plug-in's or does not know it. INTERNAL: never.
+    DESCRIBED: as it is. WHEN_SET: as it is, but only if it is set. FOREIGN: only if it is set, as an unknown and
+    sensitive key, because Kafka treats it as a plug-in's or does not know it. INTERNAL: never.
     """
 
     DESCRIBED = "described"
+    WHEN_SET = "when set"
     FOREIGN = "foreign"
     INTERNAL = "internal"
 
