@@ -35,7 +35,8 @@ ALWAYS_KNOWN = (
     "org.apache.kafka",
     "state.change.logger",
 )
-LEVELS_BY_WORD = {word: level for level, word in KAFKA_LEVELS.items()}
+LEVELS_BY_WORD = {word: level for level, word in KAFKA_LEVELS.items() if level != OFF}
+"""The levels that a request may set: the file of log4j may name OFF, a request may not, as in Kafka."""
 
 
 def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
