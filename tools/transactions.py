@@ -196,7 +196,8 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> None:
                 f"{_text(partition)}"
             )
         producer_id, epoch = found[0].producer_id, found[0].producer_epoch
-        coordinator_epoch = found[0].coordinator_epoch
+        # -1 where no marker of the transaction was written yet. Brokers reject a marker older than the last one.
+        coordinator_epoch = max(found[0].coordinator_epoch, 0)
     elif options.producer_id is not None and options.producer_epoch is not None:
         producer_id, epoch = options.producer_id, options.producer_epoch
         coordinator_epoch = NONE if options.coordinator_epoch is None else options.coordinator_epoch
