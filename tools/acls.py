@@ -111,7 +111,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
                 _list(admin, options)
     except (KafkaError, CallTimedOut) as error:
         reason = exception_text(error) if isinstance(error, KafkaError) else str(error)
-        print(f"Error while executing ACL command: {reason}", file=sys.stderr)
+        print(f"Error while executing ACL command: {reason}")
         return 1
     return 0
 
@@ -135,6 +135,9 @@ def _checked(line: CommandLine, options: argparse.Namespace) -> dict[Resource, A
         )
     if options.idempotent and not options.producer:
         raise UsageError("The --idempotent option is only available if --producer is set")
+    for principal in (*options.allow_principal, *options.deny_principal, *options.principal):
+        if not all(principal.strip().partition(":")):
+            raise UsageError(f"expected a string in format principalType:principalName but got {principal}")
     if options.add and not options.allow_principal and not options.deny_principal:
         raise UsageError("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
     changes = _convenient(options) if options.producer or options.consumer else _plain(options)

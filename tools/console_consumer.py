@@ -111,9 +111,10 @@ def _check(line: CommandLine, options: argparse.Namespace) -> None:
         if options.offset.lower() not in _OFFSETS and not options.offset.isdecimal():
             raise UsageError(
                 f"The provided offset value '{options.offset}' is incorrect. Valid values are 'earliest', 'latest', "
-                "or a non-negative number."
+                "or a non-negative long."
             )
-    line.forbid(options, "--partition", "--group")
+    if options.group is not None and options.partition is not None:
+        raise UsageError("Options group and partition cannot be specified together.")
 
 
 def consumer_settings(options: argparse.Namespace) -> dict[str, str]:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, run_tool
+from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
 from tools.line_reader import LineError, LineReader, LineRecord
 from tools.plug_ins import load_plug_in
 
@@ -20,6 +20,7 @@ LINE_READERS: Mapping[str, Callable[..., LineReader]] = {"LineMessageReader": Li
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ALL_REPLICAS = ("-1", "all")
+_ACKS = ("all", "-1", "0", "1")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +104,10 @@ _MERGED: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def producer_settings(options: argparse.Namespace) -> dict[str, str]:
-    """Return the producer's settings under Java names: options win over properties, properties over the file."""
+    """Return the producer's settings under Java names: options win over properties, properties over the file.
+
+    Raises UsageError.
+    """
     settings = load_settings(options.producer_config, options.producer_property)
     settings["bootstrap.servers"] = ",".join(map(str, parse_bootstrap(options.bootstrap_server)))
     for key, names, default in _MERGED:
@@ -112,6 +116,10 @@ def producer_settings(options: argparse.Namespace) -> dict[str, str]:
             settings[key] = given[0]
         else:
             settings.setdefault(key, default)
+    if settings["acks"] not in _ACKS:
+        raise UsageError(
+            f"Invalid value {settings['acks']} for configuration acks: String must be one of: {', '.join(_ACKS)}"
+        )
     # As in Java: a producer with acks=all is idempotent by default.
     settings.setdefault("enable.idempotence", str(settings["acks"] in _ALL_REPLICAS).lower())
     return settings

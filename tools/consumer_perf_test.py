@@ -228,6 +228,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     for name in ("messages", "fetch_size", "socket_buffer_size", "timeout", "reporting_interval"):
         if getattr(options, name) <= 0:
             raise UsageError(f"--{name.replace('_', '-')} should be greater than 0, found {getattr(options, name)}")
+    if options.threads is not None or options.num_fetch_threads is not None:
+        print("WARNING: option [threads] and [num-fetch-threads] have been deprecated and will be ignored by the test")
     date_of = time_format(options.date_format)
     settings = {
         "client.id": CLIENT_ID,

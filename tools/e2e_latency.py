@@ -148,7 +148,7 @@ def _measure(clients: _Clients, topic: str, count: int, size: int, stop: StopReq
         latencies_s.append(clients.round_trip(topic, message))
         if number % SHOWN_EVERY == 0:
             progress.clear()
-            print(f"{number}\t{1000 * latencies_s[-1]}", flush=True)
+            print(f"{number}\t{round(1000 * latencies_s[-1], 6)}", flush=True)
         progress.show(number + 1)
     progress.clear()
     return latencies_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 import sys
 import time
@@ -165,7 +166,7 @@ def random_payloads(size: int) -> Payloads:
 
 
 def file_payloads(path: str, delimiter: str) -> Payloads:
-    """Return records that are drawn from the parts of a file. Raises UsageError."""
+    """Return records that are drawn from the parts of a file, and print how many there are. Raises UsageError."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -174,6 +175,7 @@ def file_payloads(path: str, delimiter: str) -> Payloads:
     parts = [part for part in data.split(delimiter.encode().decode("unicode_escape").encode()) if part]
     if not parts:
         raise UsageError(f"Payload file does not exist or empty: {path}")
+    print(f"Reading payloads from: {os.path.abspath(path)}\nNumber of messages read: {len(parts)}")
     rng = random.Random(0)
     return lambda first, count: [{"value": part} for part in rng.choices(parts, k=count)]
 
@@ -298,8 +300,8 @@ def _payloads(options: argparse.Namespace) -> Payloads:
         return numbered_payloads
     if options.payload_file is not None:
         return file_payloads(options.payload_file, options.payload_delimiter)
-    if options.record_size <= 0:
-        raise UsageError(f"--record-size should be greater than zero, found {options.record_size}")
+    if options.record_size < 0:
+        raise UsageError(f"--record-size should not be negative, found {options.record_size}")
     return random_payloads(options.record_size)
 
 

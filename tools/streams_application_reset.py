@@ -148,9 +148,10 @@ def _reset_offsets(
         print(f"Following intermediate topics offsets will be reset to end (for consumer group {application})")
         for topic, _ in partitions:
             print(f"Topic: {topic}")
-    if not options.dry_run:
+    if not options.dry_run and offsets:
         commit_offsets(admin, application, offsets)
-    print("Done.")
+    if _partitions(topics, [*inputs, *intermediates]):
+        print("Done.")
 
 
 def _input_offsets(admin: AdminClient, options: argparse.Namespace, partitions: Sequence[TopicPartition]) -> Offsets:

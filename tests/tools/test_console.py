@@ -269,8 +269,8 @@ def test_invalid_options_of_the_producer_are_usage_errors(run: RunTool, argument
         ),
         (("--topic", "t", "--partition", "1", "--offset", "-1"), "The provided offset value '-1' is incorrect."),
         (
-            ("--topic", "t", "--partition", "1", "--group", "g"),
-            'Option "[partition]" can\'t be used with option "[group]"',
+            ("--topic", "t", "--partition", "0", "--group", "g"),
+            "Options group and partition cannot be specified together.",
         ),
         (("--topic", "t", "--isolation-level", "none"), "Cannot parse argument 'none' of option isolation-level"),
         (

@@ -153,7 +153,7 @@ PRODUCE = ["--topic", "t", "--num-records", "1", "--throughput", "-1"]
 BAD: list[tuple[object, list[str], str]] = [
     (producer_perf_test, PRODUCE, "Exactly one of --record-size, --payload-file and --payload-monotonic"),
     (producer_perf_test, [*PRODUCE, "--record-size", "1"], "Either --producer-props or --producer.config must be"),
-    (producer_perf_test, [*PRODUCE, "--record-size", "0"], "--record-size should be greater than zero, found 0"),
+    (producer_perf_test, [*PRODUCE, "--record-size", "-1"], "--record-size should not be negative, found -1"),
     (producer_perf_test, [*PRODUCE, "--payload-file", "/nowhere"], "Cannot read /nowhere: No such file"),
     (producer_perf_test, [*PRODUCE, "--record-size", "x"], "Cannot parse argument 'x' of option record-size"),
     (producer_perf_test, [*PRODUCE[:4], "--throughput", "0", "--record-size", "1"], "--throughput should be greater"),
