@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tools.znode_trees import Tree
 
 GROUP_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
-GROUP_TYPES = ("Classic", "Consumer")
+GROUP_TYPES = ("Consumer", "Classic")
 CONSUMER_PROTOCOL = "consumer"
 
 _ANY = ""  # --state and --type without a value
@@ -152,16 +152,17 @@ def _check(line: CommandLine, options: argparse.Namespace) -> str:
     """Return the one requested action."""
     given = [action for action in _ACTIONS if is_given(options, action)]
     if len(given) != 1:
-        raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}.")
+        raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}")
     if options.zookeeper is None:
         line.require(options, "--bootstrap-server")
     (action,) = given
     is_topic_in_zookeeper = options.zookeeper is not None and action == "--delete" and bool(options.topic)
     has_groups = bool(options.group) or options.all_groups or is_topic_in_zookeeper
+    if action == "--reset-offsets" and not options.dry_run and not options.execute:
+        print(_DRY_RUN_WARNING, file=sys.stderr)
     if action in ("--describe", "--delete", "--reset-offsets") and not has_groups:
-        raise UsageError(
-            f"Option [{action.lstrip('-')}] takes one of these options: [reset-offsets], [describe], [delete], [list]"
-        )
+        scopes = "[reset-offsets], [describe], [delete], [list]" if action == "--describe" else "[all-groups], [group]"
+        raise UsageError(f"Option [{action.lstrip('-')}] takes one of these options: {scopes}")
     if options.group:
         line.forbid(options, "--group", "--all-groups", "--list")
     if action == "--describe":
@@ -186,13 +187,11 @@ def _check_reset(line: CommandLine, options: argparse.Namespace) -> None:
     for scenario in SCENARIOS:
         line.forbid(options, scenario, *(other for other in SCENARIOS if other != scenario))
     line.forbid(options, "--all-topics", "--topic")
-    if not options.dry_run and not options.execute:
-        print(_DRY_RUN_WARNING, file=sys.stderr)
 
 
 def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
-    states = _words(options.state, GROUP_STATES, "state")
-    types = _words(options.type, GROUP_TYPES, "type")
+    states = _words(options.state, GROUP_STATES, "state", "states")
+    types = _words(options.type, GROUP_TYPES, "types", "types")
     groups = listed_groups(admin, states, types)
     names = [group.group_id for group in groups]
     headings: list[str] = []
@@ -210,12 +209,15 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
     return True
 
 
-def _words(text: str | None, known: Sequence[str], what: str) -> list[str]:
-    """Return the states or types of a comma-separated list, in canonical spelling. Raises UsageError."""
+def _words(text: str | None, known: Sequence[str], one: str, many: str) -> list[str]:
+    """Return the states or types of a comma-separated list, in canonical spelling. Raises UsageError.
+
+    `one` and `many` are the words of the error, as in Kafka's tool.
+    """
     by_lower_case = {word.lower(): word for word in known}
     words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
     if any(word not in by_lower_case for word in words):
-        raise UsageError(f"Invalid {what} list '{text}'. Valid {what}s are: {', '.join(known)}")
+        raise UsageError(f"Invalid {one} list '{text}'. Valid {many} are: {', '.join(known)}")
     return [by_lower_case[word] for word in words]
 
 

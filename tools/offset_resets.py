@@ -124,13 +124,26 @@ def read_offsets(path: str, group: str) -> Offsets:
     wanted: Offsets = {}
     try:
         with Path(path).open(newline="", encoding="utf-8") as file:
-            for row in csv.reader(file):
-                *named_group, topic, partition, offset = row
-                if not named_group or named_group == [group]:
-                    wanted[topic, int(partition)] = int(offset)
-    except (OSError, ValueError) as error:
+            rows = csv.reader(file)
+            for row in rows:
+                match row:
+                    case []:
+                        continue
+                    case [*named_group, topic, partition, offset] if _is_number(partition) and _is_number(offset):
+                        if named_group in ([], [group]):
+                            wanted[topic, int(partition)] = int(offset)
+                    case _:
+                        raise ValueError(
+                            f"line {rows.line_num} is '{','.join(row)}', expected topic,partition,offset or "
+                            "group,topic,partition,offset"
+                        )
+    except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"Cannot read offsets from {path}: {getattr(error, 'strerror', None) or error}") from None
     return wanted
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal()
 
 
 def _to_offset(
