@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from protocol.api import APIS
 from protocol.errors import KafkaError, Malformed
@@ -10,6 +10,27 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 from tools.admin_client import CallTimedOut, raise_for
 from tools.admin_options import add_admin_options, admin_client
 from tools.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, run_tool
+
+NEVER_SERVED: Mapping[int, str] = {
+    55: "DescribeQuorum",
+    64: "UnregisterBroker",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    74: "ListClientMetricsResources",
+    75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+}
+"""Requests that Kafka 3.9 defines for KRaft, share groups and telemetry, by key. No tool here sends them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,8 +69,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 def descriptions(served: Sequence[ApiVersion]) -> Iterator[str]:
     """Yield a line for each API that the broker or this tool knows, by key, in Kafka's form."""
     by_key = {api.api_key: api for api in served}
-    for key in sorted({*by_key, *APIS}):
-        name = f"{APIS[key].name if key in APIS else 'UNKNOWN'}({key})"
+    names = {**NEVER_SERVED, **{key: api.name for key, api in APIS.items()}}
+    for key in sorted({*by_key, *names}):
+        name = f"{names.get(key, 'UNKNOWN')}({key})"
         yield f"{name}: {_versions(key, by_key[key]) if key in by_key else 'UNSUPPORTED'}"
 
 

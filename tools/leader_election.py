@@ -13,7 +13,7 @@ from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersRes
 from tools.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
 from tools.admin_options import add_client_options, admin_client
 from tools.command_line import CommandLine, UsageError, is_given, run_tool
-from tools.java_names import exception_text
+from tools.java_names import exception_text, hash_map_order, topic_partition_hash
 from tools.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 
 _ELECTION_TYPES: Final[Mapping[str, int]] = {"preferred": 0, "unclean": 1}
@@ -163,7 +163,8 @@ def _report(election: str, results: Mapping[TopicPartition, KafkaError | None]) 
 
 
 def _names(partitions: Sequence[TopicPartition]) -> str:
-    return ", ".join(f"{topic}-{index}" for topic, index in partitions)
+    in_order = hash_map_order(partitions, hash_code=topic_partition_hash)
+    return ", ".join(f"{topic}-{index}" for topic, index in in_order)
 
 
 if __name__ == "__main__":
