@@ -15,10 +15,12 @@ from importlib import import_module
 from pathlib import Path
 
 from milena_broker import commands
+from tests.support import command_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "tools"
 INDEX = "README.md"
+COMPARISON = "comparison.md"
 
 
 def pages() -> Mapping[str, str]:
@@ -30,6 +32,7 @@ def pages() -> Mapping[str, str]:
         (module,) = getattr(commands, target.partition(":")[2]).args
         found[f"{name}.md"] = f"# {name}\n\n{_purpose(name)}\n\n```text\n{_help(module)}\n```\n"
         rows.append(f"| [`{name}`]({name}.md) | {_purpose(name)} |")
+    found[COMPARISON] = _comparison()
     found[INDEX] = "\n".join(
         (
             "# Tools",
@@ -40,6 +43,10 @@ def pages() -> Mapping[str, str]:
             "`kafka-run-class` runs the tool of a Java class name. [not-yet.md](../not-yet.md#tools) lists the tools",
             "of Kafka that are missing.",
             "",
+            "`--help` ends as with Kafka's tools: on stderr with exit status 1. Tools with sub-commands,",
+            "`kafka-producer-perf-test`, `kafka-verifiable-producer`, `kafka-verifiable-consumer` and Milena's own",
+            "print it to stdout and exit with 0. [comparison.md](comparison.md) compares the tools with Kafka's.",
+            "",
             "| tool | purpose |",
             "|---|---|",
             *rows,
@@ -47,6 +54,35 @@ def pages() -> Mapping[str, str]:
         )
     )
     return found
+
+
+def _comparison() -> str:
+    """Return the page about the sessions of command lines: how many lines are equal, and why the others differ."""
+    sessions = {name: command_lines.read(name) for name in command_lines.names()}
+    lines = [
+        "# Comparison with Kafka's tools",
+        "",
+        f"{sum(map(len, sessions.values()))} command lines run with the tools of Apache Kafka 3.9.1 and with Milena's,",
+        "against Kafka and against Milena. The tests compare output, errors and exit status. Ids, times, measurements,",
+        "log lines and the tables of options are masked. `bin/test` compares what Milena's tools print, with Milena as",
+        "the broker, with the recorded output of Kafka's; `bin/test --soak` runs all four pairs.",
+        "",
+        "| session | command lines | equal | tool differs | broker differs |",
+        "|---|---|---|---|---|",
+    ]
+    for name, entries in sessions.items():
+        counts = [len(entries), sum(not entry.reasons for entry in entries)]
+        counts += [sum(part in entry.reasons for entry in entries) for part in ("tool", "broker")]
+        link = f"[{name}](../../tests/fixtures/command-lines/{name}.txt)"
+        lines.append(f"| {' | '.join([link, *map(str, counts)])} |")
+    lines += ["", "What differs, and why:", "", "| command line | differs | reason |", "|---|---|---|"]
+    lines += [
+        f"| `{entry.command.line}` | {part} | {reason} |".replace("' | ", "' \\| ")
+        for entries in sessions.values()
+        for entry in entries
+        for part, reason in entry.reasons.items()
+    ]
+    return "\n".join((*lines, ""))
 
 
 def _purpose(name: str) -> str:

@@ -1,6 +1,8 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
+import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
@@ -19,14 +21,15 @@ import java.util.spi.ToolProvider;
  * Runs the main methods of programs one after another in one JVM: a JVM that has loaded Kafka's classes runs the next
  * program in a fraction of the time that a new one needs.
  *
- * <p>A line of standard input is one run: "FOLDER MAIN ARGUMENT...", each field in Base64. FOLDER holds classes beside
- * those of the class path and may be empty; MAIN is a class, or "javac". The response is one line of standard output:
+ * <p>A line of standard input is one run: "FOLDER INPUT MAIN ARGUMENT...", each field in Base64. FOLDER holds classes
+ * beside those of the class path and may be empty; INPUT is the program's standard input; MAIN is a class, or "javac". The response is one line of standard output:
  * "STATUS STDOUT STDERR", the last two in Base64. A run ends as a process would: when the last thread that is no daemon
  * has ended, or when the program calls Kafka's Exit. A program that calls System.exit ends this JVM as well.
  */
 public class ProgramHost {
     private static final long AFTER_EXIT_MS = 5_000;
     private static final InputStream RUNS = System.in;
+    private static final Input IN = new Input();
     private static final Capture OUT = new Capture();
     private static final Capture ERR = new Capture();
     private static volatile Integer exitStatus;
@@ -35,15 +38,16 @@ public class ProgramHost {
         PrintStream responses = System.out;
         System.setOut(new PrintStream(OUT, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(ERR, true, StandardCharsets.UTF_8));
-        System.setIn(InputStream.nullInputStream());
+        System.setIn(IN);
         trapExit();
         BufferedReader lines = new BufferedReader(new InputStreamReader(RUNS, StandardCharsets.US_ASCII));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] fields = Arrays.stream(line.split(" ", -1)).map(ProgramHost::decoded).toArray(String[]::new);
+            IN.begin(fields[1]);
             exitStatus = null;
             OUT.begin();
             ERR.begin();
-            int status = run(fields[0], fields[1], Arrays.copyOfRange(fields, 2, fields.length));
+            int status = run(fields[0], fields[2], Arrays.copyOfRange(fields, 3, fields.length));
             responses.println(status + " " + OUT.end() + " " + ERR.end());
         }
     }
@@ -123,6 +127,25 @@ public class ProgramHost {
             });
         for (String setter : new String[] {"setExitProcedure", "setHaltProcedure"}) {
             exit.getMethod(setter, procedure).invoke(null, trap);
+        }
+    }
+
+    /** The standard input of each run; one object, because Scala's console keeps the first one that it reads. */
+    private static final class Input extends InputStream {
+        private volatile InputStream current = InputStream.nullInputStream();
+
+        void begin(String text) {
+            current = new ByteArrayInputStream(text.getBytes(StandardCharsets.UTF_8));
+        }
+
+        @Override
+        public int read() throws IOException {
+            return current.read();
+        }
+
+        @Override
+        public int read(byte[] bytes, int offset, int length) throws IOException {
+            return current.read(bytes, offset, length);
         }
     }
 

@@ -96,6 +96,11 @@ def _program_command(libraries: Path, source: Path, arguments: Sequence[str]) ->
     return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
+def tool_command(main: str, *arguments: str) -> list[str]:
+    """The command line of one of Kafka's own tools, for a JVM of its own."""
+    return _command([jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+
+
 class JavaPrograms:
     """Programs that use Kafka's Java clients, and Kafka's own tools: those of one version share a JVM.
 
@@ -111,9 +116,11 @@ class JavaPrograms:
         classes = compiled(source, libraries, libraries.with_name("classes"), self._javac)
         return self._host(version, None).run(source.stem, *arguments, timeout_s=timeout_s, classes=classes)
 
-    def run_tool(self, main: str, *arguments: str, timeout_s: float, folder: Path | None = None) -> Outcome:
+    def run_tool(
+        self, main: str, *arguments: str, timeout_s: float, folder: Path | None = None, stdin: bytes = b""
+    ) -> Outcome:
         """Run one of Kafka's own tools, in `folder` if there is one. Raises UnavailableError."""
-        return self._host(VERSION, folder).run(main, *arguments, timeout_s=timeout_s)
+        return self._host(VERSION, folder).run(main, *arguments, timeout_s=timeout_s, stdin=stdin)
 
     def _javac(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Compile in one JVM for all versions: its second program takes a fifth of the time of the first."""

@@ -56,13 +56,16 @@ class ProgramHost:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
 
-    def run(self, main: str, *arguments: str, timeout_s: float, classes: Path | None = None) -> Outcome:
+    def run(
+        self, main: str, *arguments: str, timeout_s: float, classes: Path | None = None, stdin: bytes = b""
+    ) -> Outcome:
         """Run the main method of a class and return when the program has ended.
 
         Args:
             main: the name of a class, or `javac`.
             timeout_s: ends the JVM when the program takes longer.
             classes: a folder of classes that only this program uses.
+            stdin: what the program reads from its standard input.
 
         Raises:
             RuntimeError: the JVM ended before the program did; the text has the end of the JVM's own output.
@@ -70,8 +73,8 @@ class ProgramHost:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
-        fields = (str(classes or ""), main, *arguments)
-        process.stdin.write(b" ".join(base64.b64encode(field.encode()) for field in fields) + b"\n")
+        fields = (str(classes or "").encode(), stdin, main.encode(), *map(str.encode, arguments))
+        process.stdin.write(b" ".join(map(base64.b64encode, fields)) + b"\n")
         process.stdin.flush()
         timer = threading.Timer(timeout_s, process.kill)
         timer.start()

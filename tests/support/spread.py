@@ -24,6 +24,7 @@ TOGETHER = (
     ),
     (
         "tests/interop/test_admin_",
+        "tests/interop/test_command_line_",
         "tests/interop/test_dump_log",
         "tests/interop/test_java_",
         "tests/interop/test_secur",
@@ -50,6 +51,7 @@ LONGEST_FIRST = (
     "tests/docs/test_operations.py",
     "tests/testing/test_releases.py",
     "tests/bench/test_client.py",
+    "tests/tools/test_command_line_sessions.py",
     "tests/tools/test_console.py",
     "tests/tools/test_metadata_copy.py",
     "tests/broker/cluster/test_zookeeper_broker.py",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from milena_broker import commands
+from tests.support import command_lines
 from tests.support.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
 
 class Outcome(NamedTuple):
@@ -49,6 +56,35 @@ def run(capfd: pytest.CaptureFixture[str]) -> RunTool:
         return Outcome(status, *capfd.readouterr())
 
     return run_main
+
+
+def module_of(name: str) -> str:
+    """Return the module that a console script runs."""
+    package, _, function = SCRIPTS[name].partition(":")
+    assert package == commands.__name__
+    (module,) = getattr(commands, function).args
+    assert isinstance(module, str)
+    return module
+
+
+@pytest.fixture
+def milenas_tools(run: RunTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> command_lines.RunTool:
+    """Runs command lines with Milena's tools in the folder `tmp_path`."""
+    monkeypatch.chdir(tmp_path)
+
+    @cache
+    def purpose(name: str) -> str:
+        printed = run(import_module(module_of(name)).main, "--help")
+        return (printed.stdout or printed.stderr).partition("Option  ")[0]
+
+    def run_tool(command: command_lines.Command, arguments: Sequence[str]) -> Outcome:
+        above_options = purpose(command.name)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(command.stdin)))
+        status, stdout, stderr = run(import_module(module_of(command.name)).main, *arguments)
+        # Kafka's tools print their purpose above the options only if no error is there.
+        return Outcome(status, stdout, stderr.replace(f"{above_options}Option  ", "Option  "))
+
+    return run_tool
 
 
 def run_module(module: str, *arguments: str, stdin: bytes = b"", timeout_s: float = 60) -> Outcome:

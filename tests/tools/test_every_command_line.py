@@ -16,8 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.processes import closed_port
-from tests.tools.conftest import ROOT, RunTool
-from tests.tools.test_every_tool import SCRIPTS, module_of
+from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
 from tools.bootstrap import require_reachable
 
 ADDRESS = "ADDRESS"
@@ -103,11 +102,24 @@ def test_every_tool_has_a_row() -> None:
     assert set(TOOLS) == set(SCRIPTS)
 
 
+HELP_SUCCEEDS = {
+    "kafka-check", "kafka-cluster", "kafka-cluster-start", "kafka-features", "kafka-lag", "kafka-metadata-quorum",
+    "kafka-monitor",
+    "kafka-producer-perf-test", "kafka-storage", "kafka-transactions", "kafka-verifiable-consumer",
+    "kafka-verifiable-producer", "metadata-copy", "milena-certs", "milena-completion",
+}  # fmt: skip
+"""Tools whose help is on stdout with exit status 0: Kafka's that it built on argparse4j, and Milena's own."""
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_help_is_printed_to_stdout_and_succeeds(run: RunTool, name: str) -> None:
+def test_help_is_printed_where_kafkas_tool_prints_it(run: RunTool, name: str) -> None:
     outcome = run(main_of(name), "--help")
-    assert (outcome.status, outcome.stderr) == (0, "")
-    assert len(outcome.stdout.splitlines()) > 0
+    if name in HELP_SUCCEEDS:
+        assert (outcome.status, outcome.stderr) == (0, "")
+        assert len(outcome.stdout.splitlines()) > 0
+    else:
+        assert (outcome.status, outcome.stdout) == (1, "")
+        assert len(outcome.stderr.splitlines()) > 0
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if TOOLS[name].without_arguments is not None])
@@ -174,7 +186,7 @@ def test_output_that_nobody_reads_is_no_error(name: str) -> None:
     os.close(reader)
     try:
         finished = subprocess.run(
-            [sys.executable, "-P", "-m", module_of(name), "--help"],
+            [sys.executable, "-P", "-m", module_of(name), "--version"],
             stdout=writer,
             stderr=subprocess.PIPE,
             env={**environment, "PYTHONPATH": str(ROOT)},

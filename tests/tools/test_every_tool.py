@@ -1,26 +1,14 @@
 """The properties of all tools: a launcher, a console script and a version."""
 
-import tomllib
 from importlib import import_module
 
 import pytest
 
-from milena_broker import commands
-from tests.tools.conftest import ROOT, RunTool
+from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
 from tools import missing
 
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 # Its options before the class name need a shell script.
 LAUNCHER_ALONE = {"kafka-run-class"}
-
-
-def module_of(name: str) -> str:
-    """Return the module that a console script runs."""
-    package, _, function = SCRIPTS[name].partition(":")
-    assert package == commands.__name__
-    (module,) = getattr(commands, function).args
-    assert isinstance(module, str)
-    return module
 
 
 def test_every_launcher_of_a_tool_is_a_console_script() -> None:
