@@ -140,10 +140,11 @@ def test_wrong_options_are_usage_errors(run_acls: RunTool, arguments: tuple[str,
     assert outcome.stderr.startswith(text) or text in outcome.stderr.splitlines()[0]
 
 
-def test_error_of_the_broker_is_printed(run_acls: RunTool) -> None:
-    outcome = run_acls("--add", "--allow-principal", "User:alice", "--topic", "x" * 40_000)
-    assert (outcome.status, outcome.stderr) == (1, "")
-    assert "Error while executing ACL command: " in outcome.stdout
+@pytest.mark.parametrize("principal", ["alice", "User:", ":alice"])
+def test_principal_without_type_or_name_changes_nothing(run_acls: RunTool, principal: str) -> None:
+    outcome = run_acls("--add", "--allow-principal", principal, "--topic", "x")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith(f"expected a string in format principalType:principalName but got {principal}\n")
 
 
 def test_user_without_permission_gets_the_error(run: RunTool, secured: Secured) -> None:

@@ -299,7 +299,7 @@ def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ..
     ("arguments", "text"),
     [
         (("--list", "--state", "asleep"), "Invalid state list 'asleep'. Valid states are: "),
-        (("--list", "--type", "share"), "Invalid type list 'share'. Valid types are: Classic, Consumer"),
+        (("--list", "--type", "share"), "Invalid types list 'share'. Valid types are: Consumer, Classic"),
         (("--reset-offsets", "--group", "g", "--to-latest", "--dry-run"), "One of the reset scopes should be defined"),
         (
             ("--reset-offsets", "--group", "g", "--topic", "t:0", "--dry-run"),

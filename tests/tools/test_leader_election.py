@@ -95,7 +95,7 @@ def test_results_are_printed_by_kind(run: RunTool) -> None:
     outcome = controller.outcome(run, "--election-type", "unclean", "--all-topic-partitions")
     assert outcome.status == 1
     assert outcome.stdout.splitlines() == [
-        "Successfully completed leader election (UNCLEAN) for partitions t-0, t-2",
+        "Successfully completed leader election (UNCLEAN) for partitions t-2, t-0",
         "Valid replica already elected for partitions t-1",
         (
             "Error completing leader election (UNCLEAN) for partition: t-3: org.apache.kafka.common.errors."

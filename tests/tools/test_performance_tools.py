@@ -121,7 +121,8 @@ def test_transactions_payload_files_and_metrics(run: RunTool, address: str, topi
         "--transaction-duration-ms", "50", "--transactional-id", topic,
     )  # fmt: skip
     assert outcome.status == 0, outcome.stderr
-    assert re.match(TOTAL.format(count=30), outcome.stdout)
+    assert outcome.stdout.startswith(f"Reading payloads from: {payload}\nNumber of messages read: 3\n")
+    assert re.search(TOTAL.format(count=30), outcome.stdout)
     assert re.search(r"producer-metrics:txmsgs:\{client-id=perf-producer-client\} +: 30\.000", outcome.stdout)
     consumed = run(
         consumer_perf_test.main, "--bootstrap-server", address, "--topic", topic, "--messages", "30", "--hide-header"
