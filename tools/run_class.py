@@ -46,6 +46,9 @@ TOOLS: Mapping[str, str] = {
     "VerifyConsumerRebalance": "tools.verify_consumer_rebalance",
     "SimpleConsumerShell": "tools.simple_consumer_shell",
     "StateChangeLogMerger": "tools.state_change_log_merger",
+    "ZooKeeperMain": "tools.zookeeper_shell:main_of_class",
+    "ZooKeeperMainWithTlsSupportForKafka": "tools.zookeeper_shell:main_of_class",
+    "QuorumPeerMain": "tools.zookeeper_server_start",
     "VerifiableProducer": "tools.verifiable_producer",
     "VerifiableConsumer": "tools.verifiable_consumer",
 }
@@ -71,6 +74,8 @@ PACKAGES = (
     "org.apache.kafka.tools.consumer",
     "org.apache.kafka.tools.consumer.group",
     "org.apache.kafka.clients.tools",
+    "org.apache.zookeeper",
+    "org.apache.zookeeper.server.quorum",
 )
 
 

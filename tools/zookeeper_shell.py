@@ -34,6 +34,7 @@ USAGE: Final = (
     "       zookeeper-shell sqlite:log_directory [--write] [args...]"
 )
 _EMBEDDED: Final = "sqlite:"
+_DEFAULT_ADDRESS: Final = "localhost:2181"
 QUIT, HISTORY = "quit", "history"
 HISTORY_MAX: Final = 11
 """How many commands `history` prints, as ZooKeeper's client."""
@@ -68,6 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: that of the command, or of the last one of standard input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return run_usage_tool(USAGE, _run, given)
+
+
+def main_of_class(arguments: Sequence[str]) -> int:
+    """Return the exit status for the arguments of Java's ZooKeeperMain: the address comes after `-server`."""
+    match arguments:
+        case ["-server", address, *command]:
+            return main([address, *command])
+        case ["--version" | "--help" | "-h", *_]:
+            return main(arguments)
+        case ["-server"]:
+            return main([])
+        case _:
+            return main([_DEFAULT_ADDRESS, *arguments])
 
 
 def _run(given: Sequence[str]) -> int:

@@ -26,6 +26,9 @@ from tools import run_class
         "kafka.admin.LogDirsCommand",
         "org.apache.kafka.tools.LogDirsCommand",
         "org.apache.kafka.tools.TransactionsCommand",
+        "org.apache.zookeeper.ZooKeeperMain",
+        "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
     ],
 )
 def test_tools_run_by_their_java_class_name(run: RunTool, name: str) -> None:

@@ -301,3 +301,26 @@ def test_settings_that_cannot_be_read_are_named(run: RunTool, tmp_path: Path) ->
     outcome = run(zookeeper_shell.main, "127.0.0.1:1", "-zk-tls-config-file", str(file), "ls", "/")
     assert (outcome.status, outcome.stdout) == (1, "")
     assert f"Cannot read {file}" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["-server", "host:1/chroot", "ls", "/"], ["host:1/chroot", "ls", "/"]),
+        (["ls", "/"], ["localhost:2181", "ls", "/"]),
+        (["-server"], []),
+        (["--version"], ["--version"]),
+    ],
+)
+def test_arguments_of_the_java_class_name_the_server(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], expected: list[str]
+) -> None:
+    received: list[str] = []
+
+    def main(arguments: Sequence[str]) -> int:
+        received.extend(arguments)
+        return 0
+
+    monkeypatch.setattr(zookeeper_shell, "main", main)
+    assert zookeeper_shell.main_of_class(given) == 0
+    assert received == expected
