@@ -32,7 +32,7 @@ from tools.config_entities import USERS, Entity
 from tools.store_backup import BackupError, back_up
 from tools.stored_configs import EMBEDDED, StoreFailed, alter_stored
 
-_NEEDS_KRAFT: Final = ("standalone", "no_initial_controllers", "release_version", "feature", "initial_controllers")
+_NEEDS_KRAFT: Final = ("no_initial_controllers", "release_version", "feature", "initial_controllers")
 _SCRAM = re.compile(r"(?P<mechanism>SCRAM-SHA-(?:256|512))=\[name=(?P<name>[^,\]]+),(?P<rest>[^\]]+)\]")
 
 

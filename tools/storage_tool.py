@@ -36,7 +36,8 @@ COMMANDS: Mapping[str, SubCommand] = {
                 "metavar": "MECHANISM=[name=USER,password=SECRET]",
                 "help": "A user that exists before the first start; iterations=N may be added.",
             },
-            **{name: {**_FLAG, "help": "Needs KRaft."} for name in ("--standalone -s", "--no-initial-controllers -N")},
+            "--standalone -s": {**_FLAG, "help": "Without effect: a broker without ZooKeeper is its own controller."},
+            "--no-initial-controllers -N": {**_FLAG, "help": "Needs KRaft."},
             **{
                 name: {"metavar": "VALUE", "help": "Needs KRaft."}
                 for name in ("--release-version -r", "--feature -f", "--initial-controllers -I")

@@ -114,7 +114,7 @@ def test_damaged_and_different_directories_are_problems(run: RunTool, config: Pa
         (["info", "-c", "/nowhere"], "Cannot read /nowhere: No such file or directory"),
         (["format", "-c", "CONFIG"], "kafka-storage: error: the following arguments are required: --cluster-id/-t"),
         (["format", "-c", "CONFIG", "-t", "a b"], "Cluster ID string a b is invalid"),
-        (["format", "-c", "CONFIG", "-t", "x", "--standalone"], "--standalone needs KRaft"),
+        (["format", "-c", "CONFIG", "-t", "x", "--no-initial-controllers"], "--no-initial-controllers needs KRaft"),
         (["format", "-c", "CONFIG", "-t", "x", "-S", "SCRAM-SHA-1=[name=a,password=hush]"], "Invalid --add-scram"),
         (["backup", "-c", "CONFIG", "/tmp/x"], "no embedded store of this broker was found"),
         (["backup", "-c", "CONFIG"], "kafka-storage: error: the following arguments are required: FILE"),
