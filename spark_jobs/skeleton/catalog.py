@@ -6,6 +6,7 @@ docstring.
 
 import ast
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parents[1]
@@ -13,6 +14,7 @@ _TEMPLATE = Path(__file__).with_name("template.py")
 _TEMPLATE_NAME = "template"
 
 
+@cache
 def jobs() -> Mapping[str, str]:
     """Return the jobs by name, each with its one line."""
     found = {}

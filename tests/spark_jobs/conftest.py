@@ -19,7 +19,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.job import Job
@@ -40,6 +42,15 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # A folder with a file of this name has no space for others: see the Java class.
 DISK_IS_FULL = ".disk-is-full"
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
+# The jars that most classes come from: the JVM searches its three hundred jars in order.
+_FIRST_JARS = (
+    "spark-catalyst_",
+    "spark-sql_",
+    "spark-core_",
+    "scala-library-",
+    "spark-sql-api_",
+    "spark-common-utils_",
+)
 
 # pyspark closes the socket of a collect() only by garbage collection.
 _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -169,7 +180,14 @@ class JobRunner:
 
     def run(self, job: Job[Any], *flags: str) -> list[Batch]:
         """Run the queries to their end; return the batches of all of them. Raises what a query raises."""
-        queries = job.build(self._spark, self.parse(job, *flags))
+        return self.finish(self.start(job, *flags))
+
+    def start(self, job: Job[Any], *flags: str) -> list[StreamingQuery]:
+        """Start the queries, so that others can run at the same time."""
+        return job.build(self._spark, self.parse(job, *flags))
+
+    def finish(self, queries: Sequence[StreamingQuery]) -> list[Batch]:
+        """Wait for the end of queries; return the batches of all of them. Raises what a query raises."""
         for query in queries:
             query.awaitTermination()
         new_batches = NewBatches()
@@ -186,12 +204,29 @@ class JobRunner:
                 watcher.close()
 
 
+class KeptSession:
+    """The shared session for a job's `main`, which would stop it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def stop(self) -> None: ...
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._spark, name)
+
+
 def quick_settings() -> dict[str, str]:
     """Return settings for drivers of tests, which run short queries over few records. Raises UnavailableError."""
     file_system = _FILE_SYSTEM.stem
+    jars = pyspark_jars()
+    first = [
+        compiled(_FILE_SYSTEM, jars, CACHE / "classes"),
+        *(next(jars.glob(f"{name}*.jar")) for name in _FIRST_JARS),
+    ]
     return {
         "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-        "spark.driver.extraClassPath": str(compiled(_FILE_SYSTEM, pyspark_jars(), CACHE / "classes")),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, first)),
         "spark.hadoop.fs.file.impl": file_system,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
         # One state store per query: each costs a batch a fixed time.
@@ -259,13 +294,38 @@ def topics(bootstrap: str) -> Topics:
     return Topics(bootstrap)
 
 
+def remember_java_names(kind: type[JVMView] | type[JavaPackage]) -> None:
+    """Make pyspark's bridge look up a Java package or class once.
+
+    For each part of a name such as `org.apache.spark.sql.functions` the JVM searches all jars for a class: without this
+    the searches take almost half of its CPU time.
+    """
+    look_up = kind.__getattr__
+
+    def look_up_once(self: JVMView | JavaPackage, name: str) -> object:
+        found = look_up(self, name)
+        if isinstance(found, JavaPackage | JavaClass):
+            vars(self)[name] = found
+        return found
+
+    kind.__getattr__ = look_up_once
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    for kind in (JVMView, JavaPackage):
+        remember_java_names(kind)
     with skip_when_unavailable():
         session = spark_session("tests", quick_settings())
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the `main` of jobs use the shared session."""
+    monkeypatch.setattr(runner, "spark_session", lambda _app_id, _settings: KeptSession(spark))
 
 
 @pytest.fixture

@@ -163,6 +163,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         self.flags = [
             "--input", self._names["input"],
+            "--app-id", f"{case.job.name}-{folder.name}",
             "--checkpoint", str(folder / "checkpoint"),
             "--max-offsets-per-trigger", str(COUNT // 4),
             *(flag.format(folder=folder, **self._names) for flag in case.flags),
@@ -222,9 +223,11 @@ def test_a_batch_that_is_repeated_does_not_change_the_final_output(
 ) -> None:
     case = CASES[name]
     inputs = fill_inputs(case, topics)
-    expected = undisturbed(case, topics, inputs, job_runner, spark)
-    run = Run(case, topics, inputs, job_runner.folder / "repeated")
-    job_runner.run(case.job, *run.flags)
+    whole, run = (Run(case, topics, inputs, job_runner.folder / name) for name in ("undisturbed", "repeated"))
+    job_runner.finish([query for each in (whole, run) for query in job_runner.start(case.job, *each.flags)])
+    repeat(case.runs - 1, lambda: job_runner.run(case.job, *whole.flags))
+    expected = whole.final_output(spark)
+    assert expected
     run.forget_last_commit()
     repeat(case.runs, lambda: job_runner.run(case.job, *run.flags))
     assert run.final_output(spark) == expected

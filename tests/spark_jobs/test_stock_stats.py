@@ -39,9 +39,9 @@ def figures(values: Mapping[str | None, str | None]) -> dict[str, tuple[float, i
 
 def test_each_ask_counts_in_five_windows_also_across_a_restart(topics: Topics, job_runner: JobRunner) -> None:
     source, target = topics.create("trades", 1), topics.create("stats", 1)
-    rows = list(trades(3_000, seed=3))
+    rows = list(trades(600, seed=3))
     flags = ["--input", source, "--output", target, "--time-field", "time"]
-    for part in (rows[:1500], rows[1500:]):
+    for part in (rows[:300], rows[300:]):
         topics.send(source, sent(part))
         job_runner.run(JOB, *flags)
     found, expected = figures(last_values(topics.read(target))), plain_statistics(rows)

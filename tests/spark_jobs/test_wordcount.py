@@ -11,19 +11,23 @@ from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
 
 pytestmark = pytest.mark.spark
 
+AIRPORTS = 3_376
+
 
 def plain_counts(texts: list[str], stop_words: set[str]) -> dict[str, str]:
     words = (word for text in texts for word in re.split(r"\W+", text.lower()))
     return {word: str(count) for word, count in Counter(words).items() if word and word not in stop_words}
 
 
+@pytest.mark.parametrize("count", [500, pytest.param(AIRPORTS, marks=pytest.mark.soak)])
 def test_counts_of_the_airports_names_equal_a_plain_count_after_a_restart(
-    topics: Topics, job_runner: JobRunner
+    count: int, topics: Topics, job_runner: JobRunner
 ) -> None:
     source, target = topics.create("words", 2), topics.create("counts", 1)
-    texts = list(airport_lines())
+    texts = list(airport_lines())[:count]
+    assert len(texts) == count
     flags = ["--input", source, "--output", target, "--stop-words", "the,of"]
-    for half in (texts[:1000], texts[1000:]):
+    for half in (texts[: count // 3], texts[count // 3 :]):
         topics.send(source, [*lines(*half[::2]), *lines(*half[1::2], partition=1)])
         job_runner.run(JOB, *flags)
     assert last_values(topics.read(target)) == plain_counts(texts, {"the", "of"})

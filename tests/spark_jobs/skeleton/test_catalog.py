@@ -1,6 +1,6 @@
 """The launcher lists every job, and writes the module of a new one, which runs."""
 
-import subprocess
+import logging
 import sys
 from pathlib import Path
 
@@ -8,9 +8,7 @@ import pytest
 
 from spark_jobs.__main__ import main
 from spark_jobs.skeleton.catalog import jobs, write_template
-from tests.spark_jobs.conftest import Topics, job_environment, lines, quick_flags, record_ids, records
-
-PROJECT = Path(__file__).parents[3]
+from tests.spark_jobs.conftest import Topics, lines, record_ids, records
 
 
 def test_every_job_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,29 +43,27 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("spark")  # which fetches the connector; in a new clone the job would report that it fetches it
-def test_a_job_written_from_the_template_runs_by_its_path(topics: Topics, tmp_path: Path) -> None:
-    source, target = topics.new_name("mine-in"), topics.new_name("mine-out")
-    topics.send(topics.create("unused"), lines("x"))
-    command = [sys.executable, "-P", "-m", "spark_jobs"]
-    environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
-    written = subprocess.run(
-        [*command, "--new", "shout"], cwd=tmp_path, env=environment, check=True, text=True, stdout=-1
-    )
-    assert written.stdout == "shout.py is written; run it: spark-job ./shout.py --help\n"
-    topics.create_named(source, 1)
+@pytest.mark.usefixtures("shared_session")
+def test_a_job_written_from_the_template_runs_by_its_path(
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "spark_jobs")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["--new", "shout"]) == 0
+    assert capsys.readouterr().out == "shout.py is written; run it: spark-job ./shout.py --help\n"
+    source, target = topics.create("mine-in"), topics.new_name("mine-out")
     topics.send(source, lines("hello"))
-    # fmt: off
-    flags = [
-        "./shout.py", "--bootstrap-servers", topics.bootstrap, "--create-topics", "--checkpoint", "checkpoint",
-        "--input", source, "--output", target, "--trigger", "availableNow", *quick_flags(),
-    ]
-    # fmt: on
-    done = subprocess.run([*command, *flags], cwd=tmp_path, env=environment, check=False, text=True, stderr=-1)
-    assert done.returncode == 0, done.stderr
+    flags = ["--bootstrap-servers", topics.bootstrap, "--create-topics", "--checkpoint", str(tmp_path / "checkpoint")]
+    flags += ["--input", source, "--output", target, "--trigger", "availableNow"]
+    assert main(["./shout.py", *flags]) == 0
     assert records(topics.read(target)) == [(None, "HELLO")]
     assert record_ids(topics.read(target)) == [f"{source}/0/0"]
-    reported = [line for line in done.stderr.splitlines() if " INFO shout" in line or "ivy" in line.lower()]
-    assert len(reported) == 2, done.stderr
+    reported = [message for message in caplog.messages if message.startswith("shout")]
+    assert len(reported) == 2, caplog.messages
     assert "shout: batch 0: 1 records in" in reported[0]
     assert "shout: 1 records in 1 batches" in reported[1]

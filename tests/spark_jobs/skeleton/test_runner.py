@@ -6,15 +6,14 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from pyspark.sql import SparkSession
 
-from spark_jobs import split_errors, wordcount
+from spark_jobs import split_errors, stock_stats, wordcount
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.metrics import JobMetrics
 from spark_jobs.skeleton.progress import Batch
-from tests.spark_jobs.conftest import DISK_IS_FULL, JobRunner, Topics, last_values, lines
+from tests.spark_jobs.conftest import DISK_IS_FULL, JobRunner, Topics, last_values, lines, objects
 
 pytestmark = pytest.mark.spark
 
@@ -92,23 +91,6 @@ def test_a_taken_metrics_port_is_named(job_runner: JobRunner) -> None:
         first.close()
 
 
-class KeptSession:
-    """The shared session, which a job must not stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def stop(self) -> None: ...
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._spark, name)
-
-
-@pytest.fixture
-def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "spark_session", lambda _app_id, _settings: KeptSession(spark))
-
-
 @pytest.mark.usefixtures("shared_session")
 def test_a_setting_that_spark_refuses_exits_with_2_in_one_line(
     topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -134,6 +116,22 @@ def test_a_query_that_fails_exits_with_1_and_stops_the_others(
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert line.startswith("query failed: ")
     assert "which exceeds the maximum configured value of 100" in line
+
+
+def test_a_checkpoint_with_the_state_of_another_job_is_refused_with_a_hint(
+    topics: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = topics.create("trades")
+    trade = {"type": "ASK", "ticker": "IBM", "price": 5.0, "size": 1}
+    topics.send(source, objects(trade))
+    assert job_runner.supervise(stock_stats.JOB, "--input", source, "--output", topics.create("stats")) == 0
+    topics.send(source, objects(trade))
+    target = topics.create("counts")
+    assert job_runner.supervise(wordcount.JOB, "--input", source, "--output", target) == 1
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.startswith("query failed: [STATE_STORE_")
+    assert "or remove it with bin/spark-job reset" in line
+    assert topics.read(target) == []
 
 
 def test_a_full_disk_under_the_checkpoint_ends_the_job_which_continues_once_there_is_space(
