@@ -28,7 +28,14 @@ def test_a_running_query_continues_after_a_restart_of_its_broker(spark: SparkSes
     with BrokerProcess(tmp_path / "broker") as broker:
         topics = Topics(broker.bootstrap)
         topic = topics.create("numbers", 2)
-        stream = KafkaReader(spark, broker.bootstrap).stream({"subscribe": topic, "startingOffsets": "earliest"})
+        retries = {
+            "fetchOffset.numRetries": 5,
+            "fetchOffset.retryIntervalMs": 50,
+            "kafkaConsumer.pollTimeoutMs": 60_000,
+        }
+        stream = KafkaReader(spark, broker.bootstrap).stream(
+            {"subscribe": topic, "startingOffsets": "earliest", **retries}
+        )
         query = (
             stream.selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
             .writeStream.format("parquet")

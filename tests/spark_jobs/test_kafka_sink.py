@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+from tools import transactions
 
 pytestmark = pytest.mark.spark
 
@@ -85,6 +86,24 @@ def test_a_record_that_is_too_large_fails_the_task_with_kafkas_error(spark: Spar
     with pytest.raises(Py4JJavaError, match="RecordTooLargeException"):
         rows.write.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap).option("topic", topic).save()
     assert topics.read(topic) == []
+
+
+@pytest.mark.parametrize(("options", "producers"), [({}, 1), ({"kafka.enable.idempotence": "false"}, 0)])
+def test_the_sink_is_idempotent_by_default(
+    options: dict[str, str],
+    producers: int,
+    spark: SparkSession,
+    topics: Topics,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic = topics.create("producers")
+    own = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic, "kafka.acks": "all", "kafka.linger.ms": "5"}
+    spark.range(3).selectExpr("CAST(id AS STRING) AS value").write.format("kafka").options(**own, **options).save()
+    place = ["--topic", topic, "--partition", "0"]
+    assert transactions.main(["--bootstrap-server", topics.bootstrap, "describe-producers", *place]) == 0
+    _, *known = capsys.readouterr().out.splitlines()
+    assert len(known) == producers
+    assert len(topics.read(topic)) == 3
 
 
 MODES = {"append": [b"0", b"1", b"2"], "update": [b"a:2", b"b:1"], "complete": [b"a:2", b"b:1"]}

@@ -8,11 +8,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from pyspark.errors import IllegalArgumentException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
@@ -42,11 +44,15 @@ def numbers(topics: Topics) -> str:
     return topic
 
 
+def place(row: Row) -> Place:
+    """Return partition and offset of a record; its value must match."""
+    assert row.value == f"{row.partition}/{row.offset}"
+    return row.partition, row.offset
+
+
 def places(records: DataFrame) -> list[Place]:
-    """Return partition and offset of each record; its value must match."""
-    rows = records.select("partition", "offset", f.col("value").cast("string")).collect()
-    assert all(row.value == f"{row.partition}/{row.offset}" for row in rows)
-    return sorted((row.partition, row.offset) for row in rows)
+    """Return the places of all records."""
+    return sorted(map(place, records.select("partition", "offset", f.col("value").cast("string")).collect()))
 
 
 def ranges(*bounds: tuple[int, int]) -> list[Place]:
@@ -66,46 +72,68 @@ def of(topic: str, by_partition: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(partition): value for partition, value in by_partition.items()}})
 
 
+def up_to_the_end(topic: str) -> dict[str, str]:
+    """Return the end as offsets: Spark does not split a batch by maxRecordsPerPartition up to `latest`."""
+    return {"endingOffsets": of(topic, dict.fromkeys(PARTITIONS, COUNT))}
+
+
 BY_PARTITION = {
-    "everything": ("startingOffsets", {0: 0, 1: 0, 2: 0}, ALL),
+    "all offsets": ("startingOffsets", {0: 0, 1: 0, 2: 0}, ALL),
     "from offsets": ("startingOffsets", {0: 0, 1: 4, 2: 10}, ranges((0, 10), (4, 10), (10, 10))),
     "from the earliest": ("startingOffsets", {0: -2, 1: -2, 2: 9}, ranges((0, 10), (0, 10), (9, 10))),
     "up to offsets": ("endingOffsets", {0: 3, 1: -1, 2: 0}, ranges((0, 3), (0, 10), (0, 0))),
     "from times": ("startingOffsetsByTimestamp", {0: at(0), 1: at(4), 2: at(8.001)}, ranges((0, 10), (4, 10), (9, 10))),
     "up to times": ("endingOffsetsByTimestamp", {0: at(0), 1: at(4), 2: at(99)}, ranges((0, 0), (0, 4), (0, 10))),
 }
-
-
-@pytest.mark.parametrize(("option", "by_partition", "expected"), BY_PARTITION.values(), ids=BY_PARTITION)
-def test_offset_ranges_by_partition_are_read(
-    option: str, by_partition: dict[int, int], expected: list[Place], numbers: str, kafka: KafkaReader
-) -> None:
-    assert places(kafka.batch({"subscribe": numbers, option: of(numbers, by_partition)})) == expected
-
-
-BY_TIME = {
+OF_ALL_PARTITIONS = {
+    "everything": ({}, ALL),
     "from a time": ({"startingTimestamp": at(7)}, ranges((7, 10), (7, 10), (7, 10))),
     "between records": ({"startingTimestamp": at(6.5)}, ranges((7, 10), (7, 10), (7, 10))),
     "up to a time": ({"endingTimestamp": at(2)}, ranges((0, 2), (0, 2), (0, 2))),
+    "from the end": ({"startingTimestamp": at(99), "startingOffsetsByTimestampStrategy": "latest"}, []),
+    "nine tasks": ({"minPartitions": 9}, ALL),
+}
+SOME_PARTITIONS = ranges((0, 10), (0, 0), (0, 10))
+
+
+@pytest.fixture(scope="module")
+def read_places(numbers: str, kafka: KafkaReader) -> Mapping[str, list[Place]]:
+    """The places that each batch read returns, by its name; one query makes all reads."""
+    options: dict[str, Mapping[str, object]] = {
+        name: {"subscribe": numbers, option: of(numbers, by_partition)}
+        for name, (option, by_partition, _) in BY_PARTITION.items()
+    }
+    options |= {name: {"subscribe": numbers, **more} for name, (more, _) in OF_ALL_PARTITIONS.items()}
+    options["assign"] = {"assign": json.dumps({numbers: [0, 2]})}
+    options["four records a task"] = {"subscribe": numbers, "maxRecordsPerPartition": 4, **up_to_the_end(numbers)}
+    reads = [
+        kafka.batch(each).select(f.lit(name).alias("name"), "partition", "offset", f.col("value").cast("string"))
+        for name, each in options.items()
+    ]
+    found: dict[str, list[Place]] = {name: [] for name in options}
+    for row in reduce(DataFrame.unionAll, reads).collect():
+        found[row.name].append(place(row))
+    return {name: sorted(of_read) for name, of_read in found.items()}
+
+
+EXPECTED = {
+    **{name: expected for name, (_, _, expected) in BY_PARTITION.items()},
+    **{name: expected for name, (_, expected) in OF_ALL_PARTITIONS.items()},
+    "assign": SOME_PARTITIONS,
+    "four records a task": ALL,
 }
 
 
-@pytest.mark.parametrize(("options", "expected"), BY_TIME.values(), ids=BY_TIME)
-def test_offset_ranges_by_timestamp_are_read(
-    options: dict[str, int], expected: list[Place], numbers: str, kafka: KafkaReader
+@pytest.mark.parametrize(("name", "expected"), EXPECTED.items(), ids=EXPECTED)
+def test_options_select_exactly_their_records(
+    name: str, expected: list[Place], read_places: Mapping[str, list[Place]]
 ) -> None:
-    assert places(kafka.batch({"subscribe": numbers, **options})) == expected
+    assert read_places[name] == expected
 
 
-def test_timestamp_after_the_last_record_is_an_error_or_the_end(numbers: str, kafka: KafkaReader) -> None:
-    options = {"subscribe": numbers, "startingTimestamp": at(99)}
+def test_timestamp_after_the_last_record_is_an_error(numbers: str, kafka: KafkaReader) -> None:
     with pytest.raises(Exception, match="No offset matched from request"):
-        places(kafka.batch(options))
-    assert places(kafka.batch({**options, "startingOffsetsByTimestampStrategy": "latest"})) == []
-
-
-def test_assign_reads_only_the_named_partitions(numbers: str, kafka: KafkaReader) -> None:
-    assert places(kafka.batch({"assign": json.dumps({numbers: [0, 2]})})) == ranges((0, 10), (0, 0), (0, 10))
+        kafka.batch({"subscribe": numbers, "startingTimestamp": at(99)}).collect()
 
 
 def test_subscribe_reads_a_list_and_a_pattern(topics: Topics, kafka: KafkaReader) -> None:
@@ -118,10 +146,15 @@ def test_subscribe_reads_a_list_and_a_pattern(topics: Topics, kafka: KafkaReader
         assert {row.topic: row["count"] for row in rows} == {left: 3, right: 3}
 
 
-def test_more_tasks_than_partitions_read_every_offset_once(numbers: str, kafka: KafkaReader) -> None:
-    records = kafka.batch({"subscribe": numbers, "minPartitions": 9})
-    assert records.rdd.getNumPartitions() == 9
-    assert places(records) == ALL
+SPLITS = {"one a partition": ({}, 3), "nine": ({"minPartitions": 9}, 9), "by size": ({"maxRecordsPerPartition": 4}, 9)}
+
+
+@pytest.mark.parametrize(("options", "tasks"), SPLITS.values(), ids=SPLITS)
+def test_partitions_are_split_into_tasks(
+    options: Mapping[str, int], tasks: int, numbers: str, kafka: KafkaReader
+) -> None:
+    read = kafka.batch({"subscribe": numbers, **options, **up_to_the_end(numbers)})
+    assert read.rdd.getNumPartitions() == tasks
 
 
 def test_columns_have_the_types_that_spark_documents(topics: Topics, kafka: KafkaReader) -> None:
@@ -166,16 +199,26 @@ def test_errors_of_spark_are_reported_to_the_user(
         kafka.batch({"subscribe": numbers, option: value}).collect()
 
 
-def drain(records: DataFrame, folder: Path, **trigger: object) -> list[int]:
-    """Copy the available records of a stream to Parquet at `folder`/out; return the number of records per batch."""
-    query = (
+def start_copy(records: DataFrame, folder: Path, **trigger: object) -> StreamingQuery:
+    """Start to copy the available records of a stream to Parquet at `folder`/out."""
+    return (
         records.selectExpr("topic", "partition", "offset", "CAST(value AS STRING) AS value")
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(**(trigger or {"availableNow": True}))
         .start(str(folder / "out"))
     )
+
+
+def drain(records: DataFrame, folder: Path) -> list[int]:
+    """Copy the available records of a stream to Parquet at `folder`/out; return the number of records per batch."""
+    query = start_copy(records, folder)
     query.awaitTermination()
+    return sizes(query)
+
+
+def sizes(query: StreamingQuery) -> list[int]:
+    """Return the number of records of each batch that has any."""
     return [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]]
 
 
@@ -183,36 +226,55 @@ def drained(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.parquet(str(folder / "out"))
 
 
+@dataclass(frozen=True)
+class Stream:
+    """Options of a stream over all records of `numbers`, and the sizes of its batches."""
+
+    batches: list[int]
+    options: Mapping[str, object] = field(default_factory=dict)
+    trigger: Mapping[str, object] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
 STREAMS = {
-    "all at once": ({}, [30]),
-    "once": ({"trigger": {"once": True}}, [30]),
-    "bounded batches": ({"maxOffsetsPerTrigger": 12}, [12, 12, 6]),
-    "read committed": ({"kafka.isolation.level": "read_committed"}, [30]),
-    "offsets through a group": ({"conf": {"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"}}, [30]),
-    "small fetches": ({"kafka.max.partition.fetch.bytes": 64, "kafka.fetch.max.bytes": 100}, [30]),
+    "all at once": Stream([30]),
+    "once": Stream([30], trigger={"once": True}),
+    "bounded batches": Stream([12, 12, 6], {"maxOffsetsPerTrigger": 12}),
+    "read committed": Stream([30], {"kafka.isolation.level": "read_committed"}),
+    "offsets through a group": Stream([30], conf={"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"}),
+    "small fetches": Stream([30], {"kafka.max.partition.fetch.bytes": 64, "kafka.fetch.max.bytes": 100}),
 }
 
 
-@pytest.mark.parametrize(("options", "batches"), STREAMS.values(), ids=STREAMS)
-def test_a_stream_reads_everything_once(
-    options: dict[str, object],
-    batches: list[int],
-    numbers: str,
-    kafka: KafkaReader,
-    spark: SparkSession,
-    tmp_path: Path,
-) -> None:
-    options = dict(options)
-    trigger, conf = options.pop("trigger", {}), options.pop("conf", {})
-    for key, value in conf.items():
-        spark.conf.set(key, value)
-    try:
-        stream = kafka.stream({"subscribe": numbers, "startingOffsets": "earliest", **options})
-        assert drain(stream, tmp_path, **trigger) == batches
-    finally:
-        for key in conf:
+@pytest.fixture(scope="module")
+def copies(
+    numbers: str, kafka: KafkaReader, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[list[int], list[Place]]]:
+    """The sizes of the batches and the places that each stream copied, by its name; all streams run at once."""
+    folder = tmp_path_factory.mktemp("copies")
+    queries = {}
+    for name, stream in STREAMS.items():
+        for key, value in stream.conf.items():
+            spark.conf.set(key, value)  # a query keeps the settings that it was started with
+        records = kafka.stream({"subscribe": numbers, "startingOffsets": "earliest", **stream.options})
+        queries[name] = start_copy(records, folder / name, **stream.trigger)
+        for key in stream.conf:
             spark.conf.unset(key)
-    assert places(drained(spark, tmp_path)) == ALL
+    for query in queries.values():
+        query.awaitTermination()
+    copied = reduce(
+        DataFrame.unionAll,
+        (drained(spark, folder / name).withColumn("name", f.lit(name)) for name in STREAMS),
+    ).collect()
+    return {
+        name: (sizes(query), sorted(place(row) for row in copied if row.name == name))
+        for name, query in queries.items()
+    }
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_reads_everything_once(name: str, copies: dict[str, tuple[list[int], list[Place]]]) -> None:
+    assert copies[name] == (STREAMS[name].batches, ALL)
 
 
 @pytest.mark.parametrize(("delay", "sent", "batches"), [("1h", [5, 5], [30, 10]), ("1s", [1], [30, 1])])
@@ -225,13 +287,10 @@ def test_a_batch_waits_for_its_least_number_of_records_or_its_longest_delay(
     stream = kafka.stream({"subscribe": topic, **options})
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
 
-    def sizes() -> list[int]:
-        return [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]]
-
     def wait_for(records: int) -> None:
         deadline = time.monotonic() + 60
-        while sum(sizes()) < records:
-            assert time.monotonic() < deadline, sizes()
+        while sum(sizes(query)) < records:
+            assert time.monotonic() < deadline, sizes(query)
             time.sleep(0.05)
 
     try:
@@ -240,27 +299,48 @@ def test_a_batch_waits_for_its_least_number_of_records_or_its_longest_delay(
             topics.send(topic, numbered(range(1), range(count)))
             time.sleep(0.3)  # several triggers, which must not read the first of two parts alone
         wait_for(sum(batches))
-        assert sizes() == batches
+        assert sizes(query) == batches
     finally:
         query.stop()
 
 
-def test_a_restarted_stream_reads_new_records_partitions_and_topics(
+def test_a_running_stream_reads_new_partitions_and_topics_from_their_first_record(
     topics: Topics, kafka: KafkaReader, spark: SparkSession, tmp_path: Path
 ) -> None:
     stem = topics.new_name("growing")
-    stream = kafka.stream({"subscribePattern": f"{stem}.*", "startingOffsets": "earliest"})
     first = topics.create(stem)
     topics.send(first, numbered(range(1), range(3)))
-    drain(stream, tmp_path)
-    topics.grow(first, 2)
-    second = topics.create(stem)
-    topics.send(first, numbered(range(2), range(3)))
-    topics.send(second, numbered(range(1), range(4)))
-    assert sum(drain(stream, tmp_path)) == 3 + 3 + 4
+    stream = kafka.stream({"subscribePattern": f"{stem}.*", "startingOffsets": "earliest"})
+    query = start_copy(stream, tmp_path, processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        topics.grow(first, 2)
+        second = topics.create(stem)
+        topics.send(first, numbered(range(2), range(3)))
+        topics.send(second, numbered(range(1), range(4)))
+        query.processAllAvailable()
+    finally:
+        query.stop()
     rows = drained(spark, tmp_path).collect()
     assert Counter((row.topic, row.partition) for row in rows) == {(first, 0): 6, (first, 1): 3, (second, 0): 4}
     assert len({(row.topic, row.partition, row.offset) for row in rows}) == len(rows)
+
+
+def test_a_bounded_batch_takes_from_each_partition_in_proportion_to_its_lag(
+    topics: Topics, kafka: KafkaReader, tmp_path: Path
+) -> None:
+    topic = topics.create("lags", 3)
+    for partition, count in enumerate((60, 30, 10)):
+        topics.send(topic, numbered(range(partition, partition + 1), range(count)))
+    stream = kafka.stream({"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 20})
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        query.processAllAvailable()
+        (source,) = query.recentProgress[0]["sources"]
+        assert json.loads(source["endOffset"].replace("'", '"')) == {topic: {"0": 12, "1": 6, "2": 2}}
+        assert sizes(query) == [20] * 5
+    finally:
+        query.stop()
 
 
 def test_a_start_beyond_the_end_fails_the_query(topics: Topics, kafka: KafkaReader, tmp_path: Path) -> None:

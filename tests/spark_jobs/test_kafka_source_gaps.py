@@ -32,32 +32,36 @@ def copied(records: DataFrame, folder: Path) -> list[tuple[int, str]]:
     return sorted((row.offset, row.value) for row in rows)
 
 
-def transaction(topics: Topics, topic: str, values: list[bytes], *, commit: bool) -> None:
-    producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-{commit}"})
+def open_transaction(topics: Topics, topic: str, values: list[bytes], name: str) -> Producer:
+    """Store records in a transaction that the caller has to end."""
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": f"{topic}-{name}"})
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=0)
     producer.flush(30)
-    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    return producer
 
 
-def test_read_committed_skips_aborted_records_and_markers_also_at_the_end(
+def test_read_committed_skips_aborted_records_and_markers_and_ends_before_an_open_transaction(
     topics: Topics, kafka: KafkaReader, tmp_path: Path
 ) -> None:
     topic = topics.create("transactions", 1)
     stream = kafka.stream(
         {"subscribe": topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     )
-    transaction(topics, topic, [b"a", b"b"], commit=True)
-    transaction(topics, topic, [b"lost"] * 3, commit=False)
+    open_transaction(topics, topic, [b"a", b"b"], "first").commit_transaction(30)
+    open_transaction(topics, topic, [b"lost"] * 3, "second").abort_transaction(30)
     expected = [(0, "a"), (1, "b")]
     assert copied(stream, tmp_path) == expected
-    transaction(topics, topic, [b"c"], commit=True)
+    open_transaction(topics, topic, [b"c"], "first").commit_transaction(30)
     topics.send(topic, [Sent(b"d")])
+    still_open = open_transaction(topics, topic, [b"e"], "second")
+    topics.send(topic, [Sent(b"f")])
     expected += [(7, "c"), (9, "d")]
     assert copied(stream, tmp_path) == expected
-    assert copied(stream, tmp_path) == expected
+    still_open.commit_transaction(30)
+    assert copied(stream, tmp_path) == [*expected, (10, "e"), (11, "f")]
 
 
 def test_gaps_of_compaction_are_read_over(spark: SparkSession, tmp_path: Path) -> None:
@@ -97,17 +101,36 @@ def test_deleted_records_fail_the_query_or_are_skipped(
         assert found == [(number, str(number)) for number in (0, 1, 2, 7, 8)]
 
 
-def test_a_topic_that_was_made_anew_fails_the_query(topics: Topics, kafka: KafkaReader, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_made_anew_under_a_running_query_fails_it_or_is_read_on(
+    fails: bool, topics: Topics, kafka: KafkaReader, tmp_path: Path
+) -> None:
+    """Without a failure the new topic is read from where it ended when the query noticed, never from its start."""
     topic = topics.create("anew", 1)
-    options = {"subscribe": topic, "startingOffsets": "earliest"}
-    topics.send(topic, [Sent(b"old")] * 5)
-    copied(kafka.stream(options), tmp_path)
-    admin = AdminClient({"bootstrap.servers": topics.bootstrap})
-    admin.delete_topics([topic])[topic].result()
-    topics.create_named(topic, 1)
-    topics.send(topic, [Sent(b"new")])
-    with pytest.raises(StreamingQueryException, match=r"data may have been missed|offset was changed from 5 to"):
-        copied(kafka.stream(options), tmp_path)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
+    patient = {"fetchOffset.numRetries": 500, "fetchOffset.retryIntervalMs": 20}  # while the topic does not exist
+    rows = kafka.stream({**options, **patient}).selectExpr("CAST(value AS STRING) AS value")
+    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        topics.send(topic, [Sent(b"old")] * 5)
+        query.processAllAvailable()
+        admin = AdminClient({"bootstrap.servers": topics.bootstrap})
+        admin.delete_topics([topic])[topic].result()
+        topics.create_named(topic, 1)
+        topics.send(topic, [Sent(b"unread")])
+        if fails:
+            with pytest.raises(StreamingQueryException, match=r"may have been missed|was changed from 5 to"):
+                query.processAllAvailable()
+            return
+        query.processAllAvailable()
+        topics.send(topic, [Sent(b"new")] * 2)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    found = Counter(row.value for row in rows.sparkSession.read.parquet(str(tmp_path / "out")).collect())
+    assert found.pop("unread", 0) <= 1  # if the query noticed the topic before its first record
+    assert found == {"old": 5, "new": 2}
 
 
 def test_records_of_a_megabyte_pass_source_and_sink(spark: SparkSession, topics: Topics, kafka: KafkaReader) -> None:

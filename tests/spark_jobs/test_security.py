@@ -28,6 +28,7 @@ from tests.support.processes import listening_ports
 
 pytestmark = pytest.mark.spark
 
+DEPRECATED_FETCHING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 USER, PASSWORD = "alice", 'a "quoted"; secret'
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{MODULE} required username="{USER}" password="a \\"quoted\\"; secret";'
@@ -104,6 +105,34 @@ def test_a_job_reads_writes_creates_topics_and_commits_over_sasl_ssl(
     )
     admin = AdminClient(topics.client)
     admin.create_acls([acl])[acl].result()
+    assert_groups_are_checked_only_by_members(topics, spark, {**options, "bootstrap.servers": servers}, source)
     flags += ["--output", forbidden, "--checkpoint", str(job_runner.folder / "other"), "--starting-offsets", "earliest"]
     assert job_runner.supervise(wordcount.JOB, *flags) == 1
     assert f"query failed: Not authorized to access topics: [{forbidden}]" in caplog.text
+
+
+def assert_groups_are_checked_only_by_members(
+    topics: Topics, spark: SparkSession, options: dict[str, str], source: str
+) -> None:
+    """The name of a group needs a permission only where Spark joins the group to find offsets."""
+    acl = AclBinding(
+        ResourceType.GROUP,
+        "denied",
+        ResourcePatternType.PREFIXED,
+        f"User:{USER}",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.DENY,
+    )
+    admin = AdminClient(topics.client)
+    admin.create_acls([acl])[acl].result()
+    client = {f"kafka.{key}": value for key, value in options.items()}
+    for group in ({"groupIdPrefix": "denied"}, {"kafka.group.id": "denied"}):
+        records = spark.read.format("kafka").options(**client, subscribe=source, **group)
+        assert records.load().count() == 2
+        spark.conf.set(DEPRECATED_FETCHING, "true")
+        try:
+            with pytest.raises(Exception, match="Not authorized to access group: denied"):
+                records.load().count()
+        finally:
+            spark.conf.unset(DEPRECATED_FETCHING)
