@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tools.command_line import CommandLine, UnreachableError, UsageError, warn
+from tools.zookeeper_options import add_tls_option
 
 if TYPE_CHECKING:
     from tools.znode_trees import Tree
@@ -23,13 +24,14 @@ _PLAINTEXT: Final = "PLAINTEXT"
 
 
 def add_zookeeper_option(line: CommandLine) -> None:
-    """Add `--zookeeper`."""
+    """Add `--zookeeper`, and the option for TLS to it."""
     line.add_option(
         ZOOKEEPER,
         value="urls",
         help_text="DEPRECATED: ZooKeeper, as host:port,host:port/chroot. The tool asks it for the brokers, and prints "
         "what it printed when it used ZooKeeper.",
     )
+    add_tls_option(line)
 
 
 def use_zookeeper(line: CommandLine, options: argparse.Namespace) -> Tree | None:
@@ -41,7 +43,7 @@ def use_zookeeper(line: CommandLine, options: argparse.Namespace) -> Tree | None
         return None
     line.forbid(options, ZOOKEEPER, "--bootstrap-server")
     warn(DEPRECATED)
-    tree = open_tree(options.zookeeper)
+    tree = open_tree(options.zookeeper, options.zk_tls_config_file)
     options.bootstrap_server = ",".join(broker_addresses(tree, options.zookeeper))
     return tree
 
@@ -53,13 +55,13 @@ def use_brokers_of_zookeeper(line: CommandLine, options: argparse.Namespace) -> 
         tree.close()
 
 
-def open_tree(address: str) -> Tree:
-    """Connect to `host:port,host:port/chroot`. Raises UsageError, UnreachableError."""
+def open_tree(address: str, tls_file: str | None = None) -> Tree:
+    """Connect to `host:port,host:port/chroot`; `tls_file` has settings of TLS. Raises UsageError, UnreachableError."""
     from tools.znode_trees import NO_SERVER_HINT, TreeUnavailableError, open_zookeeper
     from tools.zookeeper_options import security_of
 
     try:
-        return open_zookeeper(with_ports(address), security_of(None))
+        return open_zookeeper(with_ports(address), security_of(tls_file))
     except TreeUnavailableError as error:
         raise UnreachableError(f"{error}. {NO_SERVER_HINT}") from None
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
+from controller.zookeeper.security import ZooKeeperSecurity
 from tests.support.broker import BrokerProcess
+from tests.support.certificates import Stores
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome, RunTool, run_module
-from tools import configs, consumer_groups, leader_election, preferred_replica_election, reassign_partitions, topics
+from tools import (
+    acls,
+    configs,
+    console_consumer,
+    consumer_groups,
+    leader_election,
+    preferred_replica_election,
+    reassign_partitions,
+    topics,
+)
+from tools.znode_trees import TreeUnavailableError
 
 DEPRECATED = "WARNING: --zookeeper is deprecated. Use --bootstrap-server instead to specify a broker to connect to.\n"
 
@@ -166,3 +180,39 @@ def test_both_addresses_are_refused(run: RunTool, tmp_path: Path) -> None:
     outcome = run(topics.main, "--zookeeper", "z:1", "--bootstrap-server", "b:1", "--list")
     assert outcome.status == 1
     assert outcome.stderr.startswith('Option "[zookeeper]" can\'t be used with option "[bootstrap-server]"')
+
+
+WITH_ZOOKEEPER = (
+    acls, configs, console_consumer, consumer_groups, leader_election, preferred_replica_election, reassign_partitions,
+    topics,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", WITH_ZOOKEEPER, ids=lambda tool: tool.__name__)
+def test_tools_with_zookeeper_take_its_tls_settings(tool: ModuleType) -> None:
+    options = tool._command_line().parse(["--zookeeper", "z:1", "--zk-tls-config-file", "tls.properties"])
+    assert options.zk_tls_config_file == "tls.properties"
+
+
+def test_tls_settings_reach_the_connection(run: RunTool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used: list[ZooKeeperSecurity] = []
+
+    def open_zookeeper(address: str, security: ZooKeeperSecurity) -> NoReturn:
+        used.append(security)
+        raise TreeUnavailableError(address)
+
+    monkeypatch.setattr("tools.znode_trees.open_zookeeper", open_zookeeper)
+    settings = tmp_path / "tls.properties"
+    settings.write_text(
+        f"zookeeper.ssl.client.enable=true\nzookeeper.ssl.truststore.type=PEM\n"
+        f"zookeeper.ssl.truststore.location={Stores(tmp_path / 'stores').ca}\n"
+    )
+    for file in ([], ["--zk-tls-config-file", str(settings)]):
+        assert run(topics.main, "--zookeeper", "z:1", *file, "--list").status == 1
+    assert [security.tls is not None for security in used] == [False, True]
+
+
+def test_unreadable_tls_settings_are_named(run: RunTool) -> None:
+    outcome = run(topics.main, "--zookeeper", "z:1", "--zk-tls-config-file", "missing.properties", "--list")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert "Cannot read missing.properties: No such file or directory" in outcome.stderr
