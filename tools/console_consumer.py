@@ -1,24 +1,17 @@
 """kafka-console-consumer: prints the records of topics."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, BinaryIO
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
@@ -40,14 +33,8 @@ BROKER_TIMEOUT_S = 60.0
 POLL_TIMEOUT_S = 0.1
 BATCH_COUNT_MAX = 500
 
-_OFFSETS: Mapping[str, int] = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+_OFFSETS = ("earliest", "latest")
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-_TIMESTAMP_TYPES: Mapping[int, TimestampType] = {
-    TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
-}
-_NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
-_UNKNOWN_TOPIC = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,8 +147,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))
     try:
-        consumer = Consumer(library_settings(settings, is_consumer=True), logger=logger)
-    except KafkaException as error:
+        consumer = library.Consumer(library_settings(settings, is_consumer=True), logger=logger)
+    except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from error
     # Before the library reports every single failed connection.
     require_reachable(parse_bootstrap(options.bootstrap_server))
@@ -171,8 +158,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             _subscribe(consumer, options, settings["bootstrap.servers"])
             for record in _records(consumer, options, sys.stdout.buffer, stop):
                 count += print_record(record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error)
-    except (KafkaException, DeserializationError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    except (library.KafkaException, DeserializationError) as error:
+        reason = error.args[0].str() if isinstance(error, library.KafkaException) else str(error)
         logger.error("Error processing message, terminating consumer process: %s", reason)
         return 1
     finally:
@@ -185,19 +172,20 @@ def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> No
     """Raises KafkaException if no broker responds."""
     try:
         metadata = consumer.list_topics(timeout=BROKER_TIMEOUT_S)
-    except KafkaException as error:
+    except library.KafkaException as error:
         reason = f"No broker of {bootstrap} responded within {BROKER_TIMEOUT_S:.0f} s: {error.args[0].str()}"
-        raise KafkaException(KafkaError(error.args[0].code(), reason)) from error
+        raise library.KafkaException(library.KafkaError(error.args[0].code(), reason)) from error
     if options.topic is not None and options.topic not in metadata.topics:
         logger.warning("Topic %s does not exist yet", options.topic)
         # A Metadata request for one topic creates it, if the broker allows this.
         consumer.list_topics(options.topic, timeout=BROKER_TIMEOUT_S)
     if options.partition is not None:
         text = (options.offset or "latest").lower()
-        offset = _OFFSETS[text] if text in _OFFSETS else int(text)
+        special = {"earliest": library.OFFSET_BEGINNING, "latest": library.OFFSET_END}
+        offset = special[text] if text in special else int(text)
         if options.from_beginning:
-            offset = OFFSET_BEGINNING
-        consumer.assign([TopicPartition(options.topic, options.partition, offset)])
+            offset = library.OFFSET_BEGINNING
+        consumer.assign([library.TopicPartition(options.topic, options.partition, offset)])
     elif options.topic is not None:
         consumer.subscribe([options.topic])
     elif options.include is not None:
@@ -214,6 +202,16 @@ def _records(
 
     Flushes the output whenever no record is waiting.
     """
+    unknown_topic = (
+        library.KafkaError._UNKNOWN_TOPIC,
+        library.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        library.KafkaError.LEADER_NOT_AVAILABLE,
+    )
+    no_record = (
+        library.KafkaError._PARTITION_EOF,
+        library.KafkaError._TRANSPORT,
+        library.KafkaError._ALL_BROKERS_DOWN,
+    )
     left = options.max_messages if options.max_messages is not None and options.max_messages >= 0 else None
     deadline_s = _deadline(options.timeout_ms)
     warned = False
@@ -225,12 +223,12 @@ def _records(
             if error is None:
                 left = None if left is None else left - 1
                 yield consumed_record(message)
-            elif error.code() in _UNKNOWN_TOPIC:
+            elif error.code() in unknown_topic:
                 if not warned:
                     logger.warning("Topic %s does not exist yet: %s", message.topic(), error.name())
                 warned = True
-            elif error.code() not in _NO_RECORD:
-                raise KafkaException(error)
+            elif error.code() not in no_record:
+                raise library.KafkaException(error)
         output.flush()
         if messages:
             deadline_s = _deadline(options.timeout_ms)
@@ -244,6 +242,14 @@ def _deadline(timeout_ms: int | None) -> float:
     return float("inf") if timeout_ms is None or timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
 
 
+@cache
+def _timestamp_types() -> Mapping[int, TimestampType]:
+    return {
+        library.TIMESTAMP_CREATE_TIME: TimestampType.CREATE_TIME,
+        library.TIMESTAMP_LOG_APPEND_TIME: TimestampType.LOG_APPEND_TIME,
+    }
+
+
 def consumed_record(message: Any) -> ConsumedRecord:
     """Return a message of the client library as formatters expect it."""
     timestamp_type, timestamp_ms = message.timestamp()
@@ -251,7 +257,7 @@ def consumed_record(message: Any) -> ConsumedRecord:
         message.topic(),
         message.partition(),
         message.offset(),
-        _TIMESTAMP_TYPES.get(timestamp_type, TimestampType.NONE),
+        _timestamp_types().get(timestamp_type, TimestampType.NONE),
         timestamp_ms,
         message.key(),
         message.value(),

@@ -1,13 +1,14 @@
 """kafka-console-producer: sends the lines of its input as records of a topic."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from confluent_kafka import KafkaException, Message, Producer
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings, parse_assignments
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, run_tool
@@ -133,13 +134,13 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     reader = load_plug_in(options.line_reader, LINE_READERS, "line reader")(reader_properties)
     require_reachable(parse_bootstrap(options.bootstrap_server))
     try:
-        producer = Producer(
+        producer = library.Producer(
             # The partitioner that selects the same partition for a key as Java's producer.
             {**library_settings(settings, is_consumer=False), "partitioner": "murmur2_random"},
             logger=logger,
         )
         producer.list_topics(options.topic, timeout=int(settings["max.block.ms"]) / 1000)
-    except KafkaException as error:
+    except library.KafkaException as error:
         logger.error("Cannot send to %s at %s: %s", options.topic, settings["bootstrap.servers"], error.args[0].str())
         return 1
     try:
@@ -169,14 +170,14 @@ def _send(producer: Any, topic: str, record: LineRecord) -> None:
             producer.produce(topic, record.value, record.key, headers=record.headers, on_delivery=_log_failure)
         except BufferError:
             producer.poll(0.1)
-        except KafkaException as error:
+        except library.KafkaException as error:
             _log_send_error(topic, error.args[0].str())
             return
         else:
             return
 
 
-def _log_failure(error: Any, message: Message) -> None:
+def _log_failure(error: Any, message: library.Message) -> None:
     if error is not None:
         _log_send_error(message.topic(), error.str())
 

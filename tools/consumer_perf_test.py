@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
@@ -27,12 +26,6 @@ POLL_S: Final = 0.1
 COLUMNS: Final = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
     "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
-)
-_NO_FAILURE = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._MAX_POLL_EXCEEDED,
 )
 
 
@@ -93,7 +86,7 @@ class ConsumerRun:
         date_of: Callable[[float], str],
         before_close: Callable[[Callable[[float], object]], object] = lambda _: None,
     ) -> None:
-        self._consumer = Consumer(dict(settings), logger=logger)
+        self._consumer = library.Consumer(dict(settings), logger=logger)
         self._topic = topic
         self._count_max = count_max
         self._timeout_s = timeout_ms / 1000
@@ -129,6 +122,12 @@ class ConsumerRun:
         return is_complete
 
     def _consume(self, consumed: Consumed, started_s: float, stop: StopRequest) -> bool:
+        no_failure = (
+            library.KafkaError._PARTITION_EOF,
+            library.KafkaError._TRANSPORT,
+            library.KafkaError._ALL_BROKERS_DOWN,
+            library.KafkaError._MAX_POLL_EXCEEDED,
+        )
         progress = Progress(self._count_max)
         arrived_s = window_s = started_s
         window_count = window_size = 0
@@ -142,8 +141,8 @@ class ConsumerRun:
                     consumed.count += 1
                     consumed.size += len(message.value() or b"") + len(message.key() or b"")
                     arrived_s = now_s
-                elif error.code() not in _NO_FAILURE:
-                    raise KafkaException(error)
+                elif error.code() not in no_failure:
+                    raise library.KafkaException(error)
             if now_s - arrived_s > self._timeout_s:
                 break
             # As in Kafka, only records end an interval: the first one has the time of the rebalance as well.
@@ -257,7 +256,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             date_of=date_of,
             **({"before_close": statistics.wait} if options.print_metrics else {}),
         )
-    except KafkaException as error:
+    except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from None
     if not options.hide_header:
         print(("time, threadId, " if options.show_detailed_stats else "start.time, end.time, ") + COLUMNS, flush=True)
@@ -265,7 +264,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     with StopRequest() as stop:
         try:
             run.run(stop)
-        except KafkaException as error:
+        except library.KafkaException as error:
             print(f"Error: {error.args[0].str()}", file=sys.stderr)
             return 1
     print(cpu_line(time.process_time() - cpu_s, time.monotonic() - started_s), file=sys.stderr)

@@ -11,9 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import StopRequest, UnreachableError, UsageError, run_usage_tool
@@ -28,17 +26,23 @@ SHOWN_EVERY: Final = 1000
 PARTITIONS, REPLICAS = 1, 1
 
 
+def _failure(code: int, text: str) -> library.KafkaException:
+    return library.KafkaException(library.KafkaError(code, text))
+
+
 class _Clients:
     """A producer of one topic, and a consumer that reads from its end."""
 
     def __init__(self, settings: dict[str, str], acks: str) -> None:
         """`settings` are under Java names. Raises KafkaException, UsageError."""
+        from confluent_kafka.admin import AdminClient  # late, as the library itself
+
         common = {**settings, "client.id": "e2e-latency"}
-        self.producer = Producer(
+        self.producer = library.Producer(
             {**library_settings({**common, "acks": acks}, is_consumer=False), "linger.ms": 0, "retries": 0}
         )
         group = f"test-group-{random.randrange(1 << 31)}"
-        self.consumer = Consumer(
+        self.consumer = library.Consumer(
             library_settings(
                 {**common, "group.id": group, "enable.auto.commit": "false", "fetch.max.wait.ms": "0"}, is_consumer=True
             )
@@ -53,42 +57,43 @@ class _Clients:
             f"= {REPLICAS}",
             flush=True,
         )
+        from confluent_kafka.admin import NewTopic
+
         self.admin.create_topics([NewTopic(topic, PARTITIONS, REPLICAS)])[topic].result(TIMEOUT_S)
 
     def assign_end(self, topic: str) -> None:
         """Let the consumer read what comes after the present end of each partition."""
         partitions = self.consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         if not partitions:
-            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic {topic} has no partitions"))
+            raise _failure(library.KafkaError.UNKNOWN_TOPIC_OR_PART, f"topic {topic} has no partitions")
         ends = [
-            TopicPartition(topic, each, self.consumer.get_watermark_offsets(TopicPartition(topic, each), TIMEOUT_S)[1])
-            for each in partitions
+            library.TopicPartition(each.topic, each.partition, self.consumer.get_watermark_offsets(each, TIMEOUT_S)[1])
+            for each in (library.TopicPartition(topic, index) for index in partitions)
         ]
-        self.consumer.assign(ends or [TopicPartition(topic, 0, OFFSET_END)])
+        self.consumer.assign(ends or [library.TopicPartition(topic, 0, library.OFFSET_END)])
 
     def round_trip(self, topic: str, message: bytes) -> float:
         """Return the seconds from the send of one message until it was consumed. Raises KafkaException."""
-        failures: list[KafkaError] = []
+        failures: list[library.KafkaError] = []
         started_s = time.perf_counter()
         self.producer.produce(topic, message, on_delivery=lambda error, _: failures.append(error) if error else None)
         # The acknowledgement comes before the consumer may read the message.
         if self.producer.flush(TIMEOUT_S):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the message was not acknowledged"))
+            raise _failure(library.KafkaError._TIMED_OUT, "the message was not acknowledged")
         if failures:
-            raise KafkaException(failures[0])
+            raise library.KafkaException(failures[0])
         received = self.consumer.poll(TIMEOUT_S)
         elapsed_s = time.perf_counter() - started_s
         if received is None:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._TIMED_OUT, f"poll() timed out before finding a result (timeout:[{TIMEOUT_S:.0f} s])"
-                )
+            raise _failure(
+                library.KafkaError._TIMED_OUT,
+                f"poll() timed out before finding a result (timeout:[{TIMEOUT_S:.0f} s])",
             )
         if received.error() is not None:
-            raise KafkaException(received.error())
+            raise library.KafkaException(received.error())
         if received.value() != message:
-            raise KafkaException(
-                KafkaError(KafkaError._BAD_MSG, "the message read is not the message sent: others write to the topic")
+            raise _failure(
+                library.KafkaError._BAD_MSG, "the message read is not the message sent: others write to the topic"
             )
         return elapsed_s
 
@@ -113,7 +118,7 @@ def _run(given: Sequence[str]) -> int:
     except (UsageError, UnreachableError) as error:
         print(error, file=sys.stderr)
         return 1
-    except KafkaException as error:
+    except library.KafkaException as error:
         print(f"Error: {error.args[0].str()}", file=sys.stderr)
         return 1
     if latencies_s:

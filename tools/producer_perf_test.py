@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import CommandLine, StopRequest, UsageError, WithoutArguments, run_tool
@@ -61,9 +60,9 @@ class ProducerRun:
         report: Callable[[str], None],
     ) -> None:
         self.failed_count = 0
-        self.failure: KafkaError | None = None
+        self.failure: library.KafkaError | None = None
         """The first error of a record."""
-        self._producer = Producer(dict(settings), logger=logger)
+        self._producer = library.Producer(dict(settings), logger=logger)
         self._topic = topic
         self._payloads = payloads
         self._record_count = record_count
@@ -127,12 +126,12 @@ class ProducerRun:
             # The library marks the messages that it has not taken.
             messages = [message for message in messages if "_error" in message]
             for error in [message.pop("_error") for message in messages]:
-                if error.code() != KafkaError._QUEUE_FULL:
-                    raise KafkaException(error)
+                if error.code() != library.KafkaError._QUEUE_FULL:
+                    raise library.KafkaException(error)
             if messages:
                 self._serve(POLL_S)
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: library.KafkaError | None, message: library.Message) -> None:
         if error is None:
             self._latencies_s.append(message.latency() or 0.0)
             self._size += len(message)
@@ -262,10 +261,10 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     # Before the library reports every single failed connection.
     require_reachable(parse_bootstrap(settings["bootstrap.servers"]))
     statistics = Statistics()
-    library = library_settings(settings, is_consumer=False)
+    own_settings = library_settings(settings, is_consumer=False)
     try:
         run = ProducerRun(
-            {**library, **(statistics.settings() if options.print_metrics else {})},
+            {**own_settings, **(statistics.settings() if options.print_metrics else {})},
             options.topic,
             payloads,
             record_count=options.num_records,
@@ -273,13 +272,13 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             transaction_ms=options.transaction_duration_ms,
             report=lambda text: print(text, flush=True),
         )
-    except KafkaException as error:
+    except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from None
     cpu_s, started_s = time.process_time(), time.monotonic()
     with StopRequest() as stop:
         try:
             run.run(stop)
-        except KafkaException as error:
+        except library.KafkaException as error:
             print(f"Error: {error.args[0].str()}", file=sys.stderr)
             return 1
     print(cpu_line(time.process_time() - cpu_s, time.monotonic() - started_s), file=sys.stderr)

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, WithoutArguments, run_tool
@@ -44,7 +43,7 @@ class VerifiableConsumer:
         commits: bool = True,
     ) -> None:
         self.consumed = 0
-        self._consumer = Consumer(dict(settings))
+        self._consumer = library.Consumer(dict(settings))
         self._topic = topic
         self._emit = emit
         self._messages_max = messages_max
@@ -74,7 +73,7 @@ class VerifiableConsumer:
             self._consumer.close()
             self._emit("shutdown_complete", {})
 
-    def _report(self, messages: Sequence[Message]) -> None:
+    def _report(self, messages: Sequence[library.Message]) -> None:
         self.consumed += len(messages)
         offsets: dict[int, list[int]] = {}
         for message in messages:
@@ -102,9 +101,9 @@ class VerifiableConsumer:
         ]
         self._emit("records_consumed", {"count": len(messages), "partitions": partitions})
 
-    def _commit(self, messages: Sequence[Message]) -> None:
+    def _commit(self, messages: Sequence[library.Message]) -> None:
         positions = {_partition(message): _offset(message) + 1 for message in messages}
-        offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in positions.items()]
+        offsets = [library.TopicPartition(self._topic, partition, offset) for partition, offset in positions.items()]
         result: dict[str, object] = {
             "offsets": [
                 {"topic": self._topic, "partition": partition, "offset": offset}
@@ -114,29 +113,29 @@ class VerifiableConsumer:
         }
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            failure: KafkaError = error.args[0]
+        except library.KafkaException as error:
+            failure: library.KafkaError = error.args[0]
             result |= {"success": False, "error": failure.str()}
         self._emit("offsets_committed", result)
 
-    def _assigned(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    def _assigned(self, consumer: library.Consumer, partitions: Iterable[library.TopicPartition]) -> None:
         self._emit("partitions_assigned", {"partitions": _named(partitions)})
 
-    def _revoked(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    def _revoked(self, consumer: library.Consumer, partitions: Iterable[library.TopicPartition]) -> None:
         self._emit("partitions_revoked", {"partitions": _named(partitions)})
 
 
-def _named(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:
+def _named(partitions: Iterable[library.TopicPartition]) -> list[dict[str, object]]:
     return [{"topic": partition.topic, "partition": partition.partition} for partition in partitions]
 
 
-def _partition(message: Message) -> int:
+def _partition(message: library.Message) -> int:
     partition: int | None = message.partition()
     assert partition is not None
     return partition
 
 
-def _offset(message: Message) -> int:
+def _offset(message: library.Message) -> int:
     offset: int | None = message.offset()
     assert offset is not None
     return offset
@@ -230,7 +229,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             is_verbose=options.verbose,
             commits=not options.enable_autocommit,
         )
-    except KafkaException as error:
+    except library.KafkaException as error:
         print(f"Failed to construct kafka consumer: {error.args[0].str()}", file=sys.stderr)
         return 1
     with StopRequest(consumer.stop):

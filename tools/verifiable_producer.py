@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
+from tools import client_library as library
 from tools.bootstrap import parse_bootstrap
 from tools.client_settings import library_settings, load_settings
 from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, WithoutArguments, run_tool
@@ -50,7 +49,7 @@ class VerifiableProducer:
     ) -> None:
         self.sent = 0
         self.acknowledged = 0
-        self._producer = Producer(dict(settings))
+        self._producer = library.Producer(dict(settings))
         self._topic = topic
         self._emit = emit
         self._messages_max = messages_max
@@ -97,7 +96,7 @@ class VerifiableProducer:
                 self._producer.produce(self._topic, value, key, timestamp=timestamp_ms, on_delivery=self._report)
             except BufferError:
                 self._producer.poll(POLL_S)
-            except KafkaException as error:
+            except library.KafkaException as error:
                 self._report_error(key, value, error.args[0])
                 return
             else:
@@ -112,7 +111,7 @@ class VerifiableProducer:
         while not self._is_stopped.is_set() and (left_s := due_s - time.monotonic()) > 0:
             self._producer.poll(min(left_s, POLL_S))
 
-    def _report(self, error: KafkaError | None, message: Message) -> None:
+    def _report(self, error: library.KafkaError | None, message: library.Message) -> None:
         key, value = message.key(), message.value()
         key_text = None if key is None else _text(key)
         if error is not None:
@@ -130,7 +129,7 @@ class VerifiableProducer:
             },
         )
 
-    def _report_error(self, key: str | None, value: str, error: KafkaError) -> None:
+    def _report_error(self, key: str | None, value: str, error: library.KafkaError) -> None:
         self._emit(
             "producer_send_error",
             {"key": key, "value": value, "topic": self._topic, "exception": error.name(), "message": error.str()},
@@ -218,7 +217,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             repeating_keys=options.repeating_keys,
             create_time_ms=options.message_create_time,
         )
-    except KafkaException as error:
+    except library.KafkaException as error:
         print(f"Failed to construct kafka producer: {error.args[0].str()}", file=sys.stderr)
         return 1
     with StopRequest(producer.stop):

@@ -200,15 +200,13 @@ def test_output_that_nobody_reads_is_no_error(name: str) -> None:
 
 HEAVY = ("asyncio", "broker.settings", "confluent_kafka", "cryptography", "kazoo", "protocol.api", "ssl", "uvloop")
 """What takes longer to import than a tool may take to start."""
-# The client library and the ciphers are what these tools are about.
+# The client library, HTTP and the ciphers are what these tools are about.
 LIGHT = [
     name
     for name in NAMES
     if name
     not in {
-        "kafka-broker-api-versions", "kafka-console-consumer", "kafka-console-producer", "kafka-consumer-perf-test",
-        "kafka-e2e-latency", "kafka-jmx", "kafka-lag", "kafka-monitor", "kafka-producer-perf-test",
-        "kafka-verifiable-consumer", "kafka-verifiable-producer", "metadata-copy", "milena-certs",
+        "kafka-broker-api-versions", "kafka-jmx", "kafka-lag", "kafka-monitor", "metadata-copy", "milena-certs",
         "zookeeper-security-migration", "zookeeper-shell",
     }
 ]  # fmt: skip
