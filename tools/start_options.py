@@ -5,9 +5,8 @@ Owns the options, the defaults of a start without a file, and the names of varia
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from config import properties
 from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
@@ -24,6 +23,9 @@ from config.broker_properties import (
 from config.definition import ConfigError
 from tools.java_options import system_properties
 from tools.state_folder import state_folder
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 DEFAULT_PORT = 9092
 
@@ -65,58 +67,111 @@ class StartOptions(NamedTuple):
     uses_environment: bool
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+class Option(NamedTuple):
+    """One option. With a `metavar` it takes a value, and may be repeated."""
+
+    name: str
+    metavar: str | None
+    help: str
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of kafka-server-start."""
-    line = _Parser(
+FILE_HELP = "settings, as Kafka's server.properties"
+OPTIONS = (
+    Option("-daemon", None, "run in the background; must be the first option"),
+    Option("--override", "property=value", "a setting that wins over FILE"),
+    Option("--port", "PORT", "without FILE: the port; 0 for any. Default: 9092"),
+    Option("--data", "FOLDER", "without FILE: the folder of the data"),
+    Option("--check", None, "report all errors of the settings, and start nothing"),
+    Option("--settings", None, "log the value of every setting at the start"),
+    Option(
+        "--environment",
+        None,
+        "also read settings from the variables KAFKA_* and KAFKA_CFG_*, and topics from KAFKA_CREATE_TOPICS",
+    ),
+    Option("--version", None, "print the versions of Kafka's protocol and of Milena"),
+    Option("--help", None, "print this text"),
+)
+_BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
+
+
+def parser() -> ArgumentParser:
+    """Return a parser with the options, for the help: `argparse` would take a fortieth of each start."""
+    from argparse import ArgumentParser, RawDescriptionHelpFormatter
+
+    line = ArgumentParser(
         "kafka-server-start",
         description="Starts a broker.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
-    line.add_argument("file", nargs="?", metavar="FILE", help="settings, as Kafka's server.properties")
-    line.add_argument("-daemon", action="store_true", help="run in the background; must be the first option")
-    line.add_argument(
-        "--override", action="append", default=[], metavar="property=value", help="a setting that wins over FILE"
-    )
-    line.add_argument("--port", type=_port, metavar="PORT", help="without FILE: the port; 0 for any. Default: 9092")
-    line.add_argument("--data", metavar="FOLDER", help="without FILE: the folder of the data")
-    line.add_argument("--check", action="store_true", help="report all errors of the settings, and start nothing")
-    line.add_argument("--settings", action="store_true", help="log the value of every setting at the start")
-    line.add_argument(
-        "--environment",
-        action="store_true",
-        help="also read settings from the variables KAFKA_* and KAFKA_CFG_*, and topics from KAFKA_CREATE_TOPICS",
-    )
-    line.add_argument("--version", action="store_true", help="print the versions of Kafka's protocol and of Milena")
-    line.add_argument("--help", action="store_true", help="print this text")
+    line.add_argument("file", nargs="?", metavar="FILE", help=FILE_HELP)
+    for name, metavar, text in OPTIONS:
+        if metavar is None:
+            line.add_argument(name, action="store_true", help=text)
+        else:
+            line.add_argument(name, action="append", default=[], metavar=metavar, help=text)
     return line
+
+
+def read(arguments: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the words that belong to no option, and by name the values of the given options.
+
+    A value follows its option, or `=`; it begins with `-` only as a number. Raises UsageError.
+    """
+    words: list[str] = []
+    given: dict[str, list[str]] = {}
+    left = iter(arguments)
+    for argument in left:
+        if argument == "--":
+            words += left
+            break
+        if not argument.startswith("-") or argument == "-":
+            words.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise UsageError(_unknown(name))
+        if option.metavar is None:
+            if equals:
+                raise UsageError(f"argument {name}: expected no value, found {value!r}")
+        elif not equals:
+            value = next(left, "-")
+            if value.startswith("-") and not value[1:].isdecimal():
+                raise UsageError(f"argument {name}: expected one argument")
+        given.setdefault(name, []).append(value)
+    return words, given
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
     """Return the options. Raises UsageError."""
-    line = parser()
-    options, unknown = line.parse_known_args(list(arguments))
-    if unknown:
-        raise UsageError(_unknown(line, unknown[0]))
+    words, given = read(arguments)
+    if len(words) > 1:
+        raise UsageError(_unknown(words[1]))
+    file = words[0] if words else None
     overrides: dict[str, str] = {}
-    for assignment in options.override:
+    for assignment in given.get("--override", ()):
         key, equals, value = assignment.partition("=")
         if not key or not equals:
             raise UsageError(f"--override expects property=value, found '{assignment}'")
         overrides[key.strip()] = value
-    if options.file is not None and (options.port is not None or options.data is not None):
+    port = _port(given["--port"][-1]) if "--port" in given else None
+    data = given["--data"][-1] if "--data" in given else None
+    if file is not None and (port is not None or data is not None):
         raise UsageError("--port and --data are for a start without FILE, which has listeners and log.dirs")
-    defaults = default_settings(options.port, options.data) if options.file is None else {}
-    given = {LISTENERS.name: options.port, LOG_DIRS.name: options.data}
-    overrides = {**{name: defaults[name] for name, value in given.items() if value is not None}, **overrides}
-    return StartOptions(options.file, defaults, overrides, options.check, options.settings, options.environment)
+    defaults = default_settings(port, data) if file is None else {}
+    named = {LISTENERS.name: port, LOG_DIRS.name: data}
+    overrides = {**{name: defaults[name] for name, value in named.items() if value is not None}, **overrides}
+    return StartOptions(
+        file,
+        defaults,
+        overrides,
+        is_check="--check" in given,
+        shows_settings="--settings" in given,
+        uses_environment="--environment" in given,
+    )
 
 
 def default_settings(port: int | None, folder: str | None) -> dict[str, str]:
@@ -206,19 +261,14 @@ def _setting_name(text: str) -> str:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to {PORT_MAX}")
+        raise UsageError(f"argument --port: {text}: expected a port from 0 to {PORT_MAX}")
     return int(text)
 
 
-def _unknown(line: argparse.ArgumentParser, argument: str) -> str:
+def _unknown(argument: str) -> str:
     from difflib import get_close_matches  # a valid command line does not need it
 
     name = argument.partition("=")[0]
-    known: Iterator[str] = (option for action in _actions(line) for option in action.option_strings)
-    nearest = get_close_matches(name, known, n=1)
+    nearest = get_close_matches(name, _BY_NAME, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"{name.lstrip('-')} is not a recognized option{hint}"
-
-
-def _actions(line: argparse.ArgumentParser) -> list[Any]:
-    return line._actions

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.metric_names import ADD_PARTITIONS, VERIFY_PARTITIONS
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, whole
 from broker.transactions.coordinator import TransactionCoordinator
@@ -31,8 +32,6 @@ from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
-
-METRIC_NAMES = ADD, VERIFY = "AddPartitionsToTxn", "AddPartitionsToTxnVerification"
 
 Outcome = ErrorCode | Mapping[TopicPartition, int]
 """One code for the whole transaction, or one for each partition."""
@@ -73,7 +72,11 @@ def rejected(
 def metric_name(request: AddPartitionsToTxnRequest) -> str:
     """Return the name that the request is counted under."""
     transactions = request.transactions
-    return VERIFY if transactions and all(transaction.verify_only for transaction in transactions) else ADD
+    return (
+        VERIFY_PARTITIONS
+        if transactions and all(transaction.verify_only for transaction in transactions)
+        else ADD_PARTITIONS
+    )
 
 
 def failed(request: AddPartitionsToTxnRequest, context: RequestContext, code: ErrorCode) -> AddPartitionsToTxnResponse:

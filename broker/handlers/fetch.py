@@ -20,6 +20,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.cluster_action import is_listener_of_brokers
 from broker.handlers.leader_hints import leader_hint
+from broker.handlers.metric_names import FETCH_CONSUMER, FETCH_FOLLOWER
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
@@ -63,7 +64,6 @@ NO_BROKER_EPOCH = -1
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 SCANNED = ScannedFetch
-METRIC_NAMES = FETCH_CONSUMER, FETCH_FOLLOWER = "FetchConsumer", "FetchFollower"
 
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 

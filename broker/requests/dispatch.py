@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, cast
 
+from broker.handlers.metric_names import BESIDE_API
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.promise import Promise
 from broker.loop.slices import is_sliced
@@ -36,7 +37,7 @@ from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
 from broker.requests.partial_service import Handle
 from broker.requests.request_log import described, described_response
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
-from broker.requests.routes import TABLE, WAITS_FOR, WITH_METRIC_NAMES
+from broker.requests.routes import TABLE, WAITS_FOR
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
@@ -102,10 +103,10 @@ class RequestDispatcher:
         self.waiting_count = 0
         """Requests that wait to be decoded: they are large, or arrived after the slice of their turn was over."""
         names = [APIS[key].name for key in sorted(table)]
-        for key in WITH_METRIC_NAMES:
-            names += table[key].METRIC_NAMES if key in table else ()
+        for key, beside in BESIDE_API.items():
+            names += beside if key in table else ()
         self.metrics = {name: RequestMetrics(services.random.random) for name in names}
-        """By request name: the names of the served APIs, and the `METRIC_NAMES` of their handlers."""
+        """By request name: the names of the served APIs, and those beside them."""
         services.enforced_quotas.on_activity = self._quotas_changed
         self._quotas_changed()
 

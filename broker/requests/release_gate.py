@@ -7,6 +7,7 @@ Owns the limit. Must not know how requests are served. It stands before a dispat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from broker.network.channel import Channel
 from broker.network.connection import Dispatcher, Response
@@ -21,7 +22,7 @@ def apis_of_release(served: Sequence[Api], release: str) -> Iterator[Api]:
     newest = newest_versions(release)
     for api in served:
         if (version := newest.get(api.key)) is not None:
-            yield api._replace(versions=range(api.versions.start, min(version + 1, api.versions.stop)))
+            yield replace(api, versions=range(api.versions.start, min(version + 1, api.versions.stop)))
 
 
 class ReleaseGate:

@@ -94,9 +94,6 @@ class _Handlers(Mapping[int, ModuleType]):
 
 TABLE: Mapping[int, ModuleType] = _Handlers()
 
-WITH_METRIC_NAMES = (1, 24)
-"""The APIs whose handlers have `METRIC_NAMES`: names of metrics beside that of the API."""
-
 _CONTROLLER, _STORE, _COORDINATOR_LOG = "controller", "metadata store", "coordinator log"
 
 WAITS_FOR: Mapping[int, str] = MappingProxyType(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.api import APIS
+from protocol.schema import message_info
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "api-versions.csv"
 
@@ -23,6 +24,13 @@ def test_keys_versions_and_flags_are_those_of_kafka() -> None:
             for row in csv.DictReader(lines)
         ]
     assert [(api.key, api.name, api.versions, api.flexible, api.cluster_action) for api in APIS.values()] == expected
+
+
+def test_declarations_of_messages_are_those_of_the_table() -> None:
+    for api in APIS.values():
+        for message in (api.request, api.response):
+            info = message_info(message)
+            assert (info.api_key, info.versions, info.flexible) == (api.key, api.versions, api.flexible), api.name
 
 
 def test_registry_is_read_only() -> None:

@@ -15,7 +15,7 @@ import pytest
 from milena_broker import __version__
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
-from tools import server_start
+from tools import server_start, start_options
 
 SAMPLE = str(ROOT / "config" / "server.properties")
 
@@ -41,6 +41,9 @@ def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) 
         (("--overide", "a=b"), "overide is not a recognized option; did you mean --override?"),
         (("--override",), "argument --override: expected one argument"),
         (("--port", "1"), "--port and --data are for a start without FILE, which has listeners and log.dirs"),
+        (("--port", "65536"), "argument --port: 65536: expected a port from 0 to 65535"),
+        (("--check=yes",), "argument --check: expected no value, found 'yes'"),
+        (("other.properties",), "other.properties is not a recognized option"),
         (("--override", "broker.id"), "--override expects property=value, found 'broker.id'"),
         (("--override", "=1"), "--override expects property=value, found '=1'"),
     ],
@@ -385,3 +388,29 @@ def started(
             rest = process.stderr.read()
     assert process.returncode == 0, "".join(lines) + rest
     assert "closed cleanly in " in rest
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "a.properties",
+        "a.properties --override a=b --override c=d=e",
+        "--override=a=b a.properties",
+        "--port 0 --data /tmp/x",
+        "--port=0 --data=/tmp/x --port 9",
+        "--check a.properties --settings --environment",
+        "--data -1",
+        "-- -odd.properties",
+        "-daemon a.properties --version --help",
+    ],
+)
+def test_a_command_line_is_read_as_argparse_reads_it(line: str) -> None:
+    arguments = line.split()
+    twin = vars(start_options.parser().parse_args(arguments))
+    words, given = start_options.read(arguments)
+    assert words == [name for name in [twin.pop("file")] if name is not None]
+    flags = {option.name.lstrip("-"): option.metavar is None for option in start_options.OPTIONS}
+    assert {name: given.get(f"-{name}" if name == "daemon" else f"--{name}") for name in flags} == {
+        name: ([""] if twin[name] else None) if is_flag else (twin[name] or None) for name, is_flag in flags.items()
+    }
