@@ -33,7 +33,9 @@ from tests.support.broker import BrokerProcess
 from tests.support.ivy import CACHE
 from tests.support.java import compiled, pyspark_jars
 from tests.support.parts import skip_when_unavailable
+from tests.support.spread import WITHOUT_SPARK
 
+SPREAD = "tests/support/spread.py"
 _TIMEOUT_S = 30
 _MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
@@ -58,6 +60,8 @@ _PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceW
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith(WITHOUT_SPARK) and "spark" in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid} starts Spark: remove its file from WITHOUT_SPARK in {SPREAD}")
         if item.get_closest_marker("spark"):
             item.add_marker(_PYSPARK_SOCKETS)
 

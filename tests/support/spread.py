@@ -31,6 +31,23 @@ TOGETHER = (
         "tests/interop/test_streams",
     ),
 )
+# Files in the folder of a group that do not use what it shares: they can run on other workers.
+WITHOUT_SPARK = (
+    "tests/spark_jobs/mirroring/",
+    "tests/spark_jobs/skeleton/test_avro_compatibility.py",
+    "tests/spark_jobs/skeleton/test_clients.py",
+    "tests/spark_jobs/skeleton/test_errors.py",
+    "tests/spark_jobs/skeleton/test_parameters.py",
+    "tests/spark_jobs/skeleton/test_pinned_jars.py",
+    "tests/spark_jobs/skeleton/test_plots.py",
+    "tests/spark_jobs/skeleton/test_topics.py",
+    "tests/spark_jobs/test_documentation.py",
+    "tests/spark_jobs/test_flights.py",
+    "tests/spark_jobs/test_flights_chart.py",
+    "tests/spark_jobs/test_flights_produce.py",
+    "tests/spark_jobs/test_samples.py",
+    "tests/spark_jobs/test_schema_registry.py",
+)
 # Files whose tests share nothing: each goes to a worker by itself.
 APART = ("tests/sim/test_guards.py", "tests/sim/test_seeds.py", "tests/sim/test_slow_disks.py")
 # From `--durations=0`; each is marked `slow`. A long one that is missing here may run alone at the end. Files that need
@@ -84,11 +101,15 @@ class FilesTogether(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         if file in APART:
             return nodeid
+        if file.startswith(WITHOUT_SPARK):
+            return file
         return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
 
 def longest_first(item: pytest.Item) -> int:
     """The key to sort tests by; others keep their order."""
+    if item.nodeid.startswith(WITHOUT_SPARK):
+        return len(LONGEST_FIRST)
     for place, path in enumerate(LONGEST_FIRST):
         if item.nodeid.startswith(path):
             return place
