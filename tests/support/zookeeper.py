@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Self
 
 from tests.support.certificates import STORE_PASSWORD, Stores
 from tests.support.java import java_command, pyspark_jars
@@ -46,10 +48,81 @@ class ZooKeeperProcess(ServerProcess):
         return self.bootstrap
 
 
+class ZooKeeperEnsemble:
+    """Three servers on 127.0.0.1 that elect a leader. A context manager that starts and kills all."""
+
+    def __init__(self, folder: Path, size: int = 3) -> None:
+        clients, quorum, elections = (_free_ports(size) for _ in range(3))
+        members = {f"server.{number}": f"127.0.0.1:{quorum[number]}:{elections[number]}" for number in range(size)}
+        self.servers: list[ServerProcess] = []
+        for number in range(size):
+            own = folder / f"server-{number}"
+            (own / "data").mkdir(parents=True)
+            (own / "data" / "myid").write_text(f"{number}")
+            settings = {**_properties(own / "data", clients[number]), **members, "initLimit": "20", "syncLimit": "10"}
+            self.servers.append(
+                ServerProcess(
+                    f"ZooKeeper {number}",
+                    server_command(own / "zoo.cfg"),
+                    own / "zookeeper.log",
+                    _is_serving,
+                    settings=own / "zoo.cfg",
+                    properties=lambda port, settings=settings: settings,  # type: ignore[misc]
+                    port=clients[number],
+                )
+            )
+
+    def __enter__(self) -> Self:
+        self.start(*self.servers)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for server in self.servers:
+            server.kill()
+
+    @property
+    def connect(self) -> str:
+        return ",".join(server.bootstrap for server in self.servers)
+
+    def start(self, *servers: ServerProcess) -> None:
+        """Start servers at the same time, and wait until they are members of a quorum."""
+        for server in servers:
+            server.spawn()
+        for server in servers:
+            server.wait_until_ready()
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether any server serves."""
+        for server in self.servers:
+            with suppress(OSError):
+                if _is_serving(server.port):
+                    return True
+        return False
+
+    def leader(self) -> ServerProcess:
+        """Return the server that leads; all must be running."""
+        (found,) = (server for server in self.servers if b"Mode: leader" in _state(server.port))
+        return found
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody is bound to at present: each server of an ensemble must know those of all."""
+    with ExitStack() as bound:
+        sockets = [bound.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
 def _is_serving(port: int) -> bool:
+    return _state(port).startswith(b"Zookeeper version")
+
+
+def _state(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), ASK_TIMEOUT_S) as connection:
         connection.sendall(b"srvr")  # a server that responds to `ruok` may still drop connections
-        return connection.recv(4096).startswith(b"Zookeeper version")
+        return connection.recv(4096)
 
 
 def _properties(data: Path, port: int) -> Mapping[str, str]:

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import STOP_TIMEOUT_S
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
 from tools import metadata_copy
 
 TOPIC = "t"
@@ -48,9 +48,11 @@ def broker(tmp_path: Path, connect: str) -> Iterator[BrokerProcess]:
     process.stop()
 
 
-def _broker(folder: Path, connect: str | None, broker_id: int = 1) -> BrokerProcess:
+def _broker(
+    folder: Path, connect: str | None, broker_id: int = 1, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> BrokerProcess:
     cluster = {} if connect is None else {"zookeeper.connect": connect}
-    settings = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS), "zookeeper.connection.timeout.ms": "10000"}
+    settings = {"zookeeper.session.timeout.ms": str(session_timeout_ms), "zookeeper.connection.timeout.ms": "10000"}
     return BrokerProcess(folder, {**settings, **cluster}, broker_id=broker_id)
 
 
@@ -163,6 +165,47 @@ def test_data_is_served_while_zookeeper_is_away(tmp_path: Path) -> None:
             _produce(broker, range(20, 30))
             assert _consumed(broker, 30) == list(range(30))
             assert "] ERROR " not in broker.log.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_session_moves_to_other_servers_and_changes_wait_for_a_quorum(tmp_path: Path) -> None:
+    """The leader of three servers is killed, so that all clients lose their connections; then a second server."""
+    with skip_when_unavailable(), ZooKeeperEnsemble(tmp_path / "zookeeper") as ensemble:
+        broker = _broker(tmp_path / "broker", f"{ensemble.connect}/kafka", session_timeout_ms=30_000)
+        with broker:
+            _create(broker)
+            _produce(broker, range(10))
+            epoch = _broker_epoch(ensemble.connect)
+            leader = ensemble.leader()
+            leader.kill()
+            _produce(broker, range(10, 20))
+            _create(broker, "while-a-server-is-away")
+            assert _broker_epoch(ensemble.connect) == epoch, "the broker has the same session"
+
+            second = next(server for server in ensemble.servers if server.is_running)
+            second.kill()
+            _wait(lambda: not ensemble.has_quorum)
+            _produce(broker, range(20, 30))
+            assert _consumed(broker, 30) == list(range(30))
+            client = AdminClient({"bootstrap.servers": broker.bootstrap})
+            created = client.create_topics([NewTopic("waits", 1, 1)], operation_timeout=WAIT_S, request_timeout=WAIT_S)
+            with pytest.raises(TimeoutError):
+                created["waits"].result(1.0)
+            ensemble.start(leader, second)
+            _wait(lambda: "waits" in client.list_topics(timeout=WAIT_S).topics)
+            _produce(broker, range(30, 40))
+            assert _consumed(broker, 40) == list(range(40))
+            assert "] ERROR " not in broker.log.read_text()
+
+
+def _broker_epoch(connect: str) -> int:
+    client = KazooClient(f"{connect}/kafka")
+    client.start()
+    try:
+        return int(client.get("/brokers/ids/1")[1].czxid)
+    finally:
+        client.stop()
+        client.close()
 
 
 def test_broker_stops_while_zookeeper_is_away(tmp_path: Path) -> None:
