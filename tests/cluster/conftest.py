@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -37,12 +37,24 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
-def create_topic(cluster: Cluster, partitions: int = PARTITIONS, replicas: int = 3, **configs: str) -> str:
-    """Create a topic and return its name, when it is in sync; `configs` have underscores for dots."""
+def create_topic(
+    cluster: Cluster,
+    partitions: int = PARTITIONS,
+    replicas: int = 3,
+    assignment: Sequence[Sequence[int]] | None = None,
+    **configs: str,
+) -> str:
+    """Create a topic and return its name, when it is in sync; `configs` have underscores for dots.
+
+    `assignment` has the replicas of each partition, instead of their numbers.
+    """
     name = f"numbers-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    new = NewTopic(name, partitions, replicas, config=settings)
+    if assignment is None:
+        new = NewTopic(name, partitions, replicas, config=settings)
+    else:
+        new = NewTopic(name, len(assignment), replica_assignment=[list(it) for it in assignment], config=settings)
     admin.create_topics([new], operation_timeout=CREATE_TIMEOUT_S)[name].result(CREATE_TIMEOUT_S)
     cluster.wait_until_in_sync(name)
     return name

@@ -14,9 +14,13 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from tests.support.cluster import Cluster
+
 FLUSH_TIMEOUT_S = 60.0
 UNKNOWN = -1
 READ_TIMEOUT_S = 60.0
+OUTSTANDING_MAX = 5_000
+"""Records without a result. On a slow machine more of them would time out in the producer's queue."""
 # A request to a halted broker must not outlast the test.
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "log_level": 2,  # that brokers are gone is no news
@@ -46,9 +50,16 @@ class NumberedLoad:
     """Produces 0, 1, 2, ... as values, number `n` into partition `n % partitions`, until the end of the block."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, *, idempotent: bool = True, rate: float = 400.0
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        idempotent: bool = True,
+        rate: float = 400.0,
+        first: int = 0,
     ) -> None:
-        """`rate` is the approximate number of records per second."""
+        """`rate` is the approximate number of records per second, `first` the number to begin with."""
         self.acknowledged: dict[int, tuple[int, int]] = {}
         """The partition and offset of each acknowledged number."""
         self.errors: list[str] = []
@@ -63,7 +74,9 @@ class NumberedLoad:
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._last_s = time.monotonic()
-        self.sent = 0
+        self._first = first
+        self.sent = first
+        """The number of the next record."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -76,7 +89,7 @@ class NumberedLoad:
         left = self._producer.flush(FLUSH_TIMEOUT_S if kind is None else 1.0)
         if kind is None:
             assert left == 0, f"{left} records got no result"
-            assert self.errors == []
+            assert not self.errors, f"{len(self.errors)} records failed, as {self.errors[:3]}"
 
     def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
         """Wait until so many more records have been acknowledged."""
@@ -90,18 +103,18 @@ class NumberedLoad:
     def _run(self) -> None:
         started_s = time.monotonic()
         while not self._is_stopped.is_set():
+            if len(self._producer) >= OUTSTANDING_MAX:
+                self._producer.poll(0.1)
+                continue
             number = self.sent
-            due_s = started_s + number * self._interval_s
-            try:
-                self._producer.produce(
-                    self._topic,
-                    str(number),
-                    partition=number % self._partitions,
-                    on_delivery=lambda error, message, number=number: self._report(number, error, message),
-                )
-                self.sent += 1
-            except BufferError:
-                pass
+            due_s = started_s + (number - self._first) * self._interval_s
+            self._producer.produce(
+                self._topic,
+                str(number),
+                partition=number % self._partitions,
+                on_delivery=lambda error, message, number=number: self._report(number, error, message),
+            )
+            self.sent += 1
             while not self._is_stopped.is_set():
                 self._producer.poll(min(max(due_s - time.monotonic(), 0.0), 0.1))
                 if time.monotonic() >= due_s:
@@ -187,8 +200,27 @@ def assert_exactly_once(load: NumberedLoad, records: Records) -> None:
     assert_in_order(records)
 
 
-def assert_gap_at_most(load: NumberedLoad, seconds: float) -> None:
-    assert load.longest_gap_s <= seconds, f"no record was acknowledged for {load.longest_gap_s:.1f} s"
+class GapLimit:
+    """How long production may pause: longer by what the cluster's processes waited for a processor in this block."""
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster = cluster
+        self._seconds = seconds
+
+    def __enter__(self) -> Self:
+        self._before_s = self._cluster.processor_waits_s()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        after_s = self._cluster.processor_waits_s()
+        self._waited_s = sum(waited_s - self._before_s.get(pid, 0.0) for pid, waited_s in after_s.items())
+
+    def check(self, load: NumberedLoad) -> None:
+        longest = self._seconds + self._waited_s
+        assert load.longest_gap_s <= longest, (
+            f"no record was acknowledged for {load.longest_gap_s:.1f} s, more than {self._seconds:.1f} s and the "
+            f"{self._waited_s:.1f} s for which the cluster waited for processors"
+        )
 
 
 def numbers_of(records: Records) -> Sequence[int]:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,14 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from tests.cluster.conftest import IS_KAFKA, PARTITIONS, create_topic
-from tests.cluster.load import PRODUCER_SETTINGS, NumberedLoad, assert_exactly_once, assert_nothing_is_lost, read_topic
+from tests.cluster.load import (
+    PRODUCER_SETTINGS,
+    NumberedLoad,
+    assert_exactly_once,
+    assert_nothing_is_lost,
+    numbers_of,
+    read_topic,
+)
 from tests.cluster.znodes import ROOT, run_tool
 from tests.support.cluster import Cluster
 
@@ -122,60 +130,51 @@ def test_replicas_have_the_same_records(cluster: Cluster, topic: str) -> None:
         verification.terminate()
 
 
-def test_records_are_refused_below_min_isr_and_accepted_again(cluster: Cluster) -> None:
-    topic = create_topic(cluster, 1)
-    leader = cluster.leader(topic)
-    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
-    producer = Producer({**PRODUCER_SETTINGS, "bootstrap.servers": cluster.brokers[leader].bootstrap, "retries": 0})
-    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
-        cluster.kill(*others)
-        cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
-        errors: list[str] = []
-        producer.produce(topic, b"-1", on_delivery=lambda error, _: errors.append(error.name()))
-        producer.flush(TIMEOUT_S)
-        assert errors == ["NOT_ENOUGH_REPLICAS"]
-        cluster.start(*others)
-        load.wait_for(50)
-        cluster.heal(topic)
-    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+def test_only_the_leader_is_left_and_then_the_others_are_left(cluster: Cluster) -> None:
+    """Three partitions with one leader: what a producer, an operator who waits, and one who does not wait, meet."""
+    leader, *others = cluster.brokers
+    assignment = [[leader, *others]]
+    strict = create_topic(cluster, assignment=assignment)
+    kept, risked = (create_topic(cluster, assignment=assignment, min_insync_replicas="1") for _ in range(2))
+    topics = (strict, kept, risked)
+    with ExitStack() as loads:
+        accepted, safe, replicated = (
+            loads.enter_context(NumberedLoad(cluster.bootstrap, topic, 1, rate=100)) for topic in topics
+        )
 
-
-def test_partition_waits_for_its_last_in_sync_replica(cluster: Cluster) -> None:
-    topic = create_topic(cluster, 1, min_insync_replicas="1")
-    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
-        load.wait_for(50)
-    leader = cluster.leader(topic)
-    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
     cluster.kill(*others)
-    cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
-    cluster.kill(leader)
-    cluster.start(*others)
-    cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == -1, "the partition has no leader")
-    assert cluster.partitions(topic)[0][2] == [leader], "the last in-sync replica is kept"
-    cluster.heal(topic)
-    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
-
-
-def test_unclean_election_by_tool_loses_only_what_the_old_leader_had(cluster: Cluster) -> None:
-    topic = create_topic(cluster, 1, min_insync_replicas="1")
-    with NumberedLoad(cluster.bootstrap, topic, 1) as replicated:
-        replicated.wait_for(50)
-    leader = cluster.leader(topic)
-    others = [broker_id for broker_id in cluster.brokers if broker_id != leader]
-    cluster.kill(*others)
-    cluster.wait_until(lambda: cluster.partitions(topic)[0][2] == [leader], "the leader alone is in sync")
-    with NumberedLoad(cluster.brokers[leader].bootstrap, topic, 1) as lost:
+    cluster.wait_until(
+        lambda: all(cluster.partitions(topic)[0][2] == [leader] for topic in topics), "the leader alone is in sync"
+    )
+    alone = cluster.brokers[leader].bootstrap
+    producer = Producer({**PRODUCER_SETTINGS, "bootstrap.servers": alone, "retries": 0})
+    errors: list[str] = []
+    producer.produce(strict, b"-1", on_delivery=lambda error, _: errors.append(error.name()))
+    producer.flush(TIMEOUT_S)
+    assert errors == ["NOT_ENOUGH_REPLICAS"]
+    with NumberedLoad(alone, risked, 1) as lost:
         lost.wait_for(50)
+
     cluster.kill(leader)
     cluster.start(*others)
-    cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == -1, "the partition has no leader")
-    arguments = ("--election-type", "unclean", "--topic", topic, "--partition", "0")
+    cluster.wait_until(
+        lambda: all(cluster.partitions(topic)[0][0] == -1 for topic in topics), "the partitions have no leader"
+    )
+    assert all(cluster.partitions(topic)[0][2] == [leader] for topic in topics), "the last in-sync replica is kept"
+    arguments = ("--election-type", "unclean", "--topic", risked, "--partition", "0")
     cluster.wait_until(lambda: "Successfully" in run_tool(cluster, "leader_election", *arguments), "a replica leads")
-    assert cluster.leader(topic) in others
-    cluster.heal(topic)
-    records = read_topic(cluster.bootstrap, topic, 1)
+    assert cluster.leader(risked) in others
+
+    cluster.heal(*topics)
+    with NumberedLoad(cluster.bootstrap, strict, 1, first=accepted.sent) as again:
+        again.wait_for(50)
+    records = read_topic(cluster.bootstrap, strict, 1)
+    assert_nothing_is_lost({**accepted.acknowledged, **again.acknowledged}, records)
+    assert numbers_of(records) == list(range(again.sent))
+    assert_exactly_once(safe, read_topic(cluster.bootstrap, kept, 1))
+    records = read_topic(cluster.bootstrap, risked, 1)
     assert_nothing_is_lost(replicated.acknowledged, records)
-    assert len(records[0]) == replicated.sent
+    assert len(records[0]) == replicated.sent, "only what the old leader alone had is lost"
 
 
 def test_topic_is_deleted_when_its_last_broker_returns(cluster: Cluster, topic: str) -> None:

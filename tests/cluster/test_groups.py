@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.cluster.conftest import PARTITIONS
-from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, numbers_of, read_topic
+from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, read_topic
 from tests.support.cluster import Cluster
 from tools.admin_client import AdminClient
 from tools.bootstrap import Endpoint
@@ -146,18 +146,3 @@ def committed_offsets(cluster: Cluster, group: str, topic: str) -> dict[int, int
         return {found.partition: max(found.offset, 0) for found in consumer.committed(wanted, timeout=DEADLINE_S)}
     finally:
         consumer.close()
-
-
-def test_commits_survive_the_death_of_all_brokers(cluster: Cluster, topic: str, group: str) -> None:
-    with NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=2000) as load:
-        load.wait_for(300)
-    with GroupReader(cluster.bootstrap, group, topic) as reader:
-        reader.wait_for(300)
-    cluster.kill(*cluster.brokers)
-    cluster.heal(topic, OFFSETS_TOPIC)
-    found = committed_offsets(cluster, group, topic)
-    assert all(found[partition] >= offset for partition, offset in reader.committed.items())
-    everything = numbers_of(read_topic(cluster.bootstrap, topic, PARTITIONS))
-    with GroupReader(cluster.bootstrap, group, topic) as successor:
-        successor.wait_for(len(everything) - sum(found.values()))
-    assert sorted({*reader.numbers, *successor.numbers}) == everything

@@ -128,18 +128,12 @@ def halt_the_coordinator(cluster: Cluster, copier: Copier, target: str, group: s
         copier.run(copier.copied + 2 * BATCH)
 
 
-def kill_all_brokers(cluster: Cluster, copier: Copier, target: str, group: str) -> None:
-    cluster.kill(*cluster.brokers)
-    cluster.start(*cluster.brokers)
-
-
 @pytest.mark.parametrize(
     "failure",
     [
         pytest.param(kill_the_coordinator, id="coordinator-killed"),
         pytest.param(kill_the_leader, id="leader-killed", marks=pytest.mark.soak),
         pytest.param(halt_the_coordinator, id="coordinator-halted", marks=pytest.mark.soak),
-        pytest.param(kill_all_brokers, id="all-killed"),
     ],
 )
 def test_copy_contains_each_record_once(

@@ -11,7 +11,7 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
 from urllib.error import HTTPError
@@ -176,6 +176,8 @@ class Cluster:
 
         As in Kafka, a broker does not start before the session of its killed predecessor is over.
         """
+        if not broker_ids:
+            return
         client = KazooClient(self.zookeeper.connect)
         client.start()
         self.wait_until(
@@ -269,6 +271,11 @@ class Cluster:
         except HTTPError as error:
             return False, json.load(error)
 
+    def processor_waits_s(self) -> dict[int, float]:
+        """Return how long each process has waited for a processor since its start, by process id; Linux counts it."""
+        processes = [*self.brokers.values(), self.zookeeper]
+        return {it.pid: _processor_wait_s(it.pid) for it in processes if it.is_running}
+
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
         """Wait for a condition; brokers that do not respond make it false."""
         deadline = time.monotonic() + timeout_s
@@ -286,6 +293,14 @@ class Cluster:
         views = [ask_metadata(broker.port) for broker in self.brokers.values()]
         controllers = {view.controller for view in views}
         return len(controllers) == 1 and all(view.brokers == set(self.brokers) for view in views)
+
+
+def _processor_wait_s(pid: int) -> float:
+    waited_ns = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            waited_ns += int(thread.read_text().split()[1])
+    return waited_ns / 1e9
 
 
 def log_bytes(brokers: Iterable[Broker], topic: str, partition: int) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ TOGETHER = (
     ("tests/spark_jobs/",),
     (
         "tests/cluster/test_administration.py",
+        "tests/cluster/test_all_killed.py",
         "tests/cluster/test_failures.py",
         "tests/cluster/test_groups.py",
         "tests/cluster/test_other_clients.py",
