@@ -8,10 +8,11 @@ Why generated code is both fast and safe against hostile bytes:
 * Adjacent fixed-width fields, and the length or first length byte that follows them, are unpacked by one call.
 * `position` only grows, and Python shortens a slice that passes the end. So one comparison with the size at the end
   detects every short slice; reads of single bytes and of fixed-width runs raise by themselves.
-* Before a list is read, its count times the smallest size of an element must fit in the bytes left. So no count makes
-  the reader allocate more objects than the peer has sent bytes for.
 * Every list, list element and tagged field takes one from `elements_left`. A message with more of them is rejected
   before they become objects: an element of two bytes becomes an object of a hundred.
+* No count makes the reader allocate more objects than the peer has sent bytes for. A list of strings or numbers must
+  fit in the bytes left. Reading a struct raises at the end of the buffer, because each has a length, a number or a
+  count of tagged fields.
 * The only length below zero is -1, which means null and is accepted only where this version allows null.
 
 The locals of generated code are a letter and the nesting depth: `o` struct, `n` length, `a` list, `v` element, `t`
@@ -125,6 +126,11 @@ def refuse_bytes(label: str, places: Sequence[str], error: Exception) -> Malform
     return Malformed(f"{label}: bytes are missing from {field} on")
 
 
+def refuse_list(path: str, count: int, element_size: int, size_left: int, elements_left: int) -> Malformed:
+    """Return the error for a list of more elements than are allowed, or than the bytes left can hold."""
+    return refuse_size(path, count) if count * element_size > size_left else refuse_count(path, elements_left)
+
+
 def refuse_count(path: str, elements_left: int) -> TooManyElements:
     return TooManyElements(f"{path}: {-elements_left} elements more than are allowed")
 
@@ -134,10 +140,11 @@ def refuse_end(label: str, position: int, size: int) -> Malformed:
 
 
 SLICES = {
-    "string": 'str(buffer[position:end], "utf-8")',
-    "bytes": "bytes(buffer[position:end])",
-    "records": "memoryview(buffer)[position:end]",
+    "string": 'str(buffer[position:{end}], "utf-8")',
+    "bytes": "bytes(buffer[position:{end}])",
+    "records": "memoryview(buffer)[position:{end}]",
 }
+"""The expressions for a value from `position` on. `{end}` stands for one that moves `position` to the end."""
 
 RUNTIME = {
     "Malformed": Malformed,
@@ -151,6 +158,7 @@ RUNTIME = {
     "refuse_bytes": refuse_bytes,
     "refuse_count": refuse_count,
     "refuse_end": refuse_end,
+    "refuse_list": refuse_list,
     "refuse_null": refuse_null,
     "refuse_size": refuse_size,
     "skip_tags": skip_tags,
@@ -289,14 +297,21 @@ class Reader:
             self.source.add(f"{target} = read_uuid(buffer, position)", "position += 16")
         else:
             with self.length("h" if name == "string" else "i", target, depth, path, is_nullable):
-                self.source.add(f"end = position + n{depth}", f"{target} = {self.slices[name]}", "position = end")
+                end = f"(position := position + {self.counted(depth)})"
+                self.source.add(f"{target} = {self.slices[name].format(end=end)}")
 
     def array(self, field: Field, target: str, depth: int, path: str) -> None:
         count, items = f"n{depth}", f"a{depth}"
         element_size = _element_size_min(field, self.version, self.is_flexible)
-        with self.source.block(f"if {count} * {element_size} > size - position:"):
-            self.source.add(f"raise refuse_size({path!r}, {count})")
-        self.count(f"{count} + 1", path)
+        # Flexible lengths are one more than the count.
+        self.source.add(f"elements_left -= {count if self.is_flexible else f'{count} + 1'}")
+        if self.is_flexible:
+            self.source.add(f"{count} -= 1")
+        with self.source.block("if elements_left < 0:"):
+            self.source.add(f"raise refuse_list({path!r}, {count}, {element_size}, size - position, elements_left)")
+        if field.struct is None:
+            with self.source.block(f"if {count} * {element_size} > size - position:"):
+                self.source.add(f"raise refuse_size({path!r}, {count})")
         if field.wire is not None and field.wire.letter:
             self.numbers(field.wire.letter, target, count)
             return
@@ -330,7 +345,10 @@ class Reader:
 
     @contextmanager
     def length(self, letter: str, target: str, depth: int, path: str, is_nullable: bool) -> Iterator[None]:
-        """Read a length into `n<depth>`, and null into the target; the lines added inside run if there is a value."""
+        """Read a length into `n<depth>`, and null into the target; the lines added inside run if there is a value.
+
+        In flexible versions it is one more than the size, or 0 for null.
+        """
         n = f"n{depth}"
         self.take(n, "B" if self.is_flexible else letter)
         self.flush()
@@ -351,9 +369,11 @@ class Reader:
             null = "None" if self.is_flexible else f"null({path!r}, {length})"
             self.source.add(f"{target} = {null}" if is_nullable else f"raise refuse_null({path!r}, {length})")
         with self.source.block("else:") if is_nullable else nullcontext():
-            if self.is_flexible:
-                self.source.add(f"{n} -= 1")
             yield
+
+    def counted(self, depth: int) -> str:
+        """Return the expression of the size whose length is in `n<depth>`: flexible lengths are one more."""
+        return f"n{depth} - 1" if self.is_flexible else f"n{depth}"
 
     def take(self, target: str, letter: str) -> None:
         if not self.source.run:

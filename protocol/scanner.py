@@ -54,7 +54,7 @@ class _Rows(NamedTuple):
 
 
 class _Scanner(Reader):
-    slices = {**SLICES, "records": "buffer[position:end]"}
+    slices = {**SLICES, "records": "buffer[position:{end}]"}
 
     def __init__(self, cls: type[Struct], info: MessageInfo, version: int, scanned: type[Any]) -> None:
         self._scanned = scanned

@@ -102,8 +102,8 @@ MALFORMED = [
     # (class, version, bytes, what the text says)
     (MetadataRequest, 0, "ffffffff", "null"),
     (MetadataRequest, 1, "fffffffe", "length -2"),
-    (MetadataRequest, 1, "7fffffff0000", "2147483647 is more"),
-    (MetadataRequest, 12, "ffffffff07000000", "2147483646 is more"),
+    (MetadataRequest, 1, "7fffffff0000", r"missing from MetadataRequest\.topics"),
+    (MetadataRequest, 12, "ffffffff07000000", r"missing from MetadataRequest\.topics"),
     (MetadataRequest, 12, "ffffffff0f000000", "above the largest length"),
     (MetadataRequest, 12, "80808080808000", "more than 5 bytes"),
     (MetadataRequest, 9, "02000000000000", "name: null"),
