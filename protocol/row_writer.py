@@ -29,6 +29,8 @@ FIRST_FETCH_VERSION_WITH_IDS = first_version(FetchableTopicResponse, "topic_id")
 
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
+_SHORT_STRING_LENGTHS = tuple(map(_STRING_LENGTH.pack, range(127))), SHORT_LENGTHS[1:]
+"""The encoded lengths of strings of up to 126 bytes, for versions that are not flexible and for flexible ones."""
 
 
 class RowResponse(NamedTuple):
@@ -43,7 +45,17 @@ class RowResponse(NamedTuple):
 class RowWriter:
     """The writer of one version of one response."""
 
-    __slots__ = ("_around_one", "_group_end", "_is_flexible", "_number_count", "_pack", "_prefix", "_suffix", "_tail")
+    __slots__ = (
+        "_around_one",
+        "_group_end",
+        "_is_flexible",
+        "_number_count",
+        "_pack",
+        "_prefix",
+        "_string_lengths",
+        "_suffix",
+        "_tail",
+    )
 
     def __init__(self, cls: type[Any], version: int) -> None:
         """Compute the constant parts of the layout.
@@ -74,6 +86,7 @@ class RowWriter:
         self._prefix, self._suffix = empty[:prefix_size], empty[prefix_size + count_size :]
         one = _count(1, self._is_flexible)
         self._around_one = self._prefix + one, one, self._group_end + self._suffix
+        self._string_lengths = _SHORT_STRING_LENGTHS[self._is_flexible]
 
     def write(self, names: Sequence[str], *columns: Iterable[int]) -> list[Records]:
         """Return the one buffer of the message, without a header.
@@ -104,11 +117,11 @@ class RowWriter:
         Everything but its name and its numbers is constant and encoded already.
         """
         start, middle, stop = self._around_one
-        return [
-            b"".join(
-                (start, _string(name, self._is_flexible), middle, self._pack(*numbers[: self._number_count]), stop)
-            )
-        ]
+        text = name.encode()
+        size = len(text)
+        length = self._string_lengths[size] if size < 127 else _string_length(size, self._is_flexible)
+        packed = self._pack(*numbers[: self._number_count])
+        return [b"".join((start, length, text, middle, packed, stop))]
 
 
 class FetchWriter:
@@ -220,10 +233,13 @@ def _count(count: int, is_flexible: bool) -> bytes:
 
 def _string(text: str, is_flexible: bool) -> bytes:
     encoded = text.encode()
-    size = len(encoded)
-    if not is_flexible:
-        return _STRING_LENGTH.pack(size) + encoded
-    return (SHORT_LENGTHS[size + 1] if size < 127 else long_string_length(size + 1)) + encoded
+    return _string_length(len(encoded), is_flexible) + encoded
+
+
+def _string_length(size: int, is_flexible: bool) -> bytes:
+    if size < 127:
+        return _SHORT_STRING_LENGTHS[is_flexible][size]
+    return long_string_length(size + 1) if is_flexible else _STRING_LENGTH.pack(size)
 
 
 def _only_list(cls: type[Struct], version: int) -> Field:
