@@ -39,7 +39,7 @@ from uuid import UUID
 from config.log_config import LogConfig
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
+from protocol.records.batch import CONTROL_BIT, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 from protocol.records.compression import Buffer
 from protocol.records.control import TransactionMarker
 from storage import checkpoints, names
@@ -348,7 +348,10 @@ class Log:
         else:
             self._write(accepted, offset, last_offset, header.max_timestamp, last_offset, leader_epoch, now_ms)
             if has_producer:
-                self._apply_to_producers(header, offset, marker)
+                if header.attributes & CONTROL_BIT:
+                    self._apply_to_producers(header, offset, marker)
+                else:
+                    self._producers.append_data(header, offset)
         return _new_tuple(
             AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
         )
@@ -444,10 +447,9 @@ class Log:
                 )
         except OSError as error:
             raise self.storage_error(error) from error
-        elapsed_s = now_s() - started_s
         self.log_end_offset = end_offset = last_offset + 1
         self._reader.end = (end_offset, segment, segment.size)
-        if elapsed_s > SLOW_WRITE_S:
+        if (elapsed_s := now_s() - started_s) > SLOW_WRITE_S:
             self._writer.note_slow_write(elapsed_s)
 
     def _store(
@@ -575,7 +577,7 @@ class Log:
     ) -> tuple[BatchMetadata | None, TransactionMarker | None]:
         """Return the earlier batch that this one repeats, and the marker that it contains. Raises KafkaError."""
         producers = self._producers
-        if header.is_control:
+        if header.attributes & CONTROL_BIT:
             marker = marker_in(records, 0, header)
             if marker is not None:
                 producers.check_marker(header, marker, offset)

@@ -278,12 +278,16 @@ class ValidatedAppend(NamedTuple):
     records_converted: int  # records that were encoded or compressed again, for the conversion meters
 
 
-class PreparedAppend(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PreparedAppend:
     """Records that were validated before their offset was known."""
 
     validated: ValidatedAppend | None  # at offset 0, without a leader epoch
     size: int
     """Bytes of the records as they were received."""
+
+    def __len__(self) -> int:
+        return self.size
 
     def at(self, next_offset: int, leader_epoch: int) -> ValidatedAppend | None:
         """Return the batch at `next_offset`. Call it once, when no other append can precede this one."""

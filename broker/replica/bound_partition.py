@@ -76,12 +76,16 @@ class BoundPartition:
         partition = self.partition
         if not partition.is_leader or (needs_isr and not partition.has_enough_in_sync):
             raise partition.append_refusal()
-        result = partition.log.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
-        size = len(records) if type(records) is memoryview else records.size
-        self.metrics.appended(size, result)
-        monotonic_ms = 0 if partition.is_alone else self._manager.monotonic_ms()
-        if partition.advance_high_watermark(monotonic_ms) and self._manager.produce_purgatory.watched:
-            self._manager.produce_purgatory.check_and_complete(self.key)
+        log = self.log
+        result = log.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
+        self.metrics.appended(len(records), result)
+        manager = self._manager
+        if partition.is_alone:
+            is_advanced = log.advance_high_watermark(log.log_end_offset)  # every append is committed
+        else:
+            is_advanced = partition.advance_high_watermark(manager.monotonic_ms())
+        if is_advanced and manager.produce_purgatory.watched:
+            manager.produce_purgatory.check_and_complete(self.key)
         return result
 
 
