@@ -31,13 +31,19 @@ _API_VERSIONS = 18
 _FIXED = Layout(">hhi")
 _WITH_CLIENT_ID = Layout(">hhih")
 _CORRELATION_ID = Layout(">i")
+_CLIENT_ID_POSITION = _WITH_CLIENT_ID.size
+_unpack_with_client_id = _WITH_CLIENT_ID.unpack_from
 
+_WITHOUT_CLIENT_ID = (_CONTROLLED_SHUTDOWN, 0)
 _IS_FLEXIBLE: Mapping[tuple[int, int], bool] = MappingProxyType(
-    {(api.key, version): api.is_flexible_in(version) for api in APIS.values() for version in api.versions}
+    {
+        (api.key, version): api.is_flexible_in(version)
+        for api in APIS.values()
+        for version in api.versions
+        if (api.key, version) != _WITHOUT_CLIENT_ID
+    }
 )
-"""Whether requests have a tagged section in their header, by API key and version."""
-
-_new_tuple = tuple.__new__  # builds a named tuple at half the cost of calling its class
+"""Whether requests have a tagged section in their header, by API key and version; without `_WITHOUT_CLIENT_ID`."""
 
 
 class RequestHeader(NamedTuple):
@@ -68,30 +74,33 @@ class UnsupportedApi(Malformed):
 
 
 def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
-    """Return the header of a request frame, and the position of the body.
+    """Return the header of a request frame, and the position of the body. Raises as `scan_request_header` does."""
+    api_key, api_version, correlation_id, client_id, position = scan_request_header(buffer)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def scan_request_header(buffer: Records) -> tuple[int, int, int, str | None, int]:
+    """Return the fields of a request's header, in the order of `RequestHeader`, and the position of the body.
 
     Raises:
         UnsupportedApi: the API key or version is not in the registry.
         Malformed: the header is damaged.
     """
     try:
-        api_key, api_version, correlation_id, length = _WITH_CLIENT_ID.unpack_from(buffer)
+        api_key, api_version, correlation_id, length = _unpack_with_client_id(buffer)
         is_flexible = _IS_FLEXIBLE.get((api_key, api_version))
-        if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
-            return RequestHeader(api_key, api_version, correlation_id, None), _FIXED.size
-        position = _WITH_CLIENT_ID.size
+        if is_flexible is None and (api_key, api_version) == _WITHOUT_CLIENT_ID:
+            return api_key, api_version, correlation_id, None, _FIXED.size
+        position = _CLIENT_ID_POSITION
         client_id = None
         if length >= 0:
-            start, position = position, position + length
-            if position > len(buffer):
-                raise Malformed(f"client id of length {length}, but {len(buffer) - start} bytes are left")
             # The client id is only a label, so bytes that are not UTF-8 are no reason to reject the request.
-            client_id = str(buffer[start:position], "utf-8", "replace")
+            client_id = str(buffer[position : (position := position + length)], "utf-8", "replace")
+            if position > len(buffer):
+                left = len(buffer) - _CLIENT_ID_POSITION
+                raise Malformed(f"client id of length {length}, but {left} bytes are left")
         elif length != -1:
             raise Malformed(f"client id of length {length}")
-        if is_flexible is None:
-            header = RequestHeader(api_key, api_version, correlation_id, client_id)
-            raise UnsupportedApi(header, APIS.get(api_key))
         if is_flexible:
             tag_count = buffer[position]
             position += 1
@@ -100,7 +109,9 @@ def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
     except (StructError, IndexError) as error:
         part = "before the client id ends" if isinstance(error, StructError) else "in its tagged fields"
         raise Malformed(f"a request header is cut short {part}: the frame has {len(buffer)} bytes") from error
-    return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id)), position
+    if is_flexible is None:
+        raise UnsupportedApi(RequestHeader(api_key, api_version, correlation_id, client_id), APIS.get(api_key))
+    return api_key, api_version, correlation_id, client_id, position
 
 
 def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

@@ -277,8 +277,9 @@ class _Fetch:
         if needs_conversion(self._context.api_version):
             began_s = self._services.clock.monotonic_s()
             counts = await self._services.cpu_pool.run(lambda: self._convert(read))
-            self._context.conversion_s += self._services.clock.monotonic_s() - began_s
-            self._context.temporary_size += read.size
+            extras = self._context.with_extras()
+            extras.conversion_s += self._services.clock.monotonic_s() - began_s
+            extras.temporary_size += read.size
             for partition, count in counts:
                 partition.metrics.fetch_message_conversions += count
         return await self._services.sliced_work.finished(self._respond(read))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final, Generic, TypeVar
 
@@ -46,6 +46,19 @@ class Reservoir(Generic[T]):
         if self._passed_over >= 0 and now_s < self._drawn_until_s:
             return False
         return self._is_due_after_drawing(now_s)
+
+    def due_among(self, count: int, now_s: float) -> Iterator[int]:
+        """Yield the positions of those of the next `count` values that enter the sample.
+
+        The caller calls `add` with each of them before it asks for the next position.
+        """
+        if now_s >= self._drawn_until_s:
+            self._draw(now_s)
+        position = self._passed_over
+        while position < count:
+            yield position
+            position += 1 + self._passed_over
+        self._passed_over = position - count
 
     def add(self, value: T, now_s: float) -> None:
         """Add a value that is due. In a full sample it replaces the value with the lowest priority."""

@@ -5,6 +5,16 @@ Owns: the sum of its waits for others. Must not know what is waited for.
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Waiting(Protocol):
+    """Work that records what it waits for. See `Waits`."""
+
+    def begin_wait(self, waits_for: str, now_s: float) -> None: ...
+
+    def end_wait(self, now_s: float) -> None: ...
+
 
 class Waits:
     """The waits of one piece of work. At most one is open at a time. Times are in monotonic seconds."""

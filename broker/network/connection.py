@@ -432,8 +432,17 @@ class Connection(asyncio.BufferedProtocol):
 
         `sending_since_s` is the present time if some of the responses were gathered before, else None.
         """
-        if buffers:
-            self._write(buffers)
+        transport = self._transport
+        if buffers and transport is not None:
+            response = buffers[0] if len(buffers) == 1 else self._joined_or_written(transport, buffers)
+            sent = 0
+            if response and self._may_write_directly(transport):
+                try:
+                    sent = os.write(self._descriptor, response)
+                except OSError:
+                    sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
+            if sent < len(response):
+                transport.write(memoryview(response)[sent:])
         channel = self.channel
         if channel.completed:
             channel.sent(self._registry.monotonic_s(), sending_since_s)
@@ -452,27 +461,12 @@ class Connection(asyncio.BufferedProtocol):
             self.hold(Hold.THROTTLED)
             self._registry.muted.mute(self, outcome.mute_ms)
 
-    def _write(self, buffers: Buffers) -> None:
-        """Write `buffers`, which must not be empty."""
-        transport = self._transport
-        if transport is None:
-            return
-        if len(buffers) == 1:
-            response = buffers[0]
-        elif sum(map(len, buffers)) <= JOIN_SIZE_MAX:
-            response = b"".join(buffers)
-        else:
-            self._write_large(transport, buffers)
-            return
-        if self._may_write_directly(transport):
-            try:
-                sent = os.write(self._descriptor, response)
-            except OSError:
-                sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
-            if sent == len(response):
-                return
-            response = memoryview(response)[sent:]
-        transport.write(response)
+    def _joined_or_written(self, transport: asyncio.Transport, buffers: Buffers) -> bytes:
+        """Return small buffers joined into one. Write large ones, which is not worth a copy, and return nothing."""
+        if sum(map(len, buffers)) <= JOIN_SIZE_MAX:
+            return b"".join(buffers)
+        self._write_large(transport, buffers)
+        return b""
 
     def _may_write_directly(self, transport: asyncio.Transport) -> bool:
         """Return whether bytes may bypass the transport: it has no unsent bytes, and its descriptor is still open."""

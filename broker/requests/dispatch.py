@@ -15,7 +15,7 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import ModuleType
+from types import GeneratorType, MappingProxyType, ModuleType
 from typing import Any, cast
 
 from broker.handlers.metric_names import BESIDE_API
@@ -41,11 +41,11 @@ from broker.requests.routes import TABLE, WAITS_FOR
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
-from protocol.codec import Decoder, Encoder, decoder, encoder, scanner
+from protocol.codec import Decoder, Encoder, decoder, encode, encoder, scanner
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.frame import kept
-from protocol.headers import RequestHeader, UnsupportedApi, read_request_header, response_header
+from protocol.frame import LENGTH, kept
+from protocol.headers import RequestHeader, UnsupportedApi, response_header, scan_request_header
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
 from protocol.row_writer import RowResponse
@@ -59,8 +59,8 @@ SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
 SERVED_BEFORE_AUTHENTICATION = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
 PENDING = Authentication.PENDING
 
-CORRELATION_ID_SIZE = 4
-_pack_start = struct.Struct(">ii").pack
+RESPONSE_STARTS: Mapping[int, struct.Struct] = MappingProxyType({4: struct.Struct(">ii"), 5: struct.Struct(">iix")})
+"""Size, correlation id, and in flexible versions an empty section of tagged fields; by the size of the header."""
 
 # Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka has one
 # limit for both. The largest realistic request, with the offsets of 100,000 partitions, has about 3 MB.
@@ -78,8 +78,10 @@ class Route:
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
     encode: Encoder
-    header_tags: bytes
-    """What follows the correlation id in the header of a response: an empty section of tagged fields, or nothing."""
+    header_size: int
+    """The size of the header of a response."""
+    pack_start: Callable[[int, int], bytes]
+    """Returns what precedes the message in a response: its size and its header with the correlation id."""
     metrics: RequestMetrics
     metrics_of: Callable[[Any], RequestMetrics] | None
     """Returns the metrics of a request whose name depends on its content; None if `metrics` counts every request."""
@@ -138,14 +140,15 @@ class RequestDispatcher:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""
         received_s = self._monotonic_s()
         try:
-            header, position = read_request_header(frame)
+            api_key, api_version, correlation_id, client_id, position = scan_request_header(frame)
         except UnsupportedApi as unsupported:
             return unsupported_version(unsupported, APIS[API_VERSIONS_KEY].versions)
-        api_key, api_version, correlation_id, client_id = header
-        route = self._routes.get((api_key, api_version)) or self._new_route(header)
+        route = self._routes.get((api_key, api_version)) or self._new_route(
+            RequestHeader(api_key, api_version, correlation_id, client_id)
+        )
         size = len(frame)
         if size > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
-            _check_admission(route, header, size, channel)
+            _check_admission(route, RequestHeader(api_key, api_version, correlation_id, client_id), size, channel)
         context = ServedRequest(
             api_key, api_version, correlation_id, client_id, channel, route.metrics, size, received_s
         )
@@ -161,19 +164,22 @@ class RequestDispatcher:
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
                 return asyncio.shield(serving) if api_key == PRODUCE_KEY else serving
         except Malformed as error:
-            raise Malformed(f"{_named(route.api, header)}: {error}") from error
-        context.details = described(context, frame, position) if context.is_logged else None
+            raise Malformed(f"{_named(route.api, context)}: {error}") from error
+        if context.extras is not None:
+            context.extras.details = described(context, frame, position)
         try:
             if route.metrics_of is not None:
                 context.metrics = route.metrics_of(request)
             response = route.handle(self._services, request, context)
-            if type(response) is not RowResponse and is_sliced(response):
+            kind = type(response)
+            if kind is GeneratorType:
                 response = self._services.sliced_work.run(response)
+                kind = type(response)
         except Malformed:
             raise
         except Exception as error:
             response = self._failure(route, request, context, error)
-        kind = type(response)
+            kind = type(response)
         if kind is RowResponse or kind is route.api.response:
             try:
                 buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
@@ -182,8 +188,12 @@ class RequestDispatcher:
             return self._completed(context, buffers)
         if response is None:
             return self._completed(context, None)
+        return self._awaited(route, request, context, response)
+
+    def _awaited(self, route: Route, request: object, context: ServedRequest, response: Any) -> Response:
+        """Return a promise or future of what completes the request once `response` is available."""
         self._begin_wait(route, context, response)
-        if kind is Promise:
+        if type(response) is Promise:
             return self._promised(route, request, context, response)
         return asyncio.ensure_future(self._later(route, request, context, response))
 
@@ -195,22 +205,17 @@ class RequestDispatcher:
     def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
         """Record the end of a request whose response is encoded, or that expects none, and return its outcome."""
         now_s = context.completed_s = self._monotonic_s()
-        if context.waits_for:
-            context.end_wait(now_s)
-        if context.is_logged and buffers is not None:
-            context.response_details = described_response(context, buffers)
+        extras = context.extras
+        if extras is not None:
+            extras.end_wait(now_s)
+            if extras.is_logged and buffers is not None:
+                extras.response_details = described_response(context, buffers)
         channel = context.channel
         if channel.is_closed:
             context.sent(now_s, None)
         else:
             channel.completed.append(context)
-        errors = context.metrics.errors
-        if context.errors is None:
-            errors[NONE] += context.success_count
-        else:
-            for code, count in context.errors.items():
-                errors[code] += count
-        return Outcome(buffers, context.mute_ms) if context.mute_ms else buffers
+        return buffers if extras is None or not extras.mute_ms else Outcome(buffers, extras.mute_ms)
 
     async def _serve_in_turn(
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
@@ -285,7 +290,7 @@ class RequestDispatcher:
     async def _decoded_in_turn(self, route: Route, frame: memoryview, position: int, context: ServedRequest) -> object:
         """Wait for a turn in the queue of `SlicedWork` and return the request. Raises TooManyElements."""
         await self._services.sliced_work.turn()
-        context.queue_s = self._monotonic_s() - context.received_s
+        context.with_extras().queue_s = self._monotonic_s() - context.received_s
         return self._decoded_on_loop(route, frame, position, context)
 
     def _decoded_on_loop(self, route: Route, frame: memoryview, position: int, context: RequestContext) -> object:
@@ -300,7 +305,7 @@ class RequestDispatcher:
     async def _decoded_in_thread(
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> object:
-        context.queue_s = self._monotonic_s() - context.received_s
+        context.with_extras().queue_s = self._monotonic_s() - context.received_s
         limit = elements_max(context.api_key, len(frame))
         try:
             return await self._services.cpu_pool.run(lambda: route.decode(frame, position, limit))
@@ -351,8 +356,7 @@ class RequestDispatcher:
         self, route: Route, context: ServedRequest, response: object
     ) -> Buffers | Outcome | None:
         """Run `_framed` in a thread, for a response of many elements."""
-        if context.waits_for:
-            context.end_wait(self._monotonic_s())
+        context.end_wait(self._monotonic_s())
         buffers = await self._services.cpu_pool.run(lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED))
         return self._completed(context, buffers)
 
@@ -367,7 +371,10 @@ class RequestDispatcher:
                 context.success_count = row_count + route.own_error_count
             else:
                 buffers = _encoded(route.encode, response, elements_left)
-                context.errors = error_counts(response, context.api_version)
+                codes = error_counts(response, context.api_version)
+                context.success_count = codes.pop(NONE, 0)
+                if codes:
+                    context.with_extras().other_codes = codes
         except TooManyElements:
             raise
         except Exception as error:
@@ -377,7 +384,9 @@ class RequestDispatcher:
             raise CloseConnection(
                 f"no response could be encoded for {route.api.name} v{context.api_version}"
             ) from error
-        size = _add_header(buffers, context.correlation_id, route.header_tags)
+        first = buffers[0]
+        size = route.header_size + (len(first) if len(buffers) == 1 else sum(map(len, buffers)))
+        buffers[0] = route.pack_start(size, context.correlation_id) + first
         if size > RESPONSE_SIZE_MAX:
             raise CloseConnection(
                 f"{_named(route.api, context)}: a response of {size} bytes, expected at most {RESPONSE_SIZE_MAX}"
@@ -399,12 +408,14 @@ class RequestDispatcher:
             handle = authorized(module, api, handle, authorizer)
         if version in api.deprecated:
             handle = _counted(handle, self.metrics[api.name])
+        header_size = len(response_header(api.key, version, 0))
         route = Route(
             api,
             handle,
             request_decoder(self._table[api.key], api, version),
             encoder(api.response, version),
-            response_header(api.key, version, 0)[CORRELATION_ID_SIZE:],
+            header_size,
+            RESPONSE_STARTS[header_size].pack,
             self.metrics[api.name],
             self._metrics_of(self._table[api.key]),
             WAITS_FOR.get(api.key, ""),
@@ -467,9 +478,9 @@ def unsupported_version(unsupported: UnsupportedApi, versions: range) -> Buffers
         raise unsupported
     itself = ApiVersion(api_key=API_VERSIONS_KEY, min_version=versions.start, max_version=versions.stop - 1)
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-    buffers = _encoded(encoder(ApiVersionsResponse, 0), response, ELEMENTS_UNLIMITED)
-    _add_header(buffers, unsupported.header.correlation_id, b"")
-    return buffers
+    header = response_header(API_VERSIONS_KEY, 0, unsupported.header.correlation_id)
+    payload = header + b"".join(encode(response, 0))
+    return [LENGTH.pack(len(payload)) + payload]
 
 
 def request_decoder(module: ModuleType, api: Api, version: int) -> Decoder[Any]:
@@ -496,14 +507,6 @@ def _encoded(encode: Encoder, response: object, elements_left: int) -> Buffers:
         buffers = []
         encode(response, buffers, elements_left)
     return buffers
-
-
-def _add_header(buffers: Buffers, correlation_id: int, tags: bytes) -> int:
-    """Put length and header of a response before its message; return the length. `tags` end the header."""
-    first = buffers[0]
-    size = CORRELATION_ID_SIZE + len(tags) + (len(first) if len(buffers) == 1 else sum(map(len, buffers)))
-    buffers[0] = _pack_start(size, correlation_id) + tags + first
-    return size
 
 
 def _shorten_messages(response: object) -> bool:

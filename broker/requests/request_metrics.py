@@ -11,23 +11,33 @@ The time of a request, from the moment its frame is complete until its response 
 or the controller. `local` is the rest, and includes waits for a disk or a thread. A throttled client is muted after its
 response (KIP-219); that time is `throttle` and is part of the total.
 
-Each request adds to counts and sums. Quantiles come from a sample of whole requests (`broker.loop.reservoir`).
+Quantiles come from a sample of whole requests (`broker.loop.reservoir`). A served request only leaves its figures. They
+are added to counts, sums and sample together with those of other requests: when `SERVED_MAX` requests have been served,
+or when somebody reads the metrics.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from operator import add, sub
 from typing import Final, NamedTuple
 
-from broker.handlers.request_context import RequestContext
+from broker.handlers.request_context import Extras, RequestContext
 from broker.loop.reservoir import Reservoir
 from broker.network.channel import Channel
+from broker.requests.error_counts import NONE
 from broker.requests.request_log import DEBUG, log_request, request_logger
 
 SOFTWARE_MAX: Final = 100
 """How many clients are told apart in the counts of one API: clients choose their names."""
 OTHER_SOFTWARE: Final = ("other", "other")
+MS_PER_S: Final = 1000
+NO_EXTRAS: Final = Extras()
+SERVED_MAX: Final = 128
+"""How many requests of one name are served before they are added up."""
+
+_new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 
 
 class RequestParts(NamedTuple):
@@ -45,42 +55,81 @@ class RequestParts(NamedTuple):
     conversion_s: float
 
 
+class Served(NamedTuple):
+    """The figures of one request whose response was handed to the socket."""
+
+    api_version: int
+    success_count: int
+    """How many times its response has the error code NONE."""
+    size: int
+    received_s: float
+    completed_s: float
+    sending_s: float
+    """When its response began to be written."""
+    sent_s: float
+    extras: Extras | None
+
+    @property
+    def parts(self) -> RequestParts:
+        extras = self.extras or NO_EXTRAS
+        throttle_s = extras.mute_ms / MS_PER_S
+        return RequestParts(
+            self.sent_s - self.received_s + throttle_s,
+            extras.queue_s,
+            self.completed_s - self.received_s - extras.queue_s - extras.waited_s,
+            extras.waited_s,
+            throttle_s,
+            self.sending_s - self.completed_s,
+            self.sent_s - self.sending_s,
+            self.size,
+            extras.temporary_size,
+            extras.conversion_s,
+        )
+
+
 class RequestMetrics:
     """All requests of one name."""
 
-    __slots__ = (
-        "conversion_s",
-        "counts",
-        "deprecated",
-        "errors",
-        "queue_s",
-        "remote_s",
-        "response_queue_s",
-        "sample",
-        "send_s",
-        "size",
-        "temporary_size",
-        "throttle_s",
-        "total_s",
-    )
+    __slots__ = ("_counts", "_errors", "_sample", "_served", "_sums", "deprecated")
 
     def __init__(self, uniform: Callable[[], float]) -> None:
         """`uniform()` returns random numbers from 0 (included) to 1 (excluded)."""
-        self.counts: defaultdict[int, int] = defaultdict(int)
-        """Requests by API version."""
         self.deprecated: defaultdict[tuple[int, str, str], int] = defaultdict(int)
         """Requests of deprecated versions, by version and by name and version of the client's library."""
-        self.errors: defaultdict[int, int] = defaultdict(int)
-        """Error codes in responses, NONE included; a response has as many as it has fields for them."""
-        self.sample: Reservoir[RequestParts] = Reservoir(uniform)
-        """A sample of the requests, in which old ones fade."""
-        self.total_s = self.queue_s = self.remote_s = self.throttle_s = self.response_queue_s = self.send_s = 0.0
-        self.conversion_s = 0.0
-        self.size = self.temporary_size = 0
+        self._served: list[Served] = []  # requests that are not added up yet
+        self._counts: Counter[int] = Counter()
+        self._errors: Counter[int] = Counter()
+        self._sample: Reservoir[RequestParts] = Reservoir(uniform)
+        self._sums = RequestParts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """Requests by API version."""
+        self._add_up()
+        return self._counts
 
     @property
     def count(self) -> int:
-        return sum(self.counts.values())
+        self._add_up()
+        return self._counts.total()
+
+    @property
+    def errors(self) -> Mapping[int, int]:
+        """Error codes in responses, NONE included; a response has as many as it has fields for them."""
+        self._add_up()
+        return self._errors
+
+    @property
+    def sample(self) -> Reservoir[RequestParts]:
+        """A sample of the requests, in which old ones fade."""
+        self._add_up()
+        return self._sample
+
+    @property
+    def sums(self) -> RequestParts:
+        """The sums over all requests."""
+        self._add_up()
+        return self._sums
 
     def count_deprecated(self, context: RequestContext) -> None:
         """Count a request of a deprecated version."""
@@ -89,38 +138,56 @@ class RequestMetrics:
             key = (context.api_version, *OTHER_SOFTWARE)
         self.deprecated[key] += 1
 
-    @property
-    def sums(self) -> RequestParts:
-        """The sums over all requests."""
-        others_s = self.queue_s + self.remote_s + self.throttle_s + self.response_queue_s + self.send_s
-        return RequestParts(
-            self.total_s,
-            self.queue_s,
-            self.total_s - others_s,
-            self.remote_s,
-            self.throttle_s,
-            self.response_queue_s,
-            self.send_s,
-            self.size,
-            self.temporary_size,
-            self.conversion_s,
+    def add(self, served: Served) -> None:
+        """Add one request."""
+        waiting = self._served
+        waiting.append(served)
+        if len(waiting) == SERVED_MAX:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        if not self._served:
+            return
+        served, self._served = self._served, []
+        # By columns, no step of the interpreter is spent on a usual request.
+        versions, success_counts, sizes, received, completed, sending, sent, each_extras = zip(*served, strict=True)
+        self._counts.update(versions)
+        self._errors[NONE] += sum(success_counts)
+        queue_s = remote_s = throttle_s = conversion_s = 0.0
+        temporary_size = 0
+        for extras in filter(None, each_extras):
+            self._errors.update(extras.other_codes or {})
+            queue_s += extras.queue_s
+            remote_s += extras.waited_s
+            throttle_s += extras.mute_ms / MS_PER_S
+            conversion_s += extras.conversion_s
+            temporary_size += extras.temporary_size
+        served_s = sum(map(sub, completed, received))
+        response_queue_s = sum(map(sub, sending, completed))
+        send_s = sum(map(sub, sent, sending))
+        parts = RequestParts(
+            served_s + response_queue_s + send_s + throttle_s,
+            queue_s,
+            served_s - queue_s - remote_s,
+            remote_s,
+            throttle_s,
+            response_queue_s,
+            send_s,
+            sum(sizes),
+            temporary_size,
+            conversion_s,
         )
+        self._sums = RequestParts(*map(add, self._sums, parts))
+        now_s = sent[-1]
+        for position in self._sample.due_among(len(served), now_s):
+            self._sample.add(served[position].parts, now_s)
 
 
 class ServedRequest(RequestContext):
     """A request with its times, in monotonic seconds."""
 
-    queue_s = 0.0
-    """How long it waited before it was decoded."""
-    errors: dict[int, int] | None = None
-    """The error codes in its response; None stands for `success_count` times NONE."""
-    success_count = 0
     is_recorded = False
     """Whether it counts towards the quotas of its client."""
-    details: object = None
-    """What it contains, for the request log."""
-    response_details: object = None
-    """What its response contains."""
     completed_s = 0.0
     """When its response was encoded; for a request that expects none, when it was handled."""
 
@@ -140,61 +207,37 @@ class ServedRequest(RequestContext):
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.channel = channel
+        self.extras = None
         self.metrics = metrics
         self.size = size
         """Bytes of its frame without the length."""
         self.received_s = received_s
-        # Reading a default of the class through an instance costs several times as much as reading an attribute.
-        self.waits_for = ""
-        self.waited_s = self.queue_s = 0.0
-        self.mute_ms = self.temporary_size = 0
-        self.errors = None
-        self.is_logged = request_logger.isEnabledFor(DEBUG)
-        """Whether it gets a line in the request log; the level is read once per request."""
+        self.success_count = 0
+        """How many times its response has the error code NONE."""
+        if request_logger.isEnabledFor(DEBUG):
+            self.with_extras().is_logged = True
 
     def sent(self, now_s: float, sending_since_s: float | None) -> None:
         """Part of `CompletedRequest`: add the request to its metrics."""
-        metrics = self.metrics
-        metrics.counts[self.api_version] += 1
         self.channel.request_count += 1
         completed_s = self.completed_s
-        total_s = now_s - self.received_s
-        response_queue_s = throttle_s = 0.0
-        send_s = now_s - completed_s
-        metrics.size += self.size
-        if sending_since_s is not None:
-            response_queue_s = sending_since_s - completed_s
-            send_s -= response_queue_s
-            metrics.response_queue_s += response_queue_s
-        metrics.send_s += send_s
-        if self.mute_ms:
-            throttle_s = self.mute_ms / 1000
-            total_s += throttle_s
-            metrics.throttle_s += throttle_s
-        metrics.total_s += total_s
-        if self.waited_s or self.queue_s or self.temporary_size:
-            metrics.queue_s += self.queue_s
-            metrics.remote_s += self.waited_s
-            metrics.temporary_size += self.temporary_size
-            metrics.conversion_s += self.conversion_s
-        is_due = metrics.sample.is_due(now_s)
-        if is_due or self.is_logged:
-            parts = RequestParts(
-                total_s,
-                self.queue_s,
-                completed_s - self.received_s - self.queue_s - self.waited_s,
-                self.waited_s,
-                throttle_s,
-                response_queue_s,
-                send_s,
+        served = _new_tuple(
+            Served,
+            (
+                self.api_version,
+                self.success_count,
                 self.size,
-                self.temporary_size,
-                self.conversion_s,
-            )
-            if is_due:
-                metrics.sample.add(parts, now_s)
-            if self.is_logged:
-                log_request(self, _times_ms(parts), self.details, self.response_details)
+                self.received_s,
+                completed_s,
+                completed_s if sending_since_s is None else sending_since_s,
+                now_s,
+                self.extras,
+            ),
+        )
+        self.metrics.add(served)
+        extras = self.extras
+        if extras is not None and extras.is_logged:
+            log_request(self, _times_ms(served.parts), extras.details, extras.response_details)
 
 
 def _times_ms(parts: RequestParts) -> dict[str, float]:

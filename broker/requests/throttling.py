@@ -50,7 +50,9 @@ def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, no
     if context.is_of_broker or context.channel.authentication is not Authentication.COMPLETE:
         return response
     user, client_id = quota_entity(context)
-    elapsed_s = max(now_s - context.received_s - context.waited_s - context.queue_s, 0.0)
+    extras = context.extras
+    waited_s = 0.0 if extras is None else extras.waited_s + extras.queue_s
+    elapsed_s = max(now_s - context.received_s - waited_s, 0.0)
     produced_size = context.size if context.api_key == PRODUCE else 0
     throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
     if not throttle_ms and not context.mute_ms:
