@@ -171,8 +171,8 @@ class _Fetch:
         self._wanted = yield from self._services.fetch_sessions.context(
             request.session_id,
             request.session_epoch,
-            self._requested(),
-            self._forgotten(),
+            self._requested() if request.topics else (),
+            self._forgotten() if request.forgotten_topics_data else (),
             uses_topic_ids=self._uses_topic_ids,
             reader=(self._replica_id, self._limits.read_committed),
             now_ms=self._services.clock.monotonic_ms(),
@@ -230,13 +230,16 @@ class _Fetch:
         nowait: bool,
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     ) -> Slices[FetchRead]:
-        read = yield from read_partitions(self._located, limits, nowait=nowait, on_fetched=on_fetched)
-        if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
-            for partition_read in read.partitions:
-                refuse_zstd(partition_read, self._context.api_version)
-                if partition_read.error_code is ErrorCode.KAFKA_STORAGE_ERROR and not self._knows_storage_errors:
-                    partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                yield
+        reading = read_partitions(self._located, limits, nowait=nowait, on_fetched=on_fetched)
+        return reading if self._context.api_version >= FIRST_VERSION_WITH_ZSTD else self._refusing_zstd(reading)
+
+    def _refusing_zstd(self, reading: Slices[FetchRead]) -> Slices[FetchRead]:
+        read = yield from reading
+        for partition_read in read.partitions:
+            refuse_zstd(partition_read, self._context.api_version)
+            if partition_read.error_code is ErrorCode.KAFKA_STORAGE_ERROR and not self._knows_storage_errors:
+                partition_read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            yield
         return read
 
     def _is_ready(self, read: FetchRead) -> bool:
@@ -436,19 +439,20 @@ class _Fetch:
         if self._services.enforced_quotas.is_active and not self._is_follower and self._is_over_quota(read):
             session = self._wanted.session
             return FetchResponse(session_id=0 if session is None else session.id, responses=[])
-        yield from self._count(read)
         session = self._wanted.session
+        sent = reads = read.partitions
+        if reads:
+            yield from self._count(reads)
         if session is None:
-            sent = read.partitions
             session = yield from self._opened(sent)
-        else:
+        elif reads:
             sent = []
-            for each_read in read.partitions:
+            for each_read in reads:
                 if each_read.wanted.session is session and _is_worth_sending(each_read):
                     sent.append(each_read)
                 yield
-        if session is not None:
-            yield from self._note_sent(session, read.partitions)
+        if session is not None and reads:
+            yield from self._note_sent(session, reads)
         return (yield from self._response(0 if session is None else session.id, sent, read))
 
     def _is_over_quota(self, read: FetchRead) -> bool:
@@ -468,9 +472,9 @@ class _Fetch:
     def _quota_entity(self) -> tuple[str, str]:
         return self._context.principal.partition(":")[2], self._context.client_id or ""
 
-    def _count(self, read: FetchRead) -> Slices[None]:
+    def _count(self, reads: Iterable[PartitionRead]) -> Slices[None]:
         others, is_follower = self._services.replica_manager.topic_metrics.others, self._is_follower
-        for one in read.partitions:
+        for one in reads:
             metrics = others if one.partition is None else one.partition.metrics
             metrics.fetched(one.error_code, len(one.records), is_follower=is_follower)
             yield

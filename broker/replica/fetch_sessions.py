@@ -198,7 +198,8 @@ class FetchSessionCache:
                 if known.session is session:
                     session.news.setdefault(known.key, known)
                 yield
-        yield from self._update(session, partitions, forgotten)
+        if partitions or forgotten:
+            yield from self._update(session, partitions, forgotten)
         if not session.partitions:
             self._close(session.id)
             return FetchContext({})
