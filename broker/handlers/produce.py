@@ -26,6 +26,7 @@ from broker.replica.appends import (
     PARTITIONS_IN_ONE_STEP_MAX,
     Appends,
     AppendTerms,
+    ClientTerms,
     Outcome,
     Outcomes,
     with_own_records,
@@ -42,13 +43,12 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.row_writer import RowResponse, row_writer
+from protocol.row_writer import RowResponse, RowWriter, row_writer
 from protocol.schema import Records
 from storage.log import AppendOrigin, AppendResult, Refusal
 
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
-ADMIN_CLIENT_ID = "__admin_client"
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 
@@ -56,7 +56,10 @@ SCANNED = ScannedProduce
 
 _NO_ERROR = int(ErrorCode.NONE)  # looked up once: access to an enum member costs as much as a call
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
-_ORIGINS = tuple(AppendOrigin.of_produce_version(version) for version in APIS[0].versions)
+_TERMS_OF_VERSIONS = tuple(
+    ClientTerms(AppendOrigin.of_produce_version(version), version >= FIRST_VERSION_WITH_ABORTABLE)
+    for version in APIS[0].versions
+)
 
 
 class Needs(leader_hints.Needs, Protocol):
@@ -70,35 +73,29 @@ def handle(services: Needs, request: ScannedProduce, context: RequestContext) ->
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    version = context.api_version
+    client_terms = _TERMS_OF_VERSIONS[context.api_version]
     terms = _new_tuple(
         AppendTerms,
-        (
-            acks,
-            timeout_ms,
-            transactional_id,
-            _ORIGINS[version],
-            context.client_id == ADMIN_CLIENT_ID,
-            version >= FIRST_VERSION_WITH_ABORTABLE,
-            context,
-            context.channel.bound,
-        ),
+        (acks, timeout_ms, transactional_id, client_terms, context.client_id, context, context.channel.bound),
     )
     rows: Sequence[ProduceRow] = topic_data
-    if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
-        responding: object = _serve_in_slices(
-            services, rows if context.is_frame_kept else with_own_records(rows), terms, context
-        )
-    else:
-        if len(rows) > 1 and not _names_each_partition_once(rows):
+    if len(rows) > 1:
+        if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
+            rows = rows if context.is_frame_kept else with_own_records(rows)
+            return _responding(services, _serve_in_slices(services, rows, terms, context), acks)
+        if not _names_each_partition_once(rows):
             rows = whole(_last_of_each_partition(rows))
-        appended = services.appends.serve(rows, terms)
-        if type(appended) is list:
-            return _response(services, rows, appended, terms, context)
-        names = whole(_without_records(rows))
-        if isinstance(appended, Promise):
-            return _respond_when_committed(services, names, appended, terms, context)
-        responding = _respond_later(services, names, appended, terms, context)
+    appended = services.appends.serve(rows, terms)
+    if type(appended) is list:
+        return _response(services, rows, appended, terms, context)
+    names = whole(_without_records(rows))
+    if isinstance(appended, Promise):
+        return _respond_when_committed(services, names, appended, terms, context)
+    return _responding(services, _respond_later(services, names, appended, terms, context), acks)
+
+
+def _responding(services: Needs, responding: object, acks: int) -> object:
+    """Return what completes a request that cannot be completed at once."""
     if acks == ACKS_NONE:
         # A producer that expects no response may close its connection as soon as it has sent the request. That cancels
         # the awaited future; `shield` lets the append finish.
@@ -205,21 +202,26 @@ def _response(
     if terms.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
         return None
-    if not rows:
-        return ProduceResponse(responses=[])
     if Refusal in map(type, outcomes):
         return _respond_with_errors(services, rows, outcomes, context)
-    write = partial(_write, context.api_version, rows, cast(list[AppendResult], outcomes))
+    if not rows:
+        return ProduceResponse(responses=[])
+    return _row_response(rows, outcomes, context.api_version)  # type: ignore[arg-type]  # without a `Refusal`
+
+
+def _row_response(rows: Sequence[ProduceRow], results: Sequence[AppendResult], version: int) -> RowResponse:
+    writer = row_writer(ProduceResponse, version)
+    if len(rows) == 1:
+        ((name, index, _),), ((first_offset, _, append_time_ms, start_offset, _, _),) = rows, results
+        write = partial(writer.write_one, name, index, _NO_ERROR, first_offset, append_time_ms, start_offset)
+    else:
+        write = partial(_write, writer, rows, results)
     return _new_tuple(RowResponse, (len(rows), write))
 
 
-def _write(version: int, rows: Sequence[ProduceRow], outcomes: Sequence[AppendResult]) -> list[Records]:
-    writer = row_writer(ProduceResponse, version)
-    if len(rows) == 1:
-        (name, index, _), (first_offset, _, append_time_ms, start_offset, _, _) = rows[0], outcomes[0]
-        return writer.write_one(name, index, _NO_ERROR, first_offset, append_time_ms, start_offset)
+def _write(writer: RowWriter, rows: Sequence[ProduceRow], results: Sequence[AppendResult]) -> list[Records]:
     names, indexes, _ = zip(*rows, strict=True)
-    first_offsets, _, append_times_ms, start_offsets, _, _ = zip(*outcomes, strict=True)
+    first_offsets, _, append_times_ms, start_offsets, _, _ = zip(*results, strict=True)
     return writer.write(names, indexes, repeat(_NO_ERROR), first_offsets, append_times_ms, start_offsets)
 
 

@@ -27,12 +27,13 @@ from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS, Slices, each, whole
-from broker.loop.waits import Waits
+from broker.loop.waits import Waiting
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.transaction_verification import (
+    ATTRIBUTES_POSITION,
     Admission,
     TopicPartition,
     TransactionVerifier,
@@ -40,7 +41,7 @@ from broker.replica.transaction_verification import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRow
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import HEADER_SIZE, BatchHeader
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
 from storage.log_durability import FlushHeldError
@@ -54,6 +55,9 @@ REPLICAS, TRANSACTION_COORDINATOR = "replicas", "transaction coordinator"  # wha
 PARTITIONS_IN_ONE_STEP_MAX = 16
 """The first append to a partition opens its files, which takes a fraction of a millisecond."""
 
+QUICK_SIZE_MAX = 4096
+"""Uncompressed records below this size take a few microseconds to validate."""
+
 Batches = list[tuple[TopicPartition, ProducerState, BatchHeader]]
 """Transactional batches with what their partitions know of producers."""
 
@@ -64,18 +68,27 @@ Appended = Outcomes | Awaitable["Appended | Slices[Appended]"]
 """The outcomes, or an awaitable of them."""
 
 
+ADMIN_CLIENT_ID = "__admin_client"
+"""The only client id whose requests may append to the coordinators' topics."""
+
+
+class ClientTerms(NamedTuple):
+    """What follows from the version of a request."""
+
+    origin: AppendOrigin
+    knows_abortable: bool
+    """Whether the client knows TRANSACTION_ABORTABLE."""
+
+
 class AppendTerms(NamedTuple):
     """The fields of a request that apply to all its rows."""
 
     acks: int
     timeout_ms: int
     transactional_id: str | None
-    origin: AppendOrigin
-    may_write_internal: bool
-    """Whether the client may append to the coordinators' topics."""
-    knows_abortable: bool
-    """Whether the client knows TRANSACTION_ABORTABLE."""
-    waits: Waits
+    client: ClientTerms
+    client_id: str | None
+    waits: Waiting
     """Records the waits for other brokers."""
     bound: Bound
     """The bound partitions of the client."""
@@ -153,7 +166,9 @@ class Appends:
     ) -> Slices[Appended]:
         now_ms = self._clock.now_ms()
         outcomes = yield from each(rows, lambda row: self._append_one(row, terms, admission, now_ms))
-        return self._decided(rows, outcomes, terms, admission)
+        if _DECIDED.issuperset(map(type, outcomes)):
+            return cast(Outcomes, outcomes)
+        return self._outcomes_later(rows, outcomes, terms, admission)
 
     # -- before the append -------------------------------------------------------------------------------------------
 
@@ -179,7 +194,9 @@ class Appends:
         """
         admitted: Admission | Awaitable[Admission] | None = None
         if terms.transactional_id is not None:
-            admitted = self._verifier.admit(terms.transactional_id, batches, says_abortable=terms.knows_abortable)
+            admitted = self._verifier.admit(
+                terms.transactional_id, batches, says_abortable=terms.client.knows_abortable
+            )
         if isinstance(admitted, Awaitable) or self._log_without_room(rows, terms.bound) is not None:
             return self._admitted_with_room(rows, terms, admitted)
         return admitted
@@ -223,9 +240,12 @@ class Appends:
 
     def _serve_few(self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None) -> Appended:
         """Append the rows in one step. Those that are left when a slice is over are prepared in a thread."""
-        end_ms = None if len(rows) == 1 else self._clock.monotonic_ms() + SLICE_MS
-        outcomes = self._append(rows, terms, admission, self._clock.now_ms(), end_ms)
-        return self._decided(rows, outcomes, terms, admission)
+        clock = self._clock
+        end_ms = None if len(rows) == 1 else clock.monotonic_ms() + SLICE_MS
+        outcomes = self._append(rows, terms, admission, clock.now_ms(), end_ms)
+        if _DECIDED.issuperset(map(type, outcomes)):
+            return outcomes  # type: ignore[return-value]  # as their types say
+        return self._outcomes_later(rows, outcomes, terms, admission)
 
     def _append_one(self, row: ProduceRow, terms: AppendTerms, admission: Admission | None, now_ms: int) -> _Undecided:
         return self._append((row,), terms, admission, now_ms)[0]
@@ -241,34 +261,33 @@ class Appends:
     ) -> list[_Undecided]:
         """Append the records of each row, or the `prepared` append of the only one; return the outcomes.
 
-        From `end_ms` on, leave the records to a thread. Readers that wait for records are woken once all are appended.
+        From `end_ms` on, leave records that take long to validate to a thread. Readers that wait for records are woken
+        once all are appended.
         """
-        acks, _, _, origin, may_write_internal, _, _, bound = terms
-        manager, monotonic_ms = self._manager, self._clock.monotonic_ms
+        acks, _, _, (origin, _), client_id, _, bound = terms
+        manager = self._manager
         needs_isr = acks == ACKS_ALL
         outcomes: list[_Undecided] = []
         try:
             for topic, index, records in rows:
-                found = bind(bound, manager, topic, index)
+                found = bound.get((topic, index))
+                if found is None or found.version != found.partition.version:
+                    found = bind(bound, manager, topic, index)
                 try:
                     if found is None:
                         raise self._why_not_hosted(topic, index)
-                    if topic in self._internal_topics and not may_write_internal:
+                    if topic in self._internal_topics and client_id != ADMIN_CLIENT_ID:
                         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                     if records is None:
                         raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
-                    if (header := transactional_header(records)) is not None and found.partition.is_leader:
-                        _check_admission(found, header, admission)
-                    if end_ms is not None and monotonic_ms() >= end_ms and _may_use_thread(found.log, records):
-                        outcomes.append(_Costly(found.log, bytearray(records)))
-                        continue
-                    result = found.append_unread(
-                        prepared or (records if type(records) is memoryview else memoryview(records)),
-                        needs_isr,
-                        now_ms,
-                        origin,
-                        False,
-                    )
+                    if not HEADER_SIZE <= len(records) < QUICK_SIZE_MAX or records[ATTRIBUTES_POSITION]:
+                        if (header := transactional_header(records)) is not None and found.partition.is_leader:
+                            _check_admission(found, header, admission)
+                        if end_ms is not None and self._must_leave_to_thread(found.log, records, end_ms):
+                            outcomes.append(_Costly(found.log, bytearray(records)))
+                            continue
+                    # The records of a scanned row are a memoryview.
+                    result = found.append_unread(prepared or records, needs_isr, now_ms, origin, False)  # type: ignore[arg-type]
                 except KafkaError as error:
                     outcomes.append(self._refused(found, error, records))
                     continue
@@ -281,7 +300,7 @@ class Appends:
                 if (
                     log.planned.count
                     or (found.may_need_flush and log.durability.needs_flush)
-                    or (needs_isr and not found.partition.is_committed(result[1] + 1))
+                    or (needs_isr and log.high_watermark <= result[1])
                 ):
                     outcomes.append(_Waiting(result, _awaited(found.partition, result, needs_isr)))
                 else:
@@ -290,6 +309,13 @@ class Appends:
             if manager.fetch_purgatory.watched or manager.fetch_news.watched:
                 self._wake_readers(rows, outcomes, bound)
         return outcomes
+
+    def _must_leave_to_thread(self, log: Log, records: Buffer, end_ms: int) -> bool:
+        """Return whether no time is left to validate records here, and whether their size is valid.
+
+        A check of the size is cheaper than the copy for a thread.
+        """
+        return self._clock.monotonic_ms() >= end_ms and len(records) <= log.config.max_message_bytes
 
     def _wake_readers(self, rows: Sequence[ProduceRow], outcomes: Sequence[_Undecided], bound: Bound) -> None:
         for row, outcome in zip(rows, outcomes, strict=False):
@@ -306,24 +332,23 @@ class Appends:
         metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
         metrics.refused(refusal, 0 if records is None else len(records))
 
-    def _decided(
+    def _outcomes_later(
         self,
         rows: Sequence[ProduceRow],
         outcomes: list[_Undecided],
         terms: AppendTerms,
         admission: Admission | None,
     ) -> Appended:
-        if not _DECIDED.issuperset(map(type, outcomes)):
-            # The records stay in the frame, which is not kept until the outcomes are known.
-            costly = {
-                position: rows[position]._replace(records=None)
-                for position, outcome in enumerate(outcomes)
-                if type(outcome) is _Costly
-            }
-            if not costly and all(map(_waits_for_replicas_alone, outcomes)):
-                return self._when_committed(outcomes, terms)
-            return self._when_decided(costly, outcomes, terms, admission)
-        return cast(Outcomes, outcomes)
+        """Return an awaitable of the outcomes, of which some are undecided."""
+        # The records stay in the frame, which is not kept until the outcomes are known.
+        costly = {
+            position: rows[position]._replace(records=None)
+            for position, outcome in enumerate(outcomes)
+            if type(outcome) is _Costly
+        }
+        if not costly and all(map(_waits_for_replicas_alone, outcomes)):
+            return self._when_committed(outcomes, terms)
+        return self._when_decided(costly, outcomes, terms, admission)
 
     # -- after the append --------------------------------------------------------------------------------------------
 
@@ -399,7 +424,7 @@ class Appends:
         """Append records that take long to validate: a thread prepares them first."""
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
-        prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.origin)
+        prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.client.origin)
         prepared = await self._cpu_pool.run(prepare)
         if isinstance(prepared, Refusal):
             self._count(bind(terms.bound, self._manager, row.name, row.index_), prepared, records)
@@ -415,11 +440,6 @@ class Appends:
                 appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
             )
             await decided
-
-
-def _may_use_thread(log: Log, records: Buffer) -> bool:
-    """Return whether the size of the records is valid: a check of the size is cheaper than the copy for a thread."""
-    return len(records) <= log.config.max_message_bytes
 
 
 def _waits_for_replicas_alone(outcome: _Undecided) -> bool:
