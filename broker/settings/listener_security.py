@@ -29,6 +29,8 @@ SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SA
 HTTP_LISTENER = "METRICS_HTTP"
 """The name under which the HTTP port has settings of its own, as listeners of Kafka's protocol have."""
 
+SECRET_SIZE = 32
+
 CredentialOf = Callable[[str, str], ScramCredential | None]
 """Returns the SCRAM credential of a user for a mechanism."""
 
@@ -113,9 +115,11 @@ def sasl_listeners(
     Raises InvalidSecurityError.
     """
     chosen = config.listeners if listeners is None else list(listeners)
+    # Drawn in any case: what comes later, such as replicas of new topics, is the same for a seed with and without SASL.
+    secret = sources.random.randbytes(SECRET_SIZE)
     has_login_settings = config[rows.JAVA_SECURITY_AUTH_LOGIN_CONFIG] or config[rows.SASL_JAAS_CONFIG] is not None
     if not has_login_settings and not any(listener.security_protocol in SASL_PROTOCOLS for listener in chosen):
         return {}
     from broker.settings import sasl_settings  # all mechanisms take time and memory to load
 
-    return sasl_settings.sasl_listeners(config, sources, chosen)
+    return sasl_settings.sasl_listeners(config, sources, chosen, secret)

@@ -64,8 +64,12 @@ class Checker(Protocol):
         ...
 
 
-def sasl_listeners(config: BrokerConfig, sources: Sources, listeners: Iterable[Listener]) -> dict[str, SaslListener]:
+def sasl_listeners(
+    config: BrokerConfig, sources: Sources, listeners: Iterable[Listener], secret: bytes
+) -> dict[str, SaslListener]:
     """Return how the clients of those `listeners` that use SASL authenticate themselves.
+
+    `secret` makes the decoys of unknown users; it must be unpredictable.
 
     Raises InvalidSecurityError.
     """
@@ -76,7 +80,6 @@ def sasl_listeners(config: BrokerConfig, sources: Sources, listeners: Iterable[L
             rows.SASL_JAAS_CONFIG.name,
             LISTENER_PREFIX,
         )
-    secret = sources.random.randbytes(32)
     return {
         listener.name: SaslListener(
             _mechanisms(config, listener, jaas_file, sources, secret),
