@@ -1,4 +1,4 @@
-"""The console scripts of an installed Milena: one function for each tool.
+"""The console scripts of an installed Milena: one function for each tool. A clone's launchers run modules the same way.
 
 In the wheel the repository's folders (`broker`, `config`, `tools` and so on) are in `milena_broker/_modules`, so that
 other projects in the environment keep these names. A command puts that folder first on the path of its process before
@@ -7,6 +7,7 @@ it imports the tool. Processes that the broker spawns inherit the path through `
 Owns the path, and which module each console script runs. Must not know any tool's options.
 """
 
+import signal
 import sys
 from functools import partial
 from importlib import import_module
@@ -14,9 +15,17 @@ from pathlib import Path
 
 
 def run(module: str) -> int:
-    """Run the `main` of one of Milena's modules with the arguments of this process; return its exit status."""
+    """Run the `main` of one of Milena's modules with the arguments of this process; return its exit status.
+
+    SIGINT ends the process without a traceback while the module is imported; `main` has Python's handler.
+    """
     sys.path.insert(0, str(modules()))
-    status: int = import_module(module).main()
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main = import_module(module).main
+    signal.signal(signal.SIGINT, handler)
+    status: int = main()
     return status
 
 

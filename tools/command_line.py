@@ -232,10 +232,10 @@ def run_tool(
 
 def run_guarded(run: Callable[[], int]) -> int:
     """Return the exit status of `run`, also if SIGINT or SIGTERM ends it or the reader of its output has gone."""
-    start_tool_logging(os.environ)
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
         try:
+            start_tool_logging(os.environ)
             status = run()
         finally:
             sys.stdout.flush()  # a closed pipe must be noticed here, also at the end of a help text
