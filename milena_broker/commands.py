@@ -19,7 +19,8 @@ def run(module: str) -> int:
 
     SIGINT ends the process without a traceback while the module is imported; `main` has Python's handler.
     """
-    sys.path.insert(0, str(modules()))
+    if sys.path[0] != (folder := str(modules())):
+        sys.path.insert(0, folder)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -54,11 +54,15 @@ class Project:
         self.wheels = folder / "wheels"
         self.wheels.mkdir()
         shutil.copytree(ROOT / "bin", self.root / "bin", symlinks=True)
+        shutil.copytree(
+            ROOT / "milena_broker", self.root / "milena_broker", ignore=shutil.ignore_patterns("__pycache__")
+        )
         (self.root / "tools").mkdir()
         (self.root / "tools" / "__init__.py").write_text("")
         shutil.copy(ROOT / "tools" / "environment.py", self.root / "tools")
         (self.root / "tools" / "topics.py").write_text(
-            "import os, sys, tiny\nprint(tiny.VERSION, os.getcwd(), sys.argv[1:], sys.path[0], sep='|')\n"
+            "import os, sys, tiny\n"
+            "def main():\n    print(tiny.VERSION, os.getcwd(), sys.argv[1:], sys.path[0], sep='|')\n    return 0\n"
         )
         self.lock("1.0")
 
@@ -147,7 +151,7 @@ def test_plug_ins_are_found_through_classpath_and_nothing_through_the_folder(pro
     (tmp_path / "tiny.py").write_text("VERSION = 'shadow'\n")
     launcher = str(project.root / "bin" / "kafka-topics")
     assert project.run(launcher, cwd=tmp_path)[1].startswith("1.0|")
-    (project.root / "tools" / "consumer_groups.py").write_text("import sys\nprint(sys.path[:2])\n")
+    (project.root / "tools" / "consumer_groups.py").write_text("import sys\ndef main():\n    print(sys.path[:2])\n")
     groups = str(project.root / "bin" / "kafka-consumer-groups")
     assert project.run(groups, CLASSPATH="/plug/ins")[1] == f"['{project.root}', '/plug/ins']\n"
 
