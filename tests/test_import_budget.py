@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,14 @@ def test_a_start_imports_handlers_only_when_they_are_needed(importers: dict[str,
 def test_a_start_imports_no_mechanism_of_logins_that_it_does_not_offer(importers: dict[str, str]) -> None:
     too_much = {name: importers[name] for name in ONLY_WITH_LOGINS & set(importers)}
     assert not too_much, "\n".join(f"{name} is imported at the start by {place}" for name, place in too_much.items())
+
+
+@pytest.mark.parametrize("folder", ["broker", "controller", "protocol", "storage"])
+def test_classes_of_values_compile_nothing_at_a_start(folder: str) -> None:
+    own = ROOT / "protocol" / "dataclass.py"
+    standard = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    sources = [path for path in (ROOT / folder).rglob("*.py") if path != own]
+    assert [str(path) for path in sources if standard.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_start_imports_few_modules(importers: dict[str, str]) -> None:
