@@ -81,8 +81,8 @@ def _print_version() -> int:
 
 
 def _print_help() -> int:
-    print(parser().format_help(), file=sys.stderr)  # as Kafka
-    return 1
+    print(parser().format_help())
+    return 0
 
 
 def _start_daemon(arguments: Sequence[str]) -> int:

@@ -265,7 +265,7 @@ def test_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
     for records, expected in (
         (broken, KafkaError),
         (batch(1, producer_id=7, sequence=5), KafkaError),
-        (batch(1, size=300_000, compression=Compression.ZSTD), TooCostlyError),
+        (batch(1, size=2_000_000, compression=Compression.ZSTD), TooCostlyError),
     ):
         with pytest.raises(expected):
             log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)

@@ -105,10 +105,10 @@ def test_every_tool_has_a_row() -> None:
 HELP_SUCCEEDS = {
     "kafka-check", "kafka-cluster", "kafka-cluster-start", "kafka-features", "kafka-lag", "kafka-metadata-quorum",
     "kafka-monitor",
-    "kafka-producer-perf-test", "kafka-storage", "kafka-transactions", "kafka-verifiable-consumer",
-    "kafka-verifiable-producer", "metadata-copy", "milena-certs", "milena-completion",
+    "kafka-producer-perf-test", "kafka-server-start", "kafka-storage", "kafka-transactions",
+    "kafka-verifiable-consumer", "kafka-verifiable-producer", "metadata-copy", "milena-certs", "milena-completion",
 }  # fmt: skip
-"""Tools whose help is on stdout with exit status 0: Kafka's that it built on argparse4j, and Milena's own."""
+"""Tools whose help is on stdout with exit status 0: Kafka's that it built on argparse4j, Milena's, the start."""
 
 
 @pytest.mark.parametrize("name", NAMES)
