@@ -423,6 +423,21 @@ def _fields_of(index: int, record: Record) -> Mapping[str, Any]:
     }
 
 
+PRELOADED = (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteGroupsRequest,
+    DeleteTopicsRequest,
+    DescribeGroupsRequest,
+    FetchRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+"""The requests of this module. At first use, the imports of their handlers would delay `reset`."""
+
+
 def _batches_of(pending: Iterable[RecordData]) -> Iterable[bytes]:
     """Yield record batches of bounded size."""
     gathered: list[RecordData] = []
@@ -459,8 +474,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def preload() -> None:
-    """Import what every broker for tests uses, and compile its codecs, before brokers are forked."""
-    for request in (ApiVersionsRequest, CreateTopicsRequest, FetchRequest, MetadataRequest, ProduceRequest):
+    """Import what most brokers for tests use, and compile its codecs, before brokers are forked."""
+    for request in PRELOADED:
         api = APIS[message_info(request).api_key]
         request_decoder(TABLE[api.key], api, api.versions[-1])
         encoder(api.response, api.versions[-1])
