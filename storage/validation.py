@@ -56,7 +56,7 @@ reported.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from enum import Enum
@@ -120,20 +120,19 @@ COSTLY_SIZE = 16 << 10
 COSTLY_RECORDS_COUNT = 4096  # costs this much only if all differ in size
 HEADERS_MAX = 4096  # in all records of a batch; reading one takes 0.2 us
 
-# The decompressed size that a compressed batch may have on the event loop: a few milliseconds. gzip takes five times as
-# long as the other codecs. A batch that is certainly larger is not opened there at all. The limit is lower if the
-# timestamps of the records are read, and the records are perhaps compressed again.
+# A compressed batch of this size is not opened on the event loop: it may consist of many tiny blocks, and to open one
+# costs as much as to open thousands of bytes.
+COSTLY_COMPRESSED_SIZE = 64 << 10
+# The decompressed size that a smaller batch may have there: a few milliseconds. gzip takes five times as long as the
+# other codecs. The limit is lower if the timestamps of the records are read, because the records are perhaps compressed
+# again, and still lower if a high level of compression makes that slow.
 OPENED_SIZE_MAX = 1 << 20
 GZIP_OPENED_SIZE_MAX = 256 << 10
-COSTLY_GZIP_SIZE = 64 << 10
 CONVERTED_SIZE_MAX = 64 << 10
+SLOW_LEVEL, SLOWLY_CONVERTED_SIZE_MAX = 10, 16 << 10
 NO_LEADER_EPOCH = -1
 
 _MESSAGE_SIZE_MIN = LOG_OVERHEAD + 14  # a message of magic 0 with neither key nor value
-
-# The most bytes to which a batch of a codec may open on the event loop, and the batch size that certainly exceeds that.
-_OPENED_ON_LOOP: Mapping[int, tuple[int, int]] = {Compression.GZIP: (GZIP_OPENED_SIZE_MAX, COSTLY_GZIP_SIZE)}
-_OPENED_FAST_ON_LOOP = OPENED_SIZE_MAX, OPENED_SIZE_MAX
 
 _LOG_APPEND_TIME = "LogAppendTime"
 _COMPACT = "compact"
@@ -423,7 +422,7 @@ def _validate_fully(
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         if len(records) >= COSTLY_SIZE and not may_take_long:
             raise TooCostlyError(f"{len(records)} bytes of an old format")
-        plain_size_max = PLAIN_SIZE_MAX if may_take_long else CONVERTED_SIZE_MAX
+        plain_size_max = PLAIN_SIZE_MAX if may_take_long else _converted_size_max(rules)
         return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
     header = _first_header(records, origin)
     if header is None:
@@ -438,10 +437,11 @@ def _validate_fully(
     budget = _header_budget(may_take_long)
     if not may_take_long:
         codec = header.attributes & CODEC_MASK
-        opened_size_max, costly_size = _OPENED_ON_LOOP.get(codec, _OPENED_FAST_ON_LOOP)
+        costly_size = COSTLY_COMPRESSED_SIZE
         if reads_times:
-            opened_size_max = costly_size = CONVERTED_SIZE_MAX
-        plain_size_max = opened_size_max
+            plain_size_max = costly_size = _converted_size_max(rules)
+        else:
+            plain_size_max = GZIP_OPENED_SIZE_MAX if codec == Compression.GZIP else OPENED_SIZE_MAX
         if header.records_count >= COSTLY_RECORDS_COUNT or ((codec or reads_times) and size >= costly_size):
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
     _check_batch(records, header, rules, origin)
@@ -470,6 +470,12 @@ def _validate_fully(
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
         return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
     return ValidatedAppend(records, header, NO_TIMESTAMP, records_converted=0)
+
+
+def _converted_size_max(rules: AppendRules) -> int:
+    """Return how many decompressed bytes may be compressed again on the event loop."""
+    is_slow = rules.level is not None and rules.level >= SLOW_LEVEL
+    return SLOWLY_CONVERTED_SIZE_MAX if is_slow else CONVERTED_SIZE_MAX
 
 
 def _header_budget(may_take_long: bool) -> HeaderBudget | None:

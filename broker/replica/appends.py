@@ -267,6 +267,8 @@ class Appends:
         acks, _, _, (origin, _), client_id, _, bound = terms
         manager = self._manager
         needs_isr = acks == ACKS_ALL
+        # In an old format, a few bytes may open to many messages, and the codec is elsewhere.
+        quick_size_max = 0 if origin is AppendOrigin.OLD_CLIENT else QUICK_SIZE_MAX
         outcomes: list[_Undecided] = []
         try:
             for topic, index, records in rows:
@@ -280,7 +282,7 @@ class Appends:
                         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
                     if records is None:
                         raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
-                    if not HEADER_SIZE <= len(records) < QUICK_SIZE_MAX or records[ATTRIBUTES_POSITION]:
+                    if not HEADER_SIZE <= len(records) < quick_size_max or records[ATTRIBUTES_POSITION]:
                         if (header := transactional_header(records)) is not None and found.partition.is_leader:
                             _check_admission(found, header, admission)
                         if end_ms is not None and self._must_leave_to_thread(found.log, records, end_ms):

@@ -32,12 +32,13 @@ from protocol.records.legacy import build_message_set
 from storage import validation
 from storage.validation import (
     CONVERTED_SIZE_MAX,
-    COSTLY_GZIP_SIZE,
+    COSTLY_COMPRESSED_SIZE,
     COSTLY_RECORDS_COUNT,
     COSTLY_SIZE,
     GZIP_OPENED_SIZE_MAX,
     HEADERS_MAX,
     OPENED_SIZE_MAX,
+    SLOWLY_CONVERTED_SIZE_MAX,
     AppendOrigin,
     AppendRules,
     PreparedAppend,
@@ -905,8 +906,9 @@ class TestRules:
         (900, Compression.NONE, PLAIN_RULES, False),
         (32, Compression.GZIP, PLAIN_RULES, False),
         (256, Compression.GZIP, PLAIN_RULES, True),
-        (900, Compression.LZ4, PLAIN_RULES, False),
-        (900, Compression.ZSTD, APPEND_TIME, False),
+        (60, Compression.LZ4, PLAIN_RULES, False),
+        (60, Compression.ZSTD, APPEND_TIME, False),
+        (900, Compression.SNAPPY, PLAIN_RULES, True),
     ],
 )
 def test_large_batches_whose_codec_or_timestamps_take_long_are_too_costly(
@@ -932,10 +934,12 @@ def batch_of_size(size: int, compression: Compression) -> bytes:
     [
         (PARSED, Compression.NONE, CONVERTED_SIZE_MAX),
         (AppendRules(compression=Compression.GZIP), Compression.NONE, CONVERTED_SIZE_MAX),
-        (PLAIN_RULES, Compression.GZIP, COSTLY_GZIP_SIZE),
-        (replace(PLAIN_RULES, max_message_bytes=2 * OPENED_SIZE_MAX), Compression.LZ4, OPENED_SIZE_MAX),
+        (AppendRules(compression=Compression.ZSTD, level=9), Compression.NONE, CONVERTED_SIZE_MAX),
+        (AppendRules(compression=Compression.ZSTD, level=10), Compression.NONE, SLOWLY_CONVERTED_SIZE_MAX),
+        (PLAIN_RULES, Compression.GZIP, COSTLY_COMPRESSED_SIZE),
+        (PLAIN_RULES, Compression.LZ4, COSTLY_COMPRESSED_SIZE),
     ],
-    ids=["window", "another codec", "gzip", "lz4"],
+    ids=["window", "another codec", "level 9", "level 10", "gzip", "lz4"],
 )
 def test_batches_are_too_costly_from_their_size_limit_on(
     rules: AppendRules, compression: Compression, limit: int

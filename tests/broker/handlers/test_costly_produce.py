@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from broker.loop.slices import SLICE_MS
+from broker.replica.appends import QUICK_SIZE_MAX
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import batches, records
+from protocol.records.batch import Record, batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
+from protocol.records.legacy import build_message_set
 from storage.validation import COSTLY_SIZE
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
@@ -202,6 +204,20 @@ async def test_rows_after_the_slice_of_a_request_are_prepared_in_a_thread(
         assert [header.records_count for _, header in batches(await stored(broker, index))] == [10]
     await broker.ask(produce(batch))
     assert len(prepared_beside) == 12, "a row that is alone has a slice for itself"
+
+
+async def test_small_rows_of_an_old_format_are_prepared_in_a_thread_after_the_slice(
+    broker: InProcessBroker, prepared_beside: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the old formats, few bytes may open to many messages, and byte 22 is no attribute."""
+    await broker.create_topic("t", partitions=16)
+    messages = [Record(n, 1_700_000_000_000, b"k", bytes(100), []) for n in range(100)]
+    small = build_message_set(messages, magic=0, compression=Compression.GZIP)
+    assert len(small) < QUICK_SIZE_MAX
+    monkeypatch.setattr(broker.services.appends, "_clock", ClockOfSlowWork(SLICE_MS // 5))
+    responses = (await broker.ask(produce(*[small] * 16), 2)).responses[0].partition_responses
+    assert [(each.error_code, each.base_offset) for each in responses] == [(ErrorCode.NONE, 0)] * 16
+    assert len(prepared_beside) == 12
 
 
 async def test_a_batch_that_is_too_large_is_rejected_without_a_copy(
