@@ -238,6 +238,7 @@ class ServedRequest(RequestContext):
         extras = self.extras
         if extras is not None and extras.is_logged:
             log_request(self, _times_ms(served.parts), extras.details, extras.response_details)
+            extras.details = extras.response_details = None  # the metrics keep `extras` for a while
 
 
 def _times_ms(parts: RequestParts) -> dict[str, float]:
