@@ -177,11 +177,13 @@ class ControlDoor:
         ]
         return response
 
-    async def _load_configs(self, request: LeaderAndIsrRequest) -> None:
+    async def _load_configs(self, request: LeaderAndIsrRequest | UpdateMetadataRequest) -> None:
+        """Load the overrides of the topics that are new to this broker."""
         new = self._topic_configs.unknown([topic.topic_name for topic in request.topic_states])
         await self._topic_configs.load(new, self._sliced_work.pace())
 
     async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        await self._load_configs(request)  # also of topics without a replica here, which clients may describe
         brokers_before = self._metadata.brokers
         changed = await self._sliced_work.finished(self._metadata.update(request))
         if brokers_before.keys() - self._metadata.brokers.keys():

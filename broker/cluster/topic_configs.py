@@ -37,6 +37,8 @@ class TopicConfigs:
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, LogConfig] = {}
+        self._forgotten_during_loads: list[set[str]] = []
+        """For each load in progress: the topics that were forgotten since it began."""
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """Return the overrides of this topic; empty if they were never loaded."""
@@ -56,18 +58,24 @@ class TopicConfigs:
     async def load(self, topics: Collection[str], pace: Pace) -> None:
         """Read the overrides of topics, again if they are known.
 
-        Overrides that cannot be read stay as they are known, else count as none: the topic must be served.
+        Overrides that cannot be read stay as they are known, else count as none: the topic must be served. What was
+        read of a topic that is forgotten before the read ends is dropped: it may be that of a deleted topic.
         """
         if not topics:
             return
         warnings: list[str] = []
-        found = await self._read_overrides(list(topics))
-        for topic in topics:
-            if topic in found:
-                warnings += self._learn(topic, found[topic])
-            else:
-                self._overrides.setdefault(topic, {})
-            await pace.keep()
+        forgotten: set[str] = set()
+        self._forgotten_during_loads.append(forgotten)
+        try:
+            found = await self._read_overrides(list(topics))
+            for topic in topics:
+                if topic in found and topic not in forgotten:
+                    warnings += self._learn(topic, found[topic])
+                elif topic not in forgotten:
+                    self._overrides.setdefault(topic, {})
+                await pace.keep()
+        finally:
+            self._forgotten_during_loads = [each for each in self._forgotten_during_loads if each is not forgotten]
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
         if (others := len(warnings) - WARNINGS_MAX) > 0:
@@ -96,6 +104,8 @@ class TopicConfigs:
         """Drop the overrides of a deleted topic; a new topic of the same name has its own."""
         self._overrides.pop(topic, None)
         self._effective.pop(topic, None)
+        for forgotten in self._forgotten_during_loads:
+            forgotten.add(topic)
 
 
 def _usable(topic: str, stored: Mapping[str, str]) -> dict[str, str]:

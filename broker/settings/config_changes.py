@@ -146,6 +146,8 @@ class ConfigChanges:
         """Apply the settings of `entity` after a change. May be called again."""
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
+            if name not in self._metadata.topics and self._topic_configs.unknown([name]):
+                return  # it is deleted, or was not announced yet: its announcement loads its settings
             await self._topic_configs.load([name], self._sliced_work.pace())
             await self._sliced_work.finished(self._on_topic_changed(name))
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):

@@ -1,5 +1,6 @@
 """Overrides over the broker's values, and overrides that cannot be used."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -102,3 +103,23 @@ async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
     await load(configs, "t", "u")
     assert configs.effective("t").retention_ms == 5
     assert configs.unknown(["t", "u"]) == []
+
+
+async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_dropped() -> None:
+    reading, deleted = asyncio.Event(), asyncio.Event()
+
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        reading.set()
+        await deleted.wait()
+        return {"t": {"retention.ms": "5"}}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    loading = asyncio.ensure_future(load(configs, "t", "u"))
+    await reading.wait()
+    configs.forget("t")
+    configs.forget("u")
+    deleted.set()
+    await loading
+    assert configs.unknown(["t", "u"]) == ["t", "u"]
+    await load(configs, "t")
+    assert configs.effective("t").retention_ms == 5

@@ -12,7 +12,14 @@ from broker.requests.services import Services
 from controller import paths
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.elect_leaders import ElectLeadersRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -39,6 +46,22 @@ async def test_named_topic_is_created_by_the_broker_that_was_asked(tmp_path: Pat
             await until(partial(leads, cluster.services(partition.leader_id), "t", partition.partition_index))
             assert await produce(cluster.brokers[partition.leader_id], "t", partition.partition_index) == ErrorCode.NONE
         assert cluster.tree.entries[paths.config_path(paths.topic_entity("t"))].data == b'{"version":1,"config":{}}'
+
+
+async def test_broker_without_a_replica_describes_the_settings_of_a_topic(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, (1, 2)) as cluster:
+        topic = CreatableTopic(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+            configs=[CreatableTopicConfig(name="retention.ms", value="5")],
+        )
+        await cluster.controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        await until(lambda: "t" in cluster.services(2).metadata_cache.topics)
+        resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
+        response = await cluster.brokers[2].ask(DescribeConfigsRequest(resources=[resource]))
+        assert [row.value for row in response.results[0].configs] == ["5"]
 
 
 async def test_brokers_that_create_the_same_topic_at_once_get_one(tmp_path: Path) -> None:

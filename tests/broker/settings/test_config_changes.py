@@ -32,14 +32,14 @@ class Here:
         self.config = BrokerConfig.from_properties({})
         self.topic_configs = TopicConfigs(self.config, partial(overrides_of_topics, store))
         self.reported: list[str] = []
-        metadata = MetadataCache("cluster")
-        metadata.topics[TOPIC] = TopicState(TOPIC, uuid4())
+        self.metadata = MetadataCache("cluster")
+        self.metadata.topics[TOPIC] = TopicState(TOPIC, uuid4())
         self.changes = ConfigChanges(
             BROKER_ID,
             store,
             self.config,
             self.topic_configs,
-            metadata,
+            self.metadata,
             SlicedWork(ManualClock().monotonic_ms),
             on_topic_changed=self.report,
             on_broker_changed=lambda: self.report("broker"),
@@ -72,6 +72,13 @@ async def test_changes_of_others_are_put_in_force(here: Here) -> None:
     assert here.reported == [TOPIC, "broker", "broker"]
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert here.config[rows.MESSAGE_MAX_BYTES] == 3000
+
+
+async def test_late_notification_of_a_deleted_topic_does_not_settle_the_settings_of_its_successor(here: Here) -> None:
+    del here.metadata.topics[TOPIC]
+    await here.changes.apply(paths.topic_entity(TOPIC))
+    assert here.reported == []
+    assert here.topic_configs.unknown([TOPIC]) == [TOPIC]
 
 
 async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here) -> None:
