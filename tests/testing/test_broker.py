@@ -268,6 +268,7 @@ match sys.argv[1]:
     case "exits":
         os._exit(3)
     case "interrupted":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60)
     case "raises":

@@ -45,7 +45,7 @@ def test_entities_are_parsed(arguments: tuple[str, ...], expected: list[Entity])
         (("--entity-type", "topics", "--entity-default"), "There is no default entity of type topics"),
         (("--broker", "one"), "The entity name for brokers must be a valid integer broker id, but it is: one"),
         (("--topic", "t", "--broker", "1"), "Only 'users' and 'clients' entity types may be specified together"),
-        (("--user", "a", "--user", "b"), "Only 'users' and 'clients' entity types may be specified together"),
+        (("--user", "a", "--user", "b"), "Duplicate entity type(s) specified: users"),
     ],
 )
 def test_invalid_combinations_are_usage_errors(arguments: tuple[str, ...], text: str) -> None:

@@ -146,9 +146,8 @@ def test_throttles_are_set_and_cleared(broker: BrokerProcess, reassign: RunTool,
     of_topic, of_broker = described("--topic", topic), described("--broker", "0")
     assert "leader.replication.throttled.replicas=0:0,1:0 " in of_topic
     assert "follower.replication.throttled.replicas= " in of_topic
-    # As in Kafka, these keys are no settings of a broker, so their values are not shown.
-    assert "leader.replication.throttled.rate=null sensitive=true" in of_broker
-    assert "follower.replication.throttled.rate=null sensitive=true" in of_broker
+    assert "leader.replication.throttled.rate=1000 sensitive=false" in of_broker
+    assert "follower.replication.throttled.rate=1000 sensitive=false" in of_broker
     reassign("--verify", "--preserve-throttles", plan=plan)
     assert described("--broker", "0") == of_broker
     assert reassign("--verify", plan=plan).stdout.endswith(
