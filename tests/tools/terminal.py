@@ -40,30 +40,24 @@ class Terminal:
 
     def type(self, line: str, stdin: Sequence[str] = ()) -> list[str]:
         """Run a command line; return the lines that it printed. Fails the test if it fails."""
-        done = subprocess.run(
-            ["sh", "-c", self._typed(line)],
-            cwd=self._folder,
-            input="".join(f"{text}\n" for text in stdin),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        return done.stdout.splitlines()
+        return self._run(line, "".join(f"{text}\n" for text in stdin), 0).stdout.splitlines()
 
     def type_wrongly(self, line: str) -> list[str]:
         """Run a command line that fails with exit status 1; return the lines of its error."""
+        return self._run(line, "", 1).stderr.splitlines()
+
+    def _run(self, line: str, stdin: str, expected: int) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             ["sh", "-c", self._typed(line)],
             cwd=self._folder,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 1, f"{line}\n{done.stdout}\n{done.stderr}"
-        return done.stderr.splitlines()
+        assert done.returncode == expected, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done
 
     def repeat_until(self, line: str, text: str) -> None:
         """Run a command line until it prints a text."""
