@@ -38,6 +38,7 @@ from bench.request_cases import warm_up
 from bench.scale import FULL, QUICK, Scale
 from bench.servers import KAFKA, MILENA, NEW_BROKERS, TITLES, Contender, contenders
 from bench.subject import Subject, running
+from protocol.errors import KafkaError
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
 from tests.support.cluster import Cluster
 
@@ -151,7 +152,7 @@ class Run:
         self._steps.begin(f"{title}: {TITLES[server]}, {what}")
         try:
             yield
-        except (OSError, RuntimeError) as error:
+        except (KafkaError, OSError, RuntimeError) as error:
             self.failures.append(f"{title}: {TITLES[server]}, {what}: {error}")
         self._steps.end()
 
