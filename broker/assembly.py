@@ -37,6 +37,7 @@ from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_news import FetchNews
+from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
@@ -253,6 +254,11 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     enforced_quotas = EnforcedQuotas(
         on.store, quota_windows(config), clock.monotonic_ms, quota_defaults(config), quota_callback(config)
     )
+    fetch_sessions = FetchSessionCache(
+        config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+        lambda: random.randrange(1, 2**31),
+        fetch_news,
+    )
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -278,10 +284,15 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         directory_moves=directory_moves,
         isr_changes=isr_changes,
         fetchers=fetchers,
-        fetch_sessions=FetchSessionCache(
-            config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
-            lambda: random.randrange(1, 2**31),
-            fetch_news,
+        fetch_sessions=fetch_sessions,
+        fetch_service=FetchService(
+            replica_manager,
+            fetch_sessions,
+            on.unsent_responses,
+            sliced_work,
+            on.cpu_pool,
+            clock,
+            in_thread=on.in_thread,
         ),
         topics=topics,
         topic_configs=topic_configs,

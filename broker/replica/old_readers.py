@@ -1,4 +1,4 @@
-"""Records for old fetch versions: message sets of magic 0 and 1, and no zstd.
+"""Records for old fetch versions: message sets of magic 0 and 1, no zstd, and error codes that they know.
 
 Owns: which version reads which format, and that a reader is moved past a part of the log without records for it. Must
 not know: requests or waiting. Conversion opens every record; callers run it off the event loop.
@@ -14,6 +14,7 @@ from storage.validation import PLAIN_SIZE_MAX
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 FIRST_VERSION_WITH_MAGIC_2 = 4
+FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
 
 
@@ -22,12 +23,14 @@ def needs_conversion(fetch_version: int) -> bool:
     return fetch_version < FIRST_VERSION_WITH_MAGIC_2
 
 
-def refuse_zstd(read: PartitionRead, fetch_version: int) -> None:
-    """Fail the read of a topic with compression.type=zstd, for versions before 10 (KIP-110).
+def replace_new_errors(read: PartitionRead, fetch_version: int) -> None:
+    """Refuse records that clients of versions before 10 cannot open (KIP-110), and replace newer error codes.
 
     As in Kafka, only the topic's configuration counts. Batches that a producer compressed with zstd are sent unchanged:
     some clients fetch with versions from 4 on and support zstd all the same.
     """
+    if fetch_version < FIRST_VERSION_WITH_STORAGE_ERROR and read.error_code is ErrorCode.KAFKA_STORAGE_ERROR:
+        read.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if read.partition is None or fetch_version >= FIRST_VERSION_WITH_ZSTD or read.error_code:
         return
     if read.partition.log.config.compression_type == "zstd":

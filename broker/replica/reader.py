@@ -28,6 +28,10 @@ CONSUMER = -1
 Buffer = bytes | bytearray | memoryview
 
 
+Located = tuple[FetchPartition, Partition | None, ErrorCode]
+"""What a request wants of a partition, and the hosted partition, or None and the error code that says why not."""
+
+
 class FetchLimits(NamedTuple):
     """The byte budget of one request, and how far its client may read."""
 
@@ -78,7 +82,7 @@ class FetchRead:
 
 
 def read_partitions(
-    partitions: Iterable[tuple[FetchPartition, Partition | None, ErrorCode]],
+    partitions: Iterable[Located],
     limits: FetchLimits,
     *,
     nowait: bool,
@@ -86,8 +90,7 @@ def read_partitions(
 ) -> Slices[FetchRead]:
     """Read partitions in request order until the byte budget is spent.
 
-    Each item carries the hosted partition, or None and the error code that says why it is missing. With `nowait`, no
-    read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
+    With `nowait`, no read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
 
     `on_fetched` notes how far a follower is, for each partition whose fetch is valid, before the partition is read.
     """

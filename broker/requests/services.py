@@ -32,6 +32,7 @@ from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.appends import Appends
 from broker.replica.directory_moves import DirectoryMoves
+from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
@@ -77,6 +78,7 @@ class Services:
     isr_changes: IsrChanges
     fetchers: ReplicaFetchers
     fetch_sessions: FetchSessionCache
+    fetch_service: FetchService
     topics: TopicAdministration
     topic_configs: TopicConfigs
     config_changes: ConfigChanges

@@ -32,6 +32,7 @@ from broker.network.unsent_responses import UnsentResponses
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.fetch_news import FetchNews
+from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetcher import FetchTerms
 from broker.replica.fetchers import FetcherSettings, ReplicaFetchers
@@ -114,6 +115,15 @@ class Node:
             fetch_news=news,
             rules=ReplicaRules(self.cluster.lag_ms, self.cluster.is_alive),
             monotonic_ms=self.clock.monotonic_ms,
+        )
+        self.fetch_service = FetchService(
+            self.replica_manager,
+            self.fetch_sessions,
+            self.unsent_responses,
+            self.sliced_work,
+            self.cpu_pool,
+            self.clock,
+            in_thread=self.run_blocking,
         )
         self.isr_changes = IsrChanges(
             self.broker_id, lambda: self.epoch, self.cluster.alter_partition, self.replica_manager.isr_responded
