@@ -33,7 +33,9 @@ FAILURE_PARTITIONS = 100
 IDLE_PARTITIONS = 1_000
 CREATED_PARTITIONS = 1_000
 FAILOVER_PARTITIONS = 5_000
-IDLE_S = 5.0
+IDLE_S = 20.0
+AFTER_CREATION_S = 10.0
+"""A new topic causes work that ends seconds later: followers join the ISR, and checkpoints are written."""
 
 
 def produce_batches(subject: ClusterSubject, scale: Scale, *, size: int) -> Values:
@@ -110,6 +112,7 @@ def idle(subject: ClusterSubject, scale: Scale) -> Values:
     partitions = scale.count(IDLE_PARTITIONS)
     with subject.topic([(1, 2)] * partitions) as topic:
         machine.settle()
+        time.sleep(AFTER_CREATION_S * scale.part)
         values = cpu_of_idle(subject, IDLE_S * scale.part)
         with subject.producers(topic, [1], small, in_flight=1) as streams:
             among_others = subject.measured_for_a_time(streams, scale).small_requests()["CPU"]
