@@ -50,7 +50,12 @@ def check(history: History) -> list[Violation]:
 
 
 def forgiven(history: History) -> set[Partition]:
-    """Return the partitions that may have lost acknowledged records by the rules.
+    """Return the partitions that may have lost acknowledged records by the rules; see `forgiven_since`."""
+    return set(forgiven_since(history))
+
+
+def forgiven_since(history: History) -> dict[Partition, int]:
+    """Return when each partition that may have lost acknowledged records by the rules may have lost the first.
 
     That is so after an unclean election, and if every in-sync replica has lost what its disk had not synced: a broker
     counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever. And it is so if
@@ -60,31 +65,31 @@ def forgiven(history: History) -> set[Partition]:
     lossy: dict[Partition, set[int]] = defaultdict(set)
     gone: dict[Partition, set[int]] = defaultdict(set)
     latest: dict[Partition, LeaderState] = {}
-    lost: set[Partition] = set()
+    lost: dict[Partition, int] = {}
     events: list[tuple[int, LeaderState | DataLoss | Departure]] = []
     events += [(event.at_us, event) for event in (*history.leader_states, *history.losses, *history.departures)]
-    for _, event in sorted(events, key=lambda pair: pair[0]):
+    for at_us, event in sorted(events, key=lambda pair: pair[0]):
         if isinstance(event, DataLoss):
             for partition, state in latest.items():
                 if event.broker in state.isr:
                     lossy[partition].add(event.broker)
                     if lossy[partition] >= set(state.isr) or gone[partition] >= set(state.isr):
-                        lost.add(partition)
+                        lost.setdefault(partition, at_us)
             continue
         if isinstance(event, Departure):
             for partition, state in latest.items():
                 gone[partition].add(event.broker)
                 if lossy[partition] and gone[partition] >= set(state.isr):
-                    lost.add(partition)
+                    lost.setdefault(partition, at_us)
             continue
         gone[event.partition].clear()
         before = latest.get(event.partition)
         if before is not None and _is_unclean(before, event):
-            lost.add(event.partition)
+            lost.setdefault(event.partition, at_us)
         latest[event.partition] = event
         lossy[event.partition] &= set(event.isr)
         if lossy[event.partition] and lossy[event.partition] >= set(event.isr):
-            lost.add(event.partition)
+            lost.setdefault(event.partition, at_us)
     return lost
 
 
@@ -560,10 +565,19 @@ def no_lost_write(history: History) -> Iterator[str]:
 # Transactions
 
 
+def _polls_before_losses(history: History) -> Iterator[Poll]:
+    """Yield the polls of partitions that had lost no records by the rules yet.
+
+    If a partition has lost the marker of a transaction, but not its records, the next marker of the producer ends them.
+    """
+    since = forgiven_since(history)
+    return (poll for poll in history.polls if poll.received_us < since.get(poll.partition, poll.received_us + 1))
+
+
 @_rule("no aborted read")
 def no_aborted_read(history: History) -> Iterator[str]:
     transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
-    for poll in history.polls:
+    for poll in _polls_before_losses(history):
         for record in poll.records:
             name = transactions.get(record.value)
             if poll.is_committed and name and history.transactions[name].outcome == "aborted":
@@ -573,7 +587,7 @@ def no_aborted_read(history: History) -> Iterator[str]:
 @_rule("no read before the commit")
 def no_pre_commit_read(history: History) -> Iterator[str]:
     transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
-    for poll in history.polls:
+    for poll in _polls_before_losses(history):
         for record in poll.records:
             name = transactions.get(record.value)
             if not poll.is_committed or not name:

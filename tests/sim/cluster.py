@@ -136,10 +136,11 @@ class Cluster:
         self.world.note("stop", machine.host)
         process.stop()
 
-        def has_stopped(stopped: object) -> None:
+        def has_stopped(stopped: asyncio.Task[None]) -> None:
+            # Not `process.stopped`: a broker whose disk fails while it stops is stopped once more.
             if machine.process is process:
-                if process.stopped.exception() is not None:
-                    self.failures.append(f"{machine.host} at its stop: {process.stopped.exception()!r}")
+                if stopped.exception() is not None:
+                    self.failures.append(f"{machine.host} at its stop: {stopped.exception()!r}")
                 self.world.note("stopped", machine.host)
                 self._bury(machine)
 

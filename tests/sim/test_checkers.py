@@ -373,3 +373,18 @@ def test_anomalies_are_violations_unless_their_partition_is_forgiven() -> None:
     assert [violation.rule for violation in check(history)] == ["unexpected error"]
     history.losses += [DataLoss(100, 1), DataLoss(200, 2), DataLoss(300, 3)]
     assert check(history) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "breaks", "read_us"),
+    [("no aborted read", aborted_read, 8100), ("no read before the commit", early_read, 6100)],
+)
+def test_reads_of_transactions_are_judged_until_their_partition_has_lost_records(
+    rule: str, breaks: Callable[[History], None], read_us: int
+) -> None:
+    history = good()
+    breaks(history)
+    history.losses = [DataLoss(read_us + 1, broker) for broker in (1, 2, 3)]
+    assert rule in [violation.rule for violation in check(history)]
+    history.losses = [DataLoss(read_us, broker) for broker in (1, 2, 3)]
+    assert rule not in [violation.rule for violation in check(history)]

@@ -88,6 +88,12 @@ class Surroundings(Protocol):
 class SimulatedClient:
     """A client process. Subclasses implement `run`."""
 
+    keeps_latest_epoch = False
+    """Whether it ignores metadata with an older leader epoch than it has seen (KIP-320).
+
+    Without, a client whose broker does not hear from the controller may go back to an earlier leader, as old ones do.
+    """
+
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.around = around
@@ -97,6 +103,7 @@ class SimulatedClient:
         """What it does at present, for the report of a stuck client."""
         self._connections: dict[int, Client] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}
+        self._latest_epochs: dict[Partition, int] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._controller = -1
         self.task: asyncio.Task[None]
@@ -204,7 +211,10 @@ class SimulatedClient:
         for topic in response.topics:
             for found in topic.partitions:
                 partition = Partition(topic.name, found.partition_index)
-                if found.leader_id >= 0:
+                latest = max(found.leader_epoch, self._latest_epochs.get(partition, found.leader_epoch))
+                self._latest_epochs[partition] = latest
+                is_old = found.leader_epoch < latest and self.keeps_latest_epoch
+                if found.leader_id >= 0 and not is_old:
                     self._leaders[partition] = found.leader_id, found.leader_epoch
                 else:
                     self._leaders.pop(partition, None)

@@ -67,6 +67,9 @@ class Producer(SimulatedClient):
         self._count = count
         self._acks = acks
         self._is_idempotent = is_idempotent
+        # A deposed leader lacks the batches that its successor has, and responds OUT_OF_ORDER_SEQUENCE_NUMBER to the
+        # next one. Kafka's producers do not go back to it.
+        self.keeps_latest_epoch = is_idempotent
         self._pause_s = pause_s
         self._duplicates = duplicates
         self._identity: tuple[int, int] | None = None

@@ -1,0 +1,69 @@
+"""What the simulated clients and the simulated supervisor of brokers do at rare moments."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.clients.base import Retry, SimulatedClient
+from tests.sim.history import Partition
+from tests.sim.run import PLAIN
+from tests.sim.scripted import Script
+
+P = PLAIN[0]
+
+
+class Asker(SimulatedClient):
+    """Asks one broker for the leader of a partition."""
+
+    async def run(self) -> None: ...
+
+    async def leader_according_to(self, broker: int, partition: Partition) -> int:
+        self.any_broker = lambda: broker  # type: ignore[method-assign]
+        self.forget_cluster()
+        return (await self.leader_of(partition))[0]
+
+
+@pytest.fixture
+def script() -> Script:
+    script = Script()
+    script.begin()
+    return script
+
+
+@pytest.mark.parametrize("keeps_latest_epoch", [True, False])
+def test_client_that_keeps_the_latest_epoch_does_not_go_back_to_a_deposed_leader(
+    script: Script, keeps_latest_epoch: bool
+) -> None:
+    asker = Asker("asker", script)
+    asker.keeps_latest_epoch = keeps_latest_epoch
+    deposed = script.leader(P)
+    script.isolate(deposed)
+    script.wait_until(lambda: script.leader(P) not in (deposed, -1))
+    leader = script.leader(P)
+
+    def ask(broker: int) -> int:
+        task = asker.loop.start(asker.leader_according_to(broker, P))
+        script.wait_until(task.done)
+        return task.result()
+
+    assert ask(deposed) == deposed
+    script.wait_until(lambda: ask(leader) == leader)
+    if keeps_latest_epoch:
+        with pytest.raises(Retry):
+            ask(deposed)
+    else:
+        assert ask(deposed) == deposed
+    assert script.end() == []
+
+
+def test_disk_that_fills_up_during_a_stop_is_no_failure_of_the_run(script: Script) -> None:
+    broker = script.others(script.controller())[0]
+    machine = script.cluster.machines[broker]
+    process = machine.process
+    assert process is not None
+    script.cluster.stop(broker)
+    first_stop = process.stopped
+    machine.disk.is_full = True
+    script.wait_until(lambda: machine.process is not process)
+    assert process.stopped is not first_stop, "the broker has not stopped because of its disk"
+    assert script.end() == []
