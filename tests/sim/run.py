@@ -155,10 +155,13 @@ class Run:
         """Note a client that has not finished.
 
         If the state of a transaction is lost, nothing ends it: its commits stay unstable until an administrator aborts
-        it (KIP-664). So the checkers judge that as a loss of records of the transaction log.
+        it (KIP-664). So the checkers judge that as a loss of records of the transaction log. And if the source has lost
+        the records before the committed position of the copier, that one waits until there are as many again, because
+        it resets no position: a reset would hide a loss against the rules.
         """
-        is_hanging = ErrorCode.UNSTABLE_OFFSET_COMMIT.name in client.doing
-        self._note("no client is stuck", f"{client.name}: {client.doing}", TRANSACTIONS if is_hanging else None)
+        waits_for = {ErrorCode.UNSTABLE_OFFSET_COMMIT: TRANSACTIONS, ErrorCode.OFFSET_OUT_OF_RANGE: SOURCE}
+        concerned = (partition for code, partition in waits_for.items() if code.name in client.doing)
+        self._note("no client is stuck", f"{client.name}: {client.doing}", next(concerned, None))
 
     def _lose(self, broker_id: int) -> None:
         self.history.losses.append(DataLoss(self.world.now_us, broker_id))

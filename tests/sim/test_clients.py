@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim.checkers import check
 from tests.sim.clients.base import Retry, SimulatedClient
-from tests.sim.history import Partition
+from tests.sim.history import DataLoss, Partition
 from tests.sim.run import PLAIN
 from tests.sim.scripted import Script
 
@@ -67,3 +68,16 @@ def test_disk_that_fills_up_during_a_stop_is_no_failure_of_the_run(script: Scrip
     script.wait_until(lambda: machine.process is not process)
     assert process.stopped is not first_stop, "the broker has not stopped because of its disk"
     assert script.end() == []
+
+
+def test_copier_whose_position_lies_beyond_a_source_that_lost_records_is_not_stuck(script: Script) -> None:
+    """Only then: the loss is excused in the partition that it concerns, and nowhere else."""
+    copier = Asker("copier", script)
+    copier.doing = "Fetch source-0, after OFFSET_OUT_OF_RANGE"
+    script._note_stuck(copier)
+    assert [it.rule for it in check(script.history)] == ["no client is stuck"]
+    script.history.losses += [DataLoss(script.world.now_us, broker) for broker in script.cluster.machines]
+    assert check(script.history) == []
+    copier.doing = "Fetch source-0, after NOT_LEADER_OR_FOLLOWER"
+    script._note_stuck(copier)
+    assert [it.rule for it in check(script.history)] == ["no client is stuck"]
