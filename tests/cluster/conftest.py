@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.spark_jobs.conftest import spark as spark  # the fixture of the Spark session, for test_spark.py
 from tests.support.cluster import Cluster, kafka_broker, milena_broker
 from tests.support.parts import skip_when_unavailable
 

@@ -55,7 +55,7 @@ _FIRST_JARS = (
 )
 
 # pyspark closes the socket of a collect() only by garbage collection.
-_PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(WITHOUT_SPARK) and "spark" in getattr(item, "fixturenames", ()):
             raise pytest.UsageError(f"{item.nodeid} starts Spark: remove its file from WITHOUT_SPARK in {SPREAD}")
         if item.get_closest_marker("spark"):
-            item.add_marker(_PYSPARK_SOCKETS)
+            item.add_marker(PYSPARK_SOCKETS)
 
 
 @dataclass(frozen=True)
