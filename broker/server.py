@@ -71,18 +71,11 @@ from broker.settings.component_settings import (
     controller_settings,
     listener_settings,
 )
-from broker.settings.listener_security import (
-    HTTP_LISTENER,
-    TLS_PROTOCOLS,
-    InvalidSecurityError,
-    Sources,
-    encrypted_listeners,
-    open_listeners,
-    sasl_listeners,
-)
+from broker.settings.listener_security import HTTP_LISTENER, encrypted_listeners, open_listeners, sasl_listeners
 from broker.settings.plug_ins import InvalidPlugInError, plug_in_problems
 from broker.settings.principal_builder import principal_builder
 from broker.settings.reporters import new_reporters, reporter_names
+from broker.settings.security_sources import TLS_PROTOCOLS, InvalidSecurityError, Sources
 from broker.settings.unmet_settings import unmet_by_one_broker
 from config import broker_properties as properties
 from config.addresses import HostAndPort

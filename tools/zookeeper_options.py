@@ -36,7 +36,7 @@ def security_of(tls_file: str | None, variables: Mapping[str, str] = os.environ)
     import time
 
     from broker.settings.client_login import Surroundings
-    from broker.settings.listener_security import InvalidSecurityError
+    from broker.settings.security_sources import InvalidSecurityError
     from broker.settings.zookeeper_settings import zookeeper_security
     from config.broker import BrokerConfig
     from config.definition import ConfigErrors

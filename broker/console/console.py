@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from broker.cluster.broker_state import BrokerState
 from broker.console.cluster_client import ClusterClient, Responses, TopicPartition
-from broker.console.group_lags import committed
+from broker.console.committed_offsets import committed
 from broker.console.rates import LagHistory, RatesHistory
 from broker.console.record_reader import RecordReader
 from broker.console.schemas import SchemaRegistry

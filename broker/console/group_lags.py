@@ -9,16 +9,15 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
+from broker.console.committed_offsets import committed
 from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition
 from broker.console.record_reader import Range
 from broker.loop.slices import Slices
 from protocol.errors import KafkaError
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
     from broker.console.console import Console
 
-GROUPS_PER_REQUEST = 100
 END_OFFSETS_PER_REQUEST = 1_000
 FIRST_UNREAD_MAX = 200
 """Partitions of which the first unread record is read for one page."""
@@ -48,28 +47,6 @@ def groups_by_topic(
         yield
     for groups in found.values():
         groups.sort(key=lambda each: (-(each["lag"] or 0), each["group"]))
-    return found
-
-
-async def committed(client: ClusterClient, broker: int, groups: list[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Return the committed offsets of groups that a broker coordinates. Raises PeerUnavailable and KafkaError."""
-    found: dict[str, dict[TopicPartition, int]] = {}
-    for first in range(0, len(groups), GROUPS_PER_REQUEST):
-        request = OffsetFetchRequest(
-            groups=[
-                OffsetFetchRequestGroup(group_id=each, topics=None)
-                for each in groups[first : first + GROUPS_PER_REQUEST]
-            ]
-        )
-        response = await client.ask(broker, request)
-        for group in response.groups:
-            if not group.error_code:
-                found[group.group_id] = {
-                    (topic.name, one.partition_index): one.committed_offset
-                    for topic in group.topics
-                    for one in topic.partitions
-                    if not one.error_code and one.committed_offset >= 0
-                }
     return found
 
 

@@ -15,8 +15,9 @@ from typing import Literal, TypedDict
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.console.cluster_client import EARLIEST, TopicPartition
+from broker.console.committed_offsets import committed
 from broker.console.console import Console
-from broker.console.group_lags import TopicGroup, committed, end_offsets, groups_by_topic, lags_in_time_ms
+from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms
 from broker.console.problem import ProblemError, not_found, of_code
 from broker.console.topics import Unavailable, require_topic, unavailable_of
 from broker.coordination.partitioner import partition_for

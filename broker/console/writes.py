@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, TypedDict
 
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_client import EARLIEST, LATEST, TopicPartition
+from broker.console.committed_offsets import committed
 from broker.console.configs import Done
 from broker.console.console import Console
-from broker.console.group_lags import committed
 from broker.console.groups import coordinator_of, described_group
 from broker.console.murmur2 import murmur2
 from broker.console.problem import ProblemError, bad_request, of_code

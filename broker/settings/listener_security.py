@@ -6,37 +6,21 @@ mechanism is configured: that is in `sasl_settings`, which is imported only if a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import field
-from random import Random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
-from broker.network.sasl.session import RunBlocking, SaslListener
+from broker.network.sasl.session import SaslListener
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import TokenTimes
+from broker.settings.security_sources import SASL_PROTOCOLS, TLS_PROTOCOLS, Sources
 from config import broker_properties as rows
 from config.addresses import LOOPBACK, HostAndPort, is_loopback
 from config.broker import BrokerConfig
 from config.listeners import Listener, SecurityProtocol
-from protocol.dataclass import dataclass
 
-if TYPE_CHECKING:
-    from broker.security.remote_keys import RemoteKeys
-
-TLS_PROTOCOLS = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
-SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 HTTP_LISTENER = "METRICS_HTTP"
 """The name under which the HTTP port has settings of its own, as listeners of Kafka's protocol have."""
 
 SECRET_SIZE = 32
-
-CredentialOf = Callable[[str, str], ScramCredential | None]
-"""Returns the SCRAM credential of a user for a mechanism."""
-
-
-class InvalidSecurityError(Exception):
-    """A setting of a listener's security is invalid. The message names the setting and what was expected."""
 
 
 def encrypted_listeners(config: BrokerConfig) -> list[Listener]:
@@ -89,22 +73,6 @@ def delegation_token_secret(config: BrokerConfig) -> str | None:
 
 def delegation_token_times(config: BrokerConfig) -> TokenTimes:
     return TokenTimes(config[rows.DELEGATION_TOKEN_MAX_LIFETIME_MS], config[rows.DELEGATION_TOKEN_EXPIRY_TIME_MS])
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where mechanisms get what they need."""
-
-    credential_of: CredentialOf
-    random: Random
-    now_ms: Callable[[], int]
-    """Milliseconds since the epoch."""
-    token_user: Callable[[str, Digest], ScramUser | None] = lambda token_id, digest: None
-    """Returns the owner of a delegation token by its id."""
-    run_blocking: RunBlocking | None = None
-    """Runs evaluations that read files in a thread; None: they block the caller."""
-    remote_keys: dict[str, RemoteKeys] = field(default_factory=dict)
-    """The key sets in use, by their URLs. The caller refreshes them."""
 
 
 def sasl_listeners(

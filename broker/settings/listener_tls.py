@@ -37,7 +37,8 @@ from broker.security.stores.material import (
     read_identity,
     read_trusted,
 )
-from broker.settings.listener_security import SASL_PROTOCOLS, InvalidSecurityError, encrypted_listeners
+from broker.settings.listener_security import encrypted_listeners
+from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityError
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property

@@ -25,8 +25,8 @@ from broker.security.remote_keys import SCHEMES, RemoteKeys
 from broker.security.token_source import TIMEOUT_S, TokenRenewal
 from broker.security.web_tokens import TokenRules, UnknownKeyError, unsecured_login, verified_login
 from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
-from broker.settings.listener_security import SASL_PROTOCOLS, InvalidSecurityError, Sources
 from broker.settings.plug_ins import InvalidPlugInError, configured_plug_in
+from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityError, Sources
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.definition import Property

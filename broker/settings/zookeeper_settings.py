@@ -13,8 +13,8 @@ from broker.network.sasl.clients import SaslClient, ServerNotTrusted
 from broker.network.sasl.gssapi import NAME as GSSAPI
 from broker.security.kerberos import Renewal
 from broker.settings.client_login import InvalidLoginError, Surroundings, kerberos_clients
-from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.sasl_settings import LOGIN_MODULES, read_jaas_file
+from broker.settings.security_sources import InvalidSecurityError
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property

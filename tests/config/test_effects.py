@@ -17,9 +17,10 @@ import pytest
 
 from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import connection_limits
-from broker.settings.listener_security import InvalidSecurityError, Sources, sasl_listeners
+from broker.settings.listener_security import sasl_listeners
 from broker.settings.listener_tls import ListenerTls
 from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
+from broker.settings.security_sources import InvalidSecurityError, Sources
 from config import broker_properties as broker
 from config import topic_properties as topic
 from config.broker import BrokerConfig

@@ -18,8 +18,9 @@ from broker.network.sasl.dispatcher import SaslDispatcher
 from broker.network.sasl.scram import Digest
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.requests.routes import TABLE
-from broker.settings.listener_security import Sources, sasl_listeners
+from broker.settings.listener_security import sasl_listeners
 from broker.settings.sasl_settings import LOGIN_MODULES
+from broker.settings.security_sources import Sources
 from config.broker import BrokerConfig
 from protocol.api import APIS
 from protocol.codec import encode

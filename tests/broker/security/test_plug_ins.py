@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 
 from broker.network.principals import NoPrincipalError, ProvenClient, built
 from broker.server import StartupError
-from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.plug_ins import InvalidPlugInError
+from broker.settings.security_sources import InvalidSecurityError
 from tests.support.in_process import running_broker
 
 HERE = "tests.broker.security.test_plug_ins"

@@ -11,8 +11,9 @@ import pytest
 from broker.network.sasl.exchange import AuthenticationFailed, Login
 from broker.network.sasl.session import SaslListener
 from broker.settings.client_login import Surroundings
-from broker.settings.listener_security import InvalidSecurityError, Sources, open_listeners, sasl_listeners
+from broker.settings.listener_security import open_listeners, sasl_listeners
 from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
+from broker.settings.security_sources import InvalidSecurityError, Sources
 from config.broker import BrokerConfig
 from config.broker_properties import AUTHORIZERS
 

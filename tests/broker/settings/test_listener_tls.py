@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from broker.network.tls import TlsError, check_handshake, openssl_name
-from broker.settings.listener_security import InvalidSecurityError
 from broker.settings.listener_tls import ListenerTls
+from broker.settings.security_sources import InvalidSecurityError
 from config.broker import BrokerConfig
 from tests.support.certificates import Stores
 

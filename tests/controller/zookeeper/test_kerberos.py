@@ -12,7 +12,7 @@ import pytest
 from kazoo.security import ACL, Id, Permissions
 
 from broker.settings.client_login import Surroundings
-from broker.settings.listener_security import InvalidSecurityError
+from broker.settings.security_sources import InvalidSecurityError
 from broker.settings.zookeeper_settings import zookeeper_settings
 from config.broker import BrokerConfig
 from controller.state_store import StoreUnavailable
