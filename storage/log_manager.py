@@ -290,20 +290,19 @@ class LogManager:
         """Delete a log and its copy, if they exist. Its files are removed after file.delete.delay.ms.
 
         The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
-        KAFKA_STORAGE_ERROR.
+        KAFKA_STORAGE_ERROR, also if one of both is offline: its files would be back after the next start.
         """
         name = TopicPartition(topic, partition)
+        holders = [logs for logs in (self._future_logs, self._logs) if name in logs]
+        for logs in holders:
+            logs[name].refuse_offline()
         self._preferred.pop(name, None)
-        for logs in (self._future_logs, self._logs):
-            log = logs.pop(name, None)
-            if log is not None:
-                self._delete(log, now_ms)
+        for logs in holders:
+            self._delete(logs.pop(name), now_ms)
         self.observer.deleted(name)
 
     def _delete(self, log: Log, now_ms: int) -> None:
         directory = self._forget(log)
-        if log.is_offline:
-            return
         if log.planned.is_being_stored:
             log.is_offline = True  # stops further writes
             self._leaving.add(log.name)

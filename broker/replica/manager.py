@@ -544,9 +544,10 @@ class ReplicaManager:
 
     def _stop(self, topic: str, state: StopReplicaPartitionState, now_ms: int) -> ErrorCode:
         key = (topic, state.partition_index)
-        if key in self._offline:
-            return ErrorCode.KAFKA_STORAGE_ERROR
         partition = self._partitions.get(key)
+        # A log is offline as soon as its directory fails, a little earlier than `directory_failed` hears of it.
+        if key in self._offline or (partition is not None and partition.log.is_offline):
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if partition is not None and NO_EPOCH < state.leader_epoch < partition.leader_epoch:
             logger.warning(
                 "ignoring StopReplica for %s-%d: its leader epoch is %d, the present one %d",

@@ -640,6 +640,24 @@ def test_leader_with_all_its_records_logs_no_error(
     assert errors_of(caplog) == []
 
 
+@pytest.mark.parametrize("is_hosted", [True, False])
+def test_deletion_of_a_replica_in_a_failed_directory_is_an_error(
+    manager: ReplicaManager, log_manager: LogManager, is_hosted: bool
+) -> None:
+    """Its files would be back after the next start, when nobody asks for the deletion any more."""
+    apply_state(manager, leader_epoch=5)
+    log = log_manager.get("t", 0)
+    assert log is not None
+    if not is_hosted:
+        manager._close("t", 0)
+    log.take_offline()
+    stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
+    assert log_manager.get("t", 0) is log
+    whole(manager.directory_failed())
+    assert manager.offline_count == int(is_hosted)
+    stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
+
+
 def test_failed_directory_takes_all_its_partitions_offline_in_the_first_step(
     manager: ReplicaManager, log_manager: LogManager
 ) -> None:
