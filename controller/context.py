@@ -46,6 +46,11 @@ class ControllerContext:
         """Live brokers that are not shutting down."""
         return self.live_brokers.keys() - self.shutting_down
 
+    def is_current(self, broker_id: int, broker_epoch: int, controller_epoch: int) -> bool:
+        """Return whether a request with these epochs was sent in this term to the broker's present registration."""
+        broker = self.live_brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch and controller_epoch == self.epoch
+
     def is_replica_online(self, broker_id: int, partition: TopicPartition, *, even_shutting_down: bool = False) -> bool:
         """Return whether the replica can serve: its broker is alive and the replica's log directory is not offline."""
         if broker_id not in self.live_brokers or (broker_id in self.shutting_down and not even_shutting_down):

@@ -14,7 +14,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.stop_replica import StopReplicaResponse
+from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 
 class Event:
@@ -129,6 +129,7 @@ class StopReplicaResponseReceived(Event):
     broker_id: int
     deleted: frozenset[TopicPartition]
     response: StopReplicaResponse
+    request: StopReplicaRequest
     statistic: ClassVar[str] = "TopicDeletion"
 
 

@@ -90,7 +90,7 @@ class Sender:
                 if state.delete_partition
             )
             if deleted:
-                self._enqueue(StopReplicaResponseReceived(broker_id, deleted, response))
+                self._enqueue(StopReplicaResponseReceived(broker_id, deleted, response, request))
 
 
 def shown_state(topic: str, state: LeaderAndIsrPartitionState) -> str:

@@ -164,7 +164,9 @@ class Brokers:
 
     async def leader_and_isr_response_received(self, event: LeaderAndIsrResponseReceived) -> None:
         """Apply the errors of a LeaderAndIsr response: replicas in offline log directories, and recovered ones."""
-        if event.broker_id not in self._context.live_brokers or event.response.error_code in _STALE:
+        request = event.request
+        is_current = self._context.is_current(event.broker_id, request.broker_epoch, request.controller_epoch)
+        if not is_current or event.response.error_code in _STALE:
             return
         if event.response.error_code:
             self._send_later(event)

@@ -62,7 +62,14 @@ class Deletions:
             await self._schedule(fresh)
 
     async def stop_replica_response_received(self, event: StopReplicaResponseReceived) -> None:
-        """A broker has deleted replicas, or failed to."""
+        """A broker has deleted replicas, or failed to.
+
+        A response to an earlier registration says nothing: the request has been repeated since, or will be once the
+        present registration is processed.
+        """
+        request = event.request
+        if not self._context.is_current(event.broker_id, request.broker_epoch, request.controller_epoch):
+            return
         errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
         done: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []

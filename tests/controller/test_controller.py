@@ -11,7 +11,7 @@ import pytest
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
-from controller.events import ElectionType
+from controller.events import ElectionType, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
 from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint, PartitionReplica, TopicPartition
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
@@ -22,6 +22,18 @@ from controller.state_store import Node, Operation, Result, SetData, StateStore,
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from tests.controller.paces import Unpaced
 from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
 from tests.support.manual_clock import ManualClock
@@ -376,6 +388,62 @@ async def test_replica_that_was_stopped_since_is_not_started_again(monkeypatch: 
     await cluster.run("shutdown 2")
     assert await _seen_within(cluster, 0.05) == []
     await cluster.close()
+
+
+async def test_late_response_of_an_earlier_registration_does_not_suspend_a_deletion() -> None:
+    """The controller may be slow: a broker refuses what was sent to its predecessor before it is known to be back."""
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t assignment=1,2")
+    earlier_epoch = await _broker_epoch(cluster, 2)
+    await cluster.run("kill 2")
+    await cluster.run("start 2")
+    assert await _broker_epoch(cluster, 2) > earlier_epoch
+    await cluster.run("hold 2")
+    await cluster.run("delete t")
+    states = [StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)]
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=earlier_epoch,
+        topic_states=[StopReplicaTopicState(topic_name="t", partition_states=states)],
+    )
+    response = StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    late = StopReplicaResponseReceived(2, frozenset({TopicPartition("t", 0)}), response, request)
+    cluster.controllers[1]._queue.put(late)
+    await cluster.settle()
+    await cluster.run("release 2")
+    assert await cluster.run("tree /brokers/topics") == ["/brokers/topics -"]
+    assert await cluster.run("tree /admin/delete_topics") == ["/admin/delete_topics -"]
+    await cluster.close()
+
+
+async def test_late_response_of_an_earlier_registration_takes_no_replica_offline() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t assignment=2,1")
+    earlier_epoch = await _broker_epoch(cluster, 2)
+    await cluster.run("kill 2")
+    await cluster.run("start 2")
+    await cluster.run("isr 1 t-0 1,2")
+    await cluster.run("elect preferred t-0")
+    term = cluster.controller._active_term
+    assert term is not None
+    errors = [LeaderAndIsrPartitionError(partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR)]
+    topics = [LeaderAndIsrTopicError(topic_id=term.context.topic_ids["t"], partition_errors=errors)]
+    for epoch, is_offline in ((earlier_epoch, False), (await _broker_epoch(cluster, 2), True)):
+        request = LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=epoch, topic_states=[], live_leaders=[]
+        )
+        cluster.controller._queue.put(LeaderAndIsrResponseReceived(2, LeaderAndIsrResponse(topics=topics), request))
+        await cluster.settle()
+        (line,) = await cluster.run("states t")
+        assert line.startswith("t-0: leader=1" if is_offline else "t-0: leader=2")
+    await cluster.close()
+
+
+async def _broker_epoch(cluster: ScriptedCluster, broker_id: int) -> int:
+    return (await cluster.node(paths.broker_path(broker_id))).stat.czxid
 
 
 async def _seen_within(cluster: ScriptedCluster, seconds: float) -> list[str]:
