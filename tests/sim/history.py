@@ -214,8 +214,8 @@ class History:
     """Operations, faults and what the brokers did, by kind."""
     created_topics: dict[str, int] = field(default_factory=dict)
     """How many partitions each topic has whose creation was acknowledged."""
-    deleted_topics: set[str] = field(default_factory=set)
-    """Topics whose deletion was requested; none of them is created again."""
+    deleted_topics: dict[str, int] = field(default_factory=dict)
+    """When the deletion of each topic was first requested; none of them is created again."""
     remains: dict[str, list[str]] = field(default_factory=dict)
     """Where something of each topic is after healing: nodes of ZooKeeper, and brokers with a replica."""
     min_isr: int = 1

@@ -268,7 +268,7 @@ class Run:
             all(map(cluster.is_running, cluster.machines))
             and all(machine.is_wanted for machine in cluster.machines.values())  # none is stopping
             and not self.states.is_reassigning()
-            and self.states.are_isrs_complete(self.history.deleted_topics)
+            and self.states.are_isrs_complete(self.history.deleted_topics.keys())
         )
 
     def _read_everything(self) -> bool:
@@ -289,7 +289,7 @@ class Run:
 
     def _has_settled(self) -> bool:
         """Return whether deletions are complete, and every running replica knows that all it has is committed."""
-        return not self.history.deleted_topics & remains_of_topics(self.cluster).keys() and all(
+        return not self.history.deleted_topics.keys() & remains_of_topics(self.cluster).keys() and all(
             log.high_watermark >= log.end
             for broker_id, machine in self.cluster.machines.items()
             if self.cluster.is_running(broker_id)

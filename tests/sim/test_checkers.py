@@ -80,7 +80,7 @@ def good() -> History:
     history.committed_reads = [CommittedRead("g", P, 2, 6700, 6800), CommittedRead("g", P, 4, 7700, 7800)]
     history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
     history.created_topics = {"t": 1, "gone": 1}
-    history.deleted_topics = {"gone"}
+    history.deleted_topics = {"gone": 9000}
     history.remains = {"t": ["/brokers/topics/t", "broker-1:/data/t-0"]}
     return history
 
@@ -373,6 +373,24 @@ def test_anomalies_are_violations_unless_their_partition_is_forgiven() -> None:
     assert [violation.rule for violation in check(history)] == ["unexpected error"]
     history.losses += [DataLoss(100, 1), DataLoss(200, 2), DataLoss(300, 3)]
     assert check(history) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "lost_us", "is_excused"),
+    [
+        ("broker-3:/data/gone-0", 9000, True),
+        ("broker-3:/data/gone-0", 8999, False),
+        ("broker-1:/data/gone-0", 9000, False),
+        ("/brokers/topics/gone", 9000, False),
+    ],
+)
+def test_replica_of_a_deleted_topic_may_be_back_after_a_power_loss(place: str, lost_us: int, is_excused: bool) -> None:
+    history = good()
+    history.remains["gone"] = [place]
+    history.losses.append(DataLoss(lost_us, 3))
+    assert [violation.rule for violation in check(history)] == (
+        [] if is_excused else ["a deleted topic leaves nothing"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ class Admin(SimulatedClient):
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, perhaps later, when a broker that is away returns."""
-        self.history.deleted_topics.add(topic)
+        self.history.deleted_topics[topic] = self.now_us()
 
         async def attempt() -> None:
             request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=3000)
