@@ -29,7 +29,7 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.event_time import event_time, iso
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval, interval_ms
-from spark_jobs.skeleton.plots import Picture, Values, time_of
+from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 
 _OUTPUT = "topic string, key string, value string"

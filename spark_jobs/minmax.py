@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, St
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
-from spark_jobs.skeleton.plots import Picture, Values, time_of
+from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 PERIODS = {"day": "yyyy-MM-dd", "month": "yyyy-MM", "year": "yyyy"}

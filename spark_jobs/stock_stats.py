@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
-from spark_jobs.skeleton.plots import Picture, Values, time_of
+from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 _TRADE = "type string, ticker string, price double, size bigint"

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_batch_query, start_topic_query, write_topic
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
-from spark_jobs.skeleton.plots import Picture, Values
+from spark_jobs.skeleton.pictures import Picture, Values
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters, timed_rule
 
 PHASES = ("gains", "ranks")

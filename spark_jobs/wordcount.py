@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
-from spark_jobs.skeleton.plots import Picture, Values
+from spark_jobs.skeleton.pictures import Picture, Values
 from spark_jobs.skeleton.records import read_input, start_dead_letters, text_rule
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import JobParameters, check_together, job_parser
-from spark_jobs.skeleton.plots import Draw, plot
+from spark_jobs.skeleton.pictures import Draw
 from spark_jobs.skeleton.runner import run_job
 from spark_jobs.skeleton.topics import TopicSpec
 
@@ -85,6 +85,9 @@ class Job(Generic[P]):
         exit_code = run_job(parameters, self.build, self.topics(parameters))
         if exit_code or self.draw is None or parameters.plot is None:
             return exit_code
+        # Spark's Python workers import the job's module, and matplotlib would double the time of their start.
+        from spark_jobs.skeleton.plots import plot
+
         try:
             plot(
                 parameters.client,

@@ -1,12 +1,6 @@
-"""Pictures of the results of jobs: the last value of each key of the output topic, as bars or lines.
+"""Draws the pictures of jobs: reads the last values of the output topic, and writes the PNG. It needs no Spark."""
 
-A job states how its values become a `Picture`; this module reads the topic, draws and writes the PNG. It needs no
-Spark.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
@@ -15,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.pictures import Bands, Draw, Picture, Series, Values
 
 _INK = "#2b2f36"
 _GRID = "#eceef1"
@@ -32,30 +27,6 @@ _COLOURS = (
 )
 _BARS_MAX = 25
 _TIMEOUT_S = 30
-
-Values = Mapping[str, str]
-Series = Mapping[str, Sequence[tuple[datetime, float]]]
-Bands = Mapping[str, Sequence[tuple[datetime, float, float]]]  # time, low and high
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What is drawn: bars by name; or for each name a line over time, or a band between two values."""
-
-    title: str
-    unit: str
-    bars: Mapping[str, float] | None = None
-    lines: Series | None = None
-    bands: Bands | None = None
-    is_ranked: bool = True  # whether bars are sorted by their value
-
-
-Draw = Callable[[Values], Picture]
-
-
-def time_of(text: str) -> datetime:
-    """Parse a time of a job's output; a year or a month stands for its start."""
-    return datetime.fromisoformat({4: f"{text}-01-01", 7: f"{text}-01"}.get(len(text), text)).replace(tzinfo=UTC)
 
 
 def plot(client: Mapping[str, str], topic: str, draw: Draw, image: Path) -> None:

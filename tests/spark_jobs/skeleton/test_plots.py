@@ -8,7 +8,8 @@ import pytest
 from spark_jobs import audit, country_count, inventory, late_events, minmax, stock_stats, top10, wordcount
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.plots import Picture, last_values, plot, save
+from spark_jobs.skeleton.pictures import Picture
+from spark_jobs.skeleton.plots import last_values, plot, save
 from tests.spark_jobs.conftest import Sent, Topics
 
 WINDOW = "2013-01-01T00:00:00.000Z"
