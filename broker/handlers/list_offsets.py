@@ -25,6 +25,8 @@ from protocol.messages.list_offsets import (
 )
 
 CONSUMER = -1
+TOOL = -2
+"""The replica id of a tool that compares replicas: each of them responds, up to the end of its log."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 LATEST = -1
@@ -122,7 +124,10 @@ def _find(
     partition = services.replica_manager.find(topic, wanted.partition_index)
     if partition is None:
         raise services.why_not_hosted(topic, wanted.partition_index)
-    partition.require_leader(wanted.current_leader_epoch)
+    if request.replica_id == TOOL:
+        partition.require_epoch(wanted.current_leader_epoch)
+    else:
+        partition.require_leader(wanted.current_leader_epoch)
     if request.replica_id == CONSUMER:
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             raise KafkaError(

@@ -147,6 +147,47 @@ async def test_consumers_have_a_known_isolation_level(
     assert (await served.ask(request)).topics[0].partitions[0].error_code == code
 
 
+@pytest.mark.parametrize(
+    ("replica_id", "leads", "expected"),
+    [
+        (-1, True, (ErrorCode.NONE, 2)),
+        (-1, False, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)),
+        (-2, True, (ErrorCode.NONE, 4)),
+        (-2, False, (ErrorCode.NONE, 4)),
+        (1, True, (ErrorCode.NONE, 4)),
+        (1, False, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)),
+    ],
+    ids=str,
+)
+async def test_consumers_get_the_high_watermark_and_tools_the_log_end_of_any_replica(
+    served: InProcessBroker, name: str, replica_id: int, leads: bool, expected: tuple[ErrorCode, int]
+) -> None:
+    await filled(served, name)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    if not leads:
+        partition.follow(replace(partition.leadership, leader_id=1, replicas=(0, 1), isr=(0, 1), leader_epoch=1))
+    partition.log.high_watermark = 2
+    wanted = ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    request = ListOffsetsRequest(replica_id=replica_id, topics=[wanted])
+    (response,) = (await served.ask(request)).topics[0].partitions
+    assert (response.error_code, response.offset) == expected
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+async def test_tools_name_the_leader_epoch_of_the_replica(served: InProcessBroker, name: str, epoch: int) -> None:
+    await filled(served, name)
+    partition = served.services.replica_manager.find(name, 0)
+    assert partition is not None
+    partition.follow(replace(partition.leadership, leader_id=1, replicas=(0, 1), isr=(0, 1), leader_epoch=1))
+    wanted = ListOffsetsTopic(
+        name=name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)]
+    )
+    response = await served.ask(ListOffsetsRequest(replica_id=-2, topics=[wanted]))
+    expected = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > 1 else ErrorCode.FENCED_LEADER_EPOCH
+    assert response.topics[0].partitions[0].error_code == expected
+
+
 @pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 4)), (1, (-1, -1)), (-1, (-1, -1))])
 async def test_end_offset_of_a_leader_epoch_is_returned(
     served: InProcessBroker, name: str, epoch: int, expected: tuple[int, int]
