@@ -409,13 +409,18 @@ def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
 
 
 def _is_older(history: History, send: Send, leader_epoch: int) -> bool:
-    """Return whether a batch is sent again although all replicas have it from before an epoch.
+    """Return whether all replicas have a batch from before an epoch, so that the leader of the epoch began with it.
 
-    The deposed leader knows it as a duplicate of what was replicated while it led, and may say so.
+    The deposed leader may acknowledge it: as a duplicate, if it is sent again, or because the state of the epoch was
+    written before leader and followers heard of it, and the followers had fetched the batch by then.
     """
     logs = history.logs_of(send.partition)
-    return bool(logs and send.is_idempotent and send.sent_us < send.last_sent_us) and all(
-        any(record.offset == send.offset and record.epoch < leader_epoch for record in log.records) for log in logs
+    return bool(logs) and all(
+        any(
+            record.offset == send.offset and record.epoch < leader_epoch and record.value == send.values[0]
+            for record in log.records
+        )
+        for log in logs
     )
 
 

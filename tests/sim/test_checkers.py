@@ -322,6 +322,28 @@ def test_a_deposed_leader_may_confirm_what_was_replicated_while_it_led(value: st
     assert ("I9 a deposed leader acknowledges nothing" in rules) is is_caught
 
 
+@pytest.mark.parametrize(
+    ("brokers", "epoch", "value", "is_caught"),
+    [
+        ((1, 2, 3), 0, "late", False),
+        ((1, 3), 0, "late", True),
+        ((1, 2, 3), 1, "late", True),
+        ((1, 2, 3), 0, "another", True),
+    ],
+    ids=["on all replicas", "not on the leader", "from the new epoch", "another record"],
+)
+def test_a_deposed_leader_may_acknowledge_what_all_replicas_had_before_the_next_one_began(
+    brokers: tuple[int, ...], epoch: int, value: str, is_caught: bool
+) -> None:
+    history = good()
+    ack_of_a_deposed_leader(history)
+    for log in history.logs:
+        if log.broker in brokers:
+            log.records.append(record(8, value, epoch=epoch))
+    rules = [violation.rule for violation in check(history)]
+    assert ("I9 a deposed leader acknowledges nothing" in rules) is is_caught
+
+
 def test_replicas_after_a_move_are_those_of_the_topic() -> None:
     history = good()
     incomplete_isr(history)
