@@ -1,6 +1,7 @@
 """The shell of a controller: life cycle, failures that no script shows, and the whole way over SQLite."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -439,6 +440,100 @@ async def test_late_response_of_an_earlier_registration_takes_no_replica_offline
         await cluster.settle()
         (line,) = await cluster.run("states t")
         assert line.startswith("t-0: leader=1" if is_offline else "t-0: leader=2")
+    await cluster.close()
+
+
+async def test_move_is_sent_again_to_all_replicas_when_a_broker_of_its_target_returns() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2 3")
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("reassign t-0 1,3")
+    await cluster.run("kill 3")
+    (before,) = await cluster.run("states t")
+    lines = await cluster.run("start 3")
+    (after,) = await cluster.run("states t")
+    epochs = [int(line.partition("epoch=")[2].split()[0]) for line in (before, after)]
+    assert epochs[1] == epochs[0] + 1
+    told = [line for line in lines if "LeaderAndIsr" in line and f"epoch={epochs[1]}" in line]
+    assert [line[0] for line in told] == ["1", "2", "3"]
+    assert await cluster.run("reassignments") == ["t-0: 1,3,2 adding=3 removing=2"]
+    await cluster.close()
+
+
+async def test_partitions_added_by_hand_to_a_topic_that_is_being_deleted_are_removed() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("kill 2")
+    await cluster.run("delete t")
+    node = json.loads((await cluster.node("/brokers/topics/t")).data or b"")
+    grown = {**node, "partitions": {**node["partitions"], "1": [1]}}
+    await cluster.any_store().set("/brokers/topics/t", json.dumps(grown).encode())
+    await cluster.settle()
+    assert json.loads((await cluster.node("/brokers/topics/t")).data or b"")["partitions"] == {"0": [1, 2]}
+    await cluster.run("start 2")
+    assert await cluster.run("tree /brokers/topics") == ["/brokers/topics -"]
+    await cluster.close()
+
+
+@pytest.mark.parametrize(("preferring_1", "limit", "moves"), [(9, 10, True), (10, 10, False), (10, 9, True)])
+async def test_leadership_moves_back_above_the_allowed_imbalance_only(
+    preferring_1: int, limit: int, moves: bool
+) -> None:
+    cluster = ScriptedCluster(ControllerSettings(leader_imbalance_per_broker_percentage=limit))
+    await cluster.run("start 1 2")
+    await cluster.run(f"create t assignment={'/'.join(['1,2'] * preferring_1)}")
+    await cluster.run("kill 1")
+    await cluster.run("start 1")
+    for index in range(preferring_1):
+        await cluster.run(f"isr 2 t-{index} 2,1")
+    await cluster.run("elect preferred " + " ".join(f"t-{index}" for index in range(1, preferring_1)))
+    assert [line.split()[1] for line in await cluster.run("states t")] == [
+        "leader=2",
+        *["leader=1"] * (preferring_1 - 1),
+    ]
+    await cluster.run("rebalance")
+    (line, *_) = await cluster.run("states t")
+    assert line.startswith("t-0: leader=1" if moves else "t-0: leader=2")
+    await cluster.close()
+
+
+async def test_partition_that_is_being_moved_is_not_rebalanced() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2 3")
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("reassign t-0 2,1,3")
+    assert (await cluster.run("states t"))[0].startswith("t-0: leader=1")
+    await cluster.run("rebalance")
+    assert (await cluster.run("states t"))[0].startswith("t-0: leader=1")
+    await cluster.close()
+
+
+async def test_leaders_of_a_topic_that_is_being_deleted_are_not_elected() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("kill 2")
+    await cluster.run("delete t")
+    assert await cluster.run("elect unclean t-0") == ["t-0: INVALID_TOPIC_EXCEPTION The topic is being deleted"]
+    await cluster.close()
+
+
+async def test_controlled_shutdown_of_an_earlier_registration_is_stale() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    await cluster.run("create t assignment=2,1")
+    epoch = await _broker_epoch(cluster, 2)
+    for wrong in (epoch - 1, epoch + 1):
+        with pytest.raises(KafkaError) as refused:
+            await cluster.controller.controlled_shutdown(2, wrong)
+        assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(KafkaError) as refused:
+        await cluster.controller.controlled_shutdown(9, -1)
+    assert refused.value.code == ErrorCode.BROKER_NOT_AVAILABLE
+    assert (await cluster.run("states t"))[0].startswith("t-0: leader=2"), "broker 2 is not shutting down"
+    assert await cluster.controller.controlled_shutdown(2, epoch) == []
+    assert (await cluster.run("states t"))[0].startswith("t-0: leader=1")
     await cluster.close()
 
 
