@@ -245,3 +245,24 @@ async def test_repetition_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptu
     wanted, refused, changed = caplog.messages
     assert (wanted[:36], refused[:30]) == ("t-0: the ISR is to change from [1, 2", "the controller cannot be asked")
     assert changed.startswith("t-0: the ISR is [")
+
+
+async def test_shrink_is_counted_and_logged_with_the_lag_of_each_removed_replica(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", isr_changes.logger.name)
+    leader = Leader(Controller())
+    partition = partition_in(tmp_path)
+    partition.lead(led_by(ME, 0, (ME, A, B)), 0)
+    append(partition)
+    partition.follower_fetched(A, 0, 0, 10_000)
+    for effect in partition.time_passed(40_000):
+        if isinstance(effect, IsrChange):
+            leader.changes.submit(partition, effect)
+    await until(lambda: partition.isr_change is None)
+    assert (leader.changes.shrink_count, leader.changes.expand_count, leader.changes.failure_count) == (1, 0, 0)
+    assert caplog.messages[0] == (
+        f"t-0: the ISR is to change from {[ME, A, B]} to {[ME]}; "
+        f"replica {A}: end offset 0, leader 1; last caught up 40000 ms ago; "
+        f"replica {B}: end offset unknown, leader 1; last caught up 40000 ms ago"
+    )
