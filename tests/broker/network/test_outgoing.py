@@ -33,6 +33,7 @@ from tests.broker.replica.replicas import until
 from tests.sim.network import SimulatedNetwork
 from tests.sim.test_broker import MINUTE_US
 from tests.sim.world import World
+from tests.support.manual_clock import ManualClock
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 TIMEOUT_MS = 5_000
@@ -493,4 +494,35 @@ async def test_connection_whose_login_failed_unexpectedly_is_not_used(error: Exc
         assert not seen
         await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
         assert len(seen) == 1
+        connection.close()
+
+
+@pytest.mark.parametrize(("lifetime_ms", "logins_at_ms"), [(10_000, [0, 8_500, 17_000]), (0, [0])])
+async def test_login_is_repeated_with_the_first_request_after_most_of_its_life(
+    lifetime_ms: int, logins_at_ms: list[int]
+) -> None:
+    clock = ManualClock()
+    started_ms = clock.monotonic_ms()
+    logins: list[int] = []
+
+    async def log_in(exchange: Callable[[Any, int], Awaitable[Any]], host: str) -> int:
+        logins.append(clock.monotonic_ms() - started_ms)
+        return lifetime_ms
+
+    async with peer(echo([])) as address:
+        connection = OutgoingConnection(
+            "broker 7",
+            lambda: address,
+            plaintext(OsNetwork()),
+            "tester",
+            clock,
+            random.Random(1),
+            compute=in_thread,
+            log_in=log_in,
+        )
+        for _ in range(40):
+            await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+            clock.advance(500)
+        assert logins == logins_at_ms
+        assert connection.counts.opened == 1
         connection.close()
