@@ -193,6 +193,7 @@ class Log:
             self._snapshots,
             recovery_point=loaded.recovery_point,
             was_scanned=loaded.was_scanned,
+            was_cut=loaded.was_cut,
             now_ms=now_ms,
             on_flush_wanted=lambda: options.on_flush_wanted(self),
             on_flushed=options.on_flushed,
@@ -1044,8 +1045,9 @@ class Log:
     def close(self, now_ms: int) -> None:
         """Cut the indexes to their length, write a producer snapshot, sync, and close all files.
 
-        A log without unflushed offsets is not synced: most logs are idle, and syncing them would cost a stop a second
-        for each hundred. If a crash undoes the cut of its indexes, the next start cuts them again.
+        A log without unflushed offsets is not synced, unless its end was removed: most logs are idle, and syncing them
+        would cost a stop a second for each hundred. If a crash undoes the cut of its indexes, the next start cuts them
+        again.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
@@ -1059,7 +1061,7 @@ class Log:
             self.leader_epochs.write_pending()
         except OSError as error:
             raise self.storage_error(error) from error
-        if self.durability.unflushed_count:
+        if self.durability.unflushed_count or self.durability.is_cut_unflushed:
             self.durability.flush(now_ms)
         self.release()
 

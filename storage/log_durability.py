@@ -70,6 +70,7 @@ class LogDurability:
         "_snapshots",
         "_was_scanned",
         "_when_released",
+        "is_cut_unflushed",
         "recovery_point",
     )
 
@@ -83,11 +84,13 @@ class LogDurability:
         *,
         recovery_point: int,
         was_scanned: bool,
+        was_cut: bool,
         now_ms: int,
         on_flush_wanted: Callable[[], None],
         on_flushed: Callable[[float], None],
     ) -> None:
-        """`was_scanned` says that loading the log wrote indexes that nothing has synced.
+        """`was_scanned` says that loading the log wrote indexes that nothing has synced, `was_cut` that it removed the
+        end of the log.
 
         `on_flushed` receives the duration of each flush in seconds, in the thread of the flush.
         """
@@ -106,6 +109,12 @@ class LogDurability:
         self._when_released: list[Action] = []
         self._metadata_synced_in: str | None = None  # the directory name under which the metadata was synced
         self.recovery_point = recovery_point
+        self.is_cut_unflushed = was_cut
+        """Whether the end of the log was removed since the last flush.
+
+        A power cut may bring it back. A start after a crash scans it then, because it is above the recovery point. One
+        after a clean stop scans nothing, so the stop has to flush first.
+        """
 
     # The recovery point
 
@@ -133,6 +142,7 @@ class LogDurability:
     def lower_recovery_point(self, offset: int) -> None:
         """Note that the log was truncated to `offset`."""
         self.recovery_point = min(self.recovery_point, offset)
+        self.is_cut_unflushed = True
 
     def raise_recovery_point(self, offset: int) -> None:
         """Note that the log starts at `offset`: what lies below needs no recovery."""
@@ -141,6 +151,7 @@ class LogDurability:
     def restart_at(self, offset: int) -> None:
         """Note that the log is empty and begins at `offset`."""
         self.recovery_point = offset
+        self.is_cut_unflushed = True
 
     # Flushing
 
@@ -197,10 +208,15 @@ class LogDurability:
             # After a concurrent truncation, offsets up to the old end may belong to batches that this sync missed.
             if not log.was_truncated_since(truncation_count):
                 self.recovery_point = max(self.recovery_point, end_offset)
+                self.is_cut_unflushed = self.is_cut_unflushed and not with_active
         self._on_flushed(self._files.monotonic_s() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
-        for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
+        segments = self._segments.covering(self.recovery_point, max(end_offset, 1))
+        active = self._segments.active
+        if self.is_cut_unflushed and active not in segments:
+            segments = [*segments, active]  # it may be empty, or end at the recovery point
+        for segment in segments:
             with contextlib.suppress(SegmentGoneError):
                 if segment.size and segment is self._segments.active:
                     segment.create_indexes()

@@ -61,6 +61,8 @@ class LoadedLog:
     recovery_point: int
     was_scanned: bool = False
     """Whether segments were scanned. The scan wrote their indexes, which are above `recovery_point` and not synced."""
+    was_cut: bool = False
+    """Whether the end of the log was removed because of damage or a gap. That is not synced."""
 
 
 class LogLoader:
@@ -127,10 +129,11 @@ class LogLoader:
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
-            scanned_from = repair.scanned_from
+            scanned_from, was_cut = repair.scanned_from, repair.was_cut
         else:
-            log_end_offset, producer_state, scanned_from = self._log_start_offset, None, None
+            log_end_offset, producer_state, scanned_from, was_cut = self._log_start_offset, None, None, False
         if not segments or log_end_offset < self._log_start_offset:
+            was_cut = was_cut or bool(segments)
             segments, log_end_offset, producer_state = self._start_anew(segments), self._log_start_offset, None
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         leader_epochs.truncate_from_end(log_end_offset)
@@ -159,6 +162,7 @@ class LogLoader:
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
             was_scanned=scanned_from is not None,
+            was_cut=was_cut,
         )
 
     def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
@@ -264,6 +268,7 @@ class _Repair:
         self.log_end_offset = log_start_offset
         self.producer_state: ProducerState | None = None
         self.scanned_from: int | None = None
+        self.was_cut = False
         """Base offset of the first segment that `scan_from` has read."""
         self._name = name
         self._snapshots = snapshots
@@ -344,6 +349,7 @@ class _Repair:
 
     def _cut(self, number: int, position: int, damage: CorruptSegmentError) -> None:
         segment, later = self.segments[number], self.segments[number + 1 :]
+        self.was_cut = True
         self._progress.on_damage(f"{damage}; cut {segment.size - position} bytes and {len(later)} later segments")
         if position < segment.size:
             segment.cut_damage(position)
@@ -356,6 +362,7 @@ class _Repair:
 
         The log files are kept under another name: they are intact, and if Kafka wrote them, the gap may be its own.
         """
+        self.was_cut = True
         detached = self.segments[number:]
         self._progress.on_damage(
             f"{detached[0].path}: the segment before ends at {self.log_end_offset}, so records were lost; "

@@ -319,6 +319,69 @@ def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(me
         manager.directories.unlock()
 
 
+@pytest.mark.parametrize("tail", [b"", b"garbage", bytes(200)], ids=["torn batch", "garbage", "zeros"])
+def test_end_cut_at_a_start_survives_power_loss_after_clean_stop(memory_path: Path, tail: bytes) -> None:
+    """A clean start scans nothing: it would serve the damaged end that is back."""
+    for seed in range(30):
+        directory = memory_path / str(seed)
+        write_aborted(directory)
+        last = max((directory / "topic-0").glob("*.log"))
+        whole_size = last.stat().st_size
+        with last.open("ab") as file:
+            torn = (20).to_bytes(8) + bytes(batch(1, size=90)[8:-10]) + bytes(10)
+            file.write(tail or torn)
+        files, manager, log = start_anew(directory)
+        end_offset = log.log_end_offset
+        assert (end_offset, log.segments.active.size) == (20, whole_size)
+        manager.close(NOW_MS)
+        files.free_locks()
+        files.lose_unsynced(directory, Random(seed))
+        _, manager, log = start_anew(directory)
+        assert log.log_end_offset == end_offset, seed
+        assert last.stat().st_size == log.segments.active.size == whole_size, seed
+        manager.directories.unlock()
+
+
+def test_only_batch_cut_at_a_start_does_not_return_after_a_clean_stop(memory_path: Path) -> None:
+    """Found by the simulator: consumers got the damaged batch."""
+    for seed in range(30):
+        directory = memory_path / str(seed)
+        files = FaultyFiles()
+        manager = start(directory, files)
+        log = created(manager, "topic", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+        append(log, batch(1, size=90))
+        log.durability.flush(NOW_MS)
+        files.bury()
+        (segment,) = (directory / "topic-0").glob("*.log")
+        content = segment.read_bytes()
+        segment.write_bytes(content[:30] + bytes(len(content) - 30))
+        files, manager, log = start_anew(directory)
+        assert (log.log_end_offset, segment.stat().st_size) == (0, 0)
+        manager.close(NOW_MS)
+        files.free_locks()
+        files.lose_unsynced(directory, Random(seed))
+        _, manager, log = start_anew(directory)
+        assert (log.log_end_offset, segment.stat().st_size) == (0, 0), seed
+        manager.directories.unlock()
+
+
+@pytest.mark.parametrize("offset", [3, 12, 18], ids=["an earlier segment", "a middle one", "the last one"])
+def test_truncation_survives_power_loss_after_clean_stop(memory_path: Path, offset: int) -> None:
+    for seed in range(30):
+        directory = memory_path / str(seed)
+        write_aborted(directory)
+        files, manager, log = start_anew(directory)
+        log.truncate_to(offset, now_ms=NOW_MS)
+        end_offset, count = log.log_end_offset, log.segment_count
+        assert end_offset <= offset
+        manager.close(NOW_MS)
+        files.free_locks()
+        files.lose_unsynced(directory, Random(seed))
+        _, manager, log = start_anew(directory)
+        assert (log.log_end_offset, log.segment_count) == (end_offset, count), seed
+        manager.directories.unlock()
+
+
 def test_recovered_log_is_flushed_once_by_the_next_periodic_flush(tmp_path: Path) -> None:
     write_aborted(tmp_path)
     _, manager, log = start_anew(tmp_path)
