@@ -283,8 +283,8 @@ class Run:
         if not self._until(lambda: all(reader.task.done() for reader in readers), STUCK_US):
             self._note("no client is stuck", ", ".join(f"{reader.name}: {reader.doing}" for reader in readers))
         for reader in readers:
-            if reader.task.done():
-                reader.task.result()
+            if reader.task.done() and reader.task.exception() is not None:
+                self._note("no exception in a client", f"{reader.name}: {reader.doing}: {reader.task.exception()!r}")
         return True
 
     def _has_settled(self) -> bool:
@@ -346,6 +346,10 @@ def run_alone(brokers: int, seed: int) -> Outcome:
     gc.freeze()  # so that the collection looks only at what the run has made
     try:
         outcome = run_seed(seed, brokers=brokers)
+    except Exception as error:
+        error.add_note(f"in the run of seed {seed}")  # a defect of the simulator
+        raise
+    else:
         gc.collect()
     finally:
         gc.unfreeze()
