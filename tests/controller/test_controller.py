@@ -509,6 +509,30 @@ async def test_partition_that_is_being_moved_is_not_rebalanced() -> None:
     await cluster.close()
 
 
+async def test_topic_that_another_writer_removed_can_be_created_again() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    await cluster.run("create t assignment=1")
+    paths_of_topic = [path for path in await cluster.dump() if path.startswith("/brokers/topics/t")]
+    for path in sorted(paths_of_topic, reverse=True):
+        await cluster.any_store().delete(path)
+    await cluster.settle()
+    assert "t: NONE" in await cluster.run("create t assignment=1")
+    await cluster.close()
+
+
+async def test_topic_without_an_id_gets_one_in_its_node() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    await cluster.any_store().create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+    await cluster.settle()
+    topic = paths.decode_topic("t", (await cluster.node("/brokers/topics/t")).data)
+    assert topic.topic_id is not None
+    assert cluster.controller._active_term is not None
+    assert cluster.controller._active_term.context.topic_ids == {"t": topic.topic_id}
+    await cluster.close()
+
+
 async def test_leaders_of_a_topic_that_is_being_deleted_are_not_elected() -> None:
     cluster = ScriptedCluster()
     await cluster.run("start 1 2")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from controller import paths
-from controller.change_notifications import NOTIFICATION_AGE_MS_MAX
 from controller.entity_configs import (
     ConfigChangeListener,
     all_overrides,
@@ -146,11 +145,13 @@ async def test_old_notifications_are_purged_by_readers(controlled: MemoryStore, 
     listener = ConfigChangeListener(controlled, clock, lambda _: None)
     await listener.start()
     assert len(tree.children("/config/changes")) == 1
-    clock.advance(NOTIFICATION_AGE_MS_MAX + 1)
-    tree.now_ms = clock.now_ms()
-    await _change(controlled, TOPIC, a="2")
-    await _settle()
-    assert tree.children("/config/changes") == ["config_change_0000000001"]
+    kept = ["config_change_0000000000", "config_change_0000000001"]
+    for value, minutes, expected in (("2", 14, kept), ("3", 2, [kept[1], "config_change_0000000002"])):
+        clock.advance(minutes * 60_000)
+        tree.now_ms = clock.now_ms()
+        await _change(controlled, TOPIC, a=value)
+        await _settle()
+        assert tree.children("/config/changes") == expected
     listener.stop()
 
 

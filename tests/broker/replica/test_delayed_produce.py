@@ -20,6 +20,7 @@ DEADLINE_MS = 100
 class CommittingLog:
     is_offline: bool = False
     high_watermark: int = 0
+    log_end_offset: int = 0
 
 
 @dataclass
@@ -87,3 +88,19 @@ def test_pending_partitions_time_out_at_the_deadline(number: int) -> None:
     assert waiting.decided_count == 1
     expected = {number: ErrorCode.NONE, 11 - number: ErrorCode.REQUEST_TIMED_OUT}
     assert {append.partition.partition: append.error for append in waiting.appends} == expected
+
+
+@pytest.mark.parametrize(
+    ("has_enough_in_sync", "needs_isr", "expected"),
+    [
+        (True, True, ErrorCode.NONE),
+        (False, True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        (False, False, ErrorCode.NONE),
+    ],
+)
+def test_committed_append_fails_if_the_isr_has_shrunk_below_its_minimum(
+    has_enough_in_sync: bool, needs_isr: bool, expected: ErrorCode
+) -> None:
+    partition = CommittingPartition(0, has_enough_in_sync=has_enough_in_sync)
+    partition.log.high_watermark = partition.log.log_end_offset = 1
+    assert AwaitedAppend(cast(Partition, partition), 0, 1, needs_isr).outcome() is expected
