@@ -183,3 +183,27 @@ def test_a_planned_append_is_kept_when_the_log_start_of_the_leader_rises(tmp_pat
     slow.thread.run()
     fetched(bytearray())  # what the fetcher does once the records are stored
     assert (slow.log.log_end_offset, slow.log.high_watermark, slow.log.log_start_offset) == (3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("replica", "leader_epoch", "expected"),
+    [
+        (A, 3, None),
+        (A, -1, None),
+        (9, 3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (9, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ME, 3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (ME, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_replica_that_is_not_assigned_may_not_follow(
+    partition: Partition, replica: int, leader_epoch: int, expected: ErrorCode | None
+) -> None:
+    """With an epoch it retries: it may have been assigned a moment ago, and know a newer one."""
+    partition.lead(led_by(ME, 3), 0)
+    refused = None
+    try:
+        partition.require_follower(replica, leader_epoch)
+    except KafkaError as error:
+        refused = error.code
+    assert refused is expected
