@@ -244,10 +244,12 @@ class Cluster:
         """Wait until each partition of the topics has a running leader and all its replicas in sync."""
 
         def is_so() -> bool:
-            return all(
+            found = [self.partitions(topic) for topic in topics]
+            # A broker that has not heard of a new topic yet knows none of its partitions.
+            return all(found) and all(
                 leader in self.running and len(isr) == len(replicas)
-                for topic in topics
-                for leader, replicas, isr in self.partitions(topic).values()
+                for partitions in found
+                for leader, replicas, isr in partitions.values()
             )
 
         self.wait_until(is_so, f"all replicas of {', '.join(topics)} are in sync")
