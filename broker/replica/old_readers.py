@@ -9,7 +9,6 @@ from __future__ import annotations
 from broker.replica.reader import PartitionRead
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import LOG_OVERHEAD
-from protocol.records.down_conversion import down_convert
 from storage.validation import PLAIN_SIZE_MAX
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
@@ -46,6 +45,8 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
     if not log.config.message_downconversion_enable:
         _fail(read, ErrorCode.UNSUPPORTED_VERSION)
         return 0
+    from protocol.records.down_conversion import down_convert  # most brokers never meet such a client
+
     magic = 0 if fetch_version < FIRST_VERSION_WITH_MAGIC_1 else 1
     fetch_offset = read.wanted.fetch_offset
     try:
