@@ -163,9 +163,12 @@ class ClusterSubject:
             yield streams
 
     def _is_in_sync(self, topic: str, partition_count: int) -> bool:
-        found = self.cluster.partitions(topic)
-        return len(found) == partition_count and all(
-            leader in replicas and len(isr) == len(replicas) for leader, replicas, isr in found.values()
+        """Return whether each broker knows all partitions as complete: it learns first which of them it leads."""
+        views = (self.cluster.partitions(topic, [broker_id]) for broker_id in self.cluster.running)
+        return all(
+            len(view) == partition_count
+            and all(leader in replicas and len(isr) == len(replicas) for leader, replicas, isr in view.values())
+            for view in views
         )
 
 

@@ -215,9 +215,15 @@ class Cluster:
         self.wait_until(is_known, "a running broker is the controller")
         return found
 
-    def partitions(self, topic: str) -> dict[int, tuple[int, list[int], list[int]]]:
-        """Return the leader, the replicas and the in-sync replicas of each partition, as some broker knows them."""
-        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in self.running]
+    def partitions(
+        self, topic: str, broker_ids: Iterable[int] | None = None
+    ) -> dict[int, tuple[int, list[int], list[int]]]:
+        """Return the leader, the replicas and the in-sync replicas of each partition.
+
+        They are as one of `broker_ids` knows them, or any running broker.
+        """
+        asked = self.running if broker_ids is None else broker_ids
+        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in asked]
         with AdminClient(endpoints, timeout_ms=5000, request_timeout_ms=2000) as client:
             (found,) = client.metadata([topic]).topics
         return {it.partition_index: (it.leader_id, it.replica_nodes, it.isr_nodes) for it in found.partitions}
