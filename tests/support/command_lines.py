@@ -286,9 +286,10 @@ class Stage(AbstractContextManager["Stage"]):
         (self._folder / name).write_text(text.replace("\\n", "\n").replace(ADDRESS, self._bootstrap))
 
     def produce(self, arguments: str) -> None:
-        """`produce TOPIC PARTITION COUNT`: append records with the values 0, 1, ..."""
+        """`produce TOPIC PARTITION COUNT`: append records with the values 0, 1, ... in one batch."""
         topic, partition, count = arguments.split()
-        producer = Producer({"bootstrap.servers": self._bootstrap})
+        config = {"bootstrap.servers": self._bootstrap, "batch.num.messages": count, "linger.ms": 10_000}
+        producer = Producer(config)
         for number in range(int(count)):
             producer.produce(topic, str(number), partition=int(partition))
         assert producer.flush(JOIN_TIMEOUT_S) == 0
