@@ -20,11 +20,13 @@ from tests.support.broker import BrokerProcess
 pytestmark = pytest.mark.spark
 
 START_MS = 1_700_000_000_000
+# The records are years old: without this the first check of the target's retention, 30 s after its start, deletes them.
+KEEPS_OLD_RECORDS = {"log.retention.ms": "-1"}
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    with BrokerProcess(tmp_path_factory.mktemp("target")) as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("target"), KEEPS_OLD_RECORDS) as broker:
         yield Topics(broker.bootstrap)
 
 

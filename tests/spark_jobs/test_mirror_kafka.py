@@ -18,14 +18,15 @@ from confluent_kafka.admin import (
 )
 
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics
-from tests.spark_jobs.test_mirror import committed, contents, mirror, sample
+from tests.spark_jobs.test_mirror import KEEPS_OLD_RECORDS, committed, contents, mirror, sample
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 
 pytestmark = pytest.mark.spark
 
-AUTHORIZER = {
+SETTINGS = {
+    **KEEPS_OLD_RECORDS,
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
@@ -45,8 +46,8 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     folder: Path = tmp_path_factory.mktemp("clusters")
     with (
         skip_when_unavailable(),
-        apache_kafka(folder / "kafka", overrides=AUTHORIZER) as brokers,
-        BrokerProcess(folder / "milena", AUTHORIZER) as broker,
+        apache_kafka(folder / "kafka", overrides=SETTINGS) as brokers,
+        BrokerProcess(folder / "milena", SETTINGS) as broker,
     ):
         yield Clusters(Topics(broker.bootstrap), Topics(brokers[0].bootstrap))
 
