@@ -12,10 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
     ConsumerGroupTopicPartitions,
-    KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
@@ -25,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from spark_jobs.mirroring.sending import Run
 from spark_jobs.skeleton.commits import Offsets
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.stored import stored_messages
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
@@ -83,21 +81,9 @@ class OffsetSyncs:
             raise JobError(f"{self._topic}: offset pairs were not acknowledged within {_TIMEOUT_S} s")
 
     def _load(self) -> None:
-        consumer = Consumer({**self._target, "group.id": "mirror-offset-syncs", "enable.partition.eof": True})
-        try:
-            consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
-            while True:
-                message = consumer.poll(_TIMEOUT_S)
-                if message is None:
-                    raise JobError(f"{self._topic} cannot be read: no response within {_TIMEOUT_S} s")
-                if message.error() is not None:
-                    if message.error().code() == KafkaError._PARTITION_EOF:
-                        return
-                    raise JobError(f"{self._topic} cannot be read: {message.error().str()}")
-                if message.key() == self._source_alias.encode():
-                    self.translation.add(Run(**json.loads(message.value())))
-        finally:
-            consumer.close()
+        for message in stored_messages(self._target, self._topic):
+            if message.key() == self._source_alias.encode():
+                self.translation.add(Run(**json.loads(message.value())))
 
 
 class GroupCheckpoints:

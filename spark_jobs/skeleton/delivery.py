@@ -16,15 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -32,6 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.stored import stored_messages
 from spark_jobs.skeleton.topics import partition_count
 
 RECORD_ID = "record-id"
@@ -205,31 +198,11 @@ class TransactionalSink:
 
     def _read_marker(self, client: Mapping[str, str]) -> int:
         """Return the number of the last batch that is in the marker topic, or -1."""
-        consumer = Consumer(
-            {
-                **client,
-                "group.id": f"spark-job-{self._app_id}",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
         last = -1
-        try:
-            place = TopicPartition(self._marker_topic, 0, OFFSET_BEGINNING)
-            consumer.assign([place])
-            while True:
-                message = consumer.poll(_TIMEOUT_S)
-                if message is None:
-                    raise JobError(f"{self._marker_topic} cannot be read: no response within {_TIMEOUT_S} s")
-                if message.error() is not None:
-                    if message.error().code() == KafkaError._PARTITION_EOF:
-                        return last
-                    raise JobError(f"{self._marker_topic} cannot be read: {message.error().str()}")
-                if message.key() == self._app_id.encode():
-                    last = int(message.value())
-        finally:
-            consumer.close()
+        for message in stored_messages(client, self._marker_topic):
+            if message.key() == self._app_id.encode():
+                last = int(message.value())
+        return last
 
 
 def _reason(failures: list[KafkaError]) -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from matplotlib import dates as date_axis
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.pictures import Bands, Draw, Picture, Series, Values
+from spark_jobs.skeleton.stored import stored_messages
 
 _INK = "#2b2f36"
 _GRID = "#eceef1"
@@ -26,7 +26,6 @@ _COLOURS = (
     "#a16207",
 )
 _BARS_MAX = 25
-_TIMEOUT_S = 30
 
 
 def plot(client: Mapping[str, str], topic: str, draw: Draw, image: Path) -> None:
@@ -39,27 +38,12 @@ def plot(client: Mapping[str, str], topic: str, draw: Draw, image: Path) -> None
 
 def last_values(client: Mapping[str, str], topic: str) -> Values:
     """Return the last value of each key as text; tombstones remove theirs."""
-    settings = {"group.id": "spark-job-plot", "enable.auto.commit": False, "enable.partition.eof": True}
-    consumer = Consumer({**client, **settings})
     found: dict[str, str] = {}
-    try:
-        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        ended = 0
-        while ended < len(partitions):
-            message = consumer.poll(_TIMEOUT_S)
-            if message is None:
-                raise JobError(f"--plot: {topic} cannot be read: no response within {_TIMEOUT_S} s")
-            if message.error() is not None:
-                if message.error().code() != KafkaError._PARTITION_EOF:
-                    raise JobError(f"--plot: {topic} cannot be read: {message.error().str()}")
-                ended += 1
-            elif message.key() is not None and message.value() is None:
-                found.pop(message.key().decode(), None)
-            elif message.key() is not None:
-                found[message.key().decode()] = message.value().decode()
-    finally:
-        consumer.close()
+    for message in stored_messages(client, topic):
+        if message.key() is not None and message.value() is None:
+            found.pop(message.key().decode(), None)
+        elif message.key() is not None:
+            found[message.key().decode()] = message.value().decode()
     return found
 
 
