@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
@@ -112,8 +112,9 @@ class Topics:
 
     def send(self, topic: str, records: Sequence[Sent], options: dict[str, str] | None = None) -> None:
         """Store `records`, in order per partition. Raises KafkaException if one is rejected."""
+        # One request at a time keeps the order. An idempotent producer would wait half a second for its id.
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, **(options or {})}
+            {"bootstrap.servers": self.bootstrap, "max.in.flight": 1, "linger.ms": 5, **(options or {})}
         )
         errors: list[object] = []
         for record in records:
@@ -131,11 +132,12 @@ class Topics:
             raise KafkaException(errors[0])
 
     def read(self, topic: str) -> list[Message]:
-        """Return all records in `topic`, ordered by partition and offset."""
+        """Return all records in `topic`, ordered by partition and offset. Raises KafkaException."""
         settings = {"group.id": "reader", "enable.partition.eof": True, "fetch.wait.max.ms": 5}
         consumer = Consumer({**self.client, **settings})
         try:
             partitions = sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
+            assert partitions, f"{topic} does not exist"
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             messages: list[Message] = []
             open_partitions = set(partitions)
@@ -145,8 +147,10 @@ class Topics:
                 for message in consumer.consume(10_000, 0.2):
                     if message.error() is None:
                         messages.append(message)
-                    else:
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
                         open_partitions.discard(message.partition())
+                    else:
+                        raise KafkaException(message.error())
         finally:
             consumer.close()
         return sorted(messages, key=lambda message: (message.partition(), message.offset()))
