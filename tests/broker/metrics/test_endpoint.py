@@ -29,6 +29,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.schema import ZERO_UUID
+from storage.files import OsFiles
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.broker.metrics.table import SHOWN, table_of_a_broker
 from tests.support.in_process import InProcessBroker, running_broker
@@ -191,7 +192,7 @@ def overrides() -> dict[str, str]:
 @pytest.fixture
 async def monitored(tmp_path: Path, overrides: dict[str, str]) -> AsyncIterator[Monitored]:
     settings = {"metrics.http.listener": "127.0.0.1:0", "offsets.topic.num.partitions": "2", **overrides}
-    async with running_broker(tmp_path, settings) as broker:
+    async with running_broker(tmp_path, settings, files=OsFiles()) as broker:  # flushes take time
         assert broker.metrics_port is not None
         yield Monitored(broker, broker.metrics_port)
 

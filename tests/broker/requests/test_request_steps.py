@@ -44,7 +44,6 @@ from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import RecordData, build_batch
-from storage.files import OsFiles
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 
@@ -92,12 +91,6 @@ class Client:
         self.connection.buffer_updated(size)
         assert not self.channel.holds
         assert not self.socket.is_closed
-
-
-class FastFiles(OsFiles):
-    """Files that never seem slow, however busy the machine is: a slow directory is written by another thread."""
-
-    monotonic_s = staticmethod(lambda: 0.0)
 
 
 class Socket:
@@ -279,7 +272,7 @@ COSTS = [
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncIterator[Client]:
     settings: Mapping[str, str] = {"offsets.topic.num.partitions": "1"}
-    async with running_broker(folder, settings, clock=ManualClock(), files=FastFiles()) as broker:
+    async with running_broker(folder, settings, clock=ManualClock()) as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
         client = Client(broker)
         yield client
