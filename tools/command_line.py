@@ -257,7 +257,7 @@ def run_usage_tool(usage: str, run: Callable[[Sequence[str]], int], arguments: S
     """
     first = arguments[0] if arguments else ""
 
-    def answer() -> int:
+    def run_or_print_usage() -> int:
         match first:
             case "--version":
                 print(version_line())
@@ -271,7 +271,7 @@ def run_usage_tool(usage: str, run: Callable[[Sequence[str]], int], arguments: S
                 return run(arguments)
         return 0
 
-    return run_guarded(answer)
+    return run_guarded(run_or_print_usage)
 
 
 def is_given(options: argparse.Namespace, name: str) -> bool:

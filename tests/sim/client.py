@@ -38,10 +38,10 @@ class Client(asyncio.Protocol):
         api = APIS[_KEY_OF[type(request)]]
         correlation_id = next(self._correlation_ids)
         payload = request_header(api.key, version, correlation_id, "sim") + b"".join(encode(request, version))
-        answer = self._awaited[correlation_id] = asyncio.get_running_loop().create_future()
+        response = self._awaited[correlation_id] = asyncio.get_running_loop().create_future()
         self._transport.write(struct.pack(">i", len(payload)) + payload)
         try:
-            content = await answer
+            content = await response
         finally:
             self._awaited.pop(correlation_id, None)
         _, position = read_response_header(api.key, version, content)
@@ -60,12 +60,12 @@ class Client(asyncio.Protocol):
             if len(self._received) < end:
                 return
             content, self._received = bytes(self._received[4:end]), self._received[end:]
-            answer = self._awaited.get(int.from_bytes(content[:4], "big"))
-            if answer is not None and not answer.done():
-                answer.set_result(content)
+            response = self._awaited.get(int.from_bytes(content[:4], "big"))
+            if response is not None and not response.done():
+                response.set_result(content)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        for answer in self._awaited.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError("the connection is lost"))
+        for response in self._awaited.values():
+            if not response.done():
+                response.set_exception(ConnectionError("the connection is lost"))

@@ -209,11 +209,11 @@ class _Session:
 class _Request:
     """One operation on its way: it is performed at the server, perhaps twice, and gets one response."""
 
-    __slots__ = ("answer", "perform")
+    __slots__ = ("perform", "response")
 
-    def __init__(self, perform: Callable[[_Session], Any], answer: asyncio.Future[Any]) -> None:
+    def __init__(self, perform: Callable[[_Session], Any], response: asyncio.Future[Any]) -> None:
         self.perform = perform
-        self.answer = answer
+        self.response = response
 
 
 class SimulatedStore(SingleWrites):
@@ -315,8 +315,8 @@ class SimulatedStore(SingleWrites):
         self._unanswered.append(request)
         if self._is_connected:
             self._send(request)
-        answer: T = await request.answer
-        return answer
+        response: T = await request.response
+        return response
 
     # The way to the server and back
 
@@ -356,19 +356,19 @@ class SimulatedStore(SingleWrites):
             self._travel("response", connection, lambda: self.loop.call_soon(self.learn_of_expiry, session))
             return
         session.heard_us = self.server.world.now_us
-        answer: Callable[[], None]
+        response: Callable[[], None]
         try:
             result = request.perform(session)
-            answer = partial(_answer, request, result, None)
+            response = partial(_respond, request, result, None)
         except StoreError as error:
-            answer = partial(_answer, request, None, error)
+            response = partial(_respond, request, None, error)
         session.send_events()
 
         def receive() -> None:
             # The process may be paused: it sees the response later, as one that waits in its socket.
             if request in self._unanswered:
                 self._unanswered.remove(request)
-                self.loop.call_soon(answer)
+                self.loop.call_soon(response)
 
         self._travel("response", connection, receive)
 
@@ -410,13 +410,13 @@ class SimulatedStore(SingleWrites):
     def _fail_unanswered(self, error: StoreUnavailable) -> None:
         unanswered, self._unanswered = self._unanswered, deque()
         for request in unanswered:
-            _answer(request, None, error)
+            _respond(request, None, error)
 
 
-def _answer(request: _Request, result: Any, error: Exception | None) -> None:
-    if request.answer.done():
+def _respond(request: _Request, result: Any, error: Exception | None) -> None:
+    if request.response.done():
         return
     if error is not None:
-        request.answer.set_exception(error)
+        request.response.set_exception(error)
     else:
-        request.answer.set_result(result)
+        request.response.set_result(result)

@@ -99,9 +99,9 @@ class Member(Consumer):
             member_id=self._member_id,
             assignments=assignments,
         )
-        answer = await self.ask_coordinator(GROUP, self._group, request_assignment, 3)
-        self.expect(answer.error_code)
-        owned = json.loads(bytes(answer.assignment) or b"[]")
+        response = await self.ask_coordinator(GROUP, self._group, request_assignment, 3)
+        self.expect(response.error_code)
+        owned = json.loads(bytes(response.assignment) or b"[]")
         self._owned = [Partition(topic, index) for topic, index in owned]
         self.history.assignments.append(
             Assignment(self._group, self._member_id, self._generation, tuple(self._owned), self.now_us())
