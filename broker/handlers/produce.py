@@ -19,7 +19,7 @@ from typing import Protocol, cast
 from broker.handlers import leader_hints
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.promise import Promise
+from broker.loop.promise import Promise, going_on
 from broker.loop.slices import SlicedWork, Slices, each, is_sliced, whole
 from broker.replica.appends import (
     ACKS_ALL,
@@ -98,8 +98,8 @@ def _responding(services: Needs, responding: object, acks: int) -> object:
     """Return what completes a request that cannot be completed at once."""
     if acks == ACKS_NONE:
         # A producer that expects no response may close its connection as soon as it has sent the request. That cancels
-        # the awaited future; `shield` lets the append finish.
-        return asyncio.shield(asyncio.ensure_future(services.sliced_work.settled(responding)))
+        # the awaited future, but the append has to finish.
+        return going_on(services.sliced_work.settled(responding))
     return responding
 
 

@@ -12,7 +12,7 @@ Invariant: after the callback, a failure is kept without its traceback.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Generic, TypeVar, cast
 
 from protocol.errors import without_frames
@@ -135,3 +135,11 @@ class Promise(Generic[T]):
 
 Awaited = asyncio.Future[T] | Promise[T]
 """A future or a promise."""
+
+
+def going_on(work: Awaitable[T]) -> asyncio.Future[T]:
+    """Return a future of `work` that may be cancelled: the work goes on, and its failure is dropped."""
+    running = asyncio.ensure_future(work)
+    # A shield that was cancelled no longer looks at what it shields, and asyncio logs failures that nobody looks at.
+    running.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return asyncio.shield(running)

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from broker.handlers.metric_names import BESIDE_API
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.promise import Promise
+from broker.loop.promise import Promise, going_on
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
@@ -160,9 +160,9 @@ class RequestDispatcher:
             if request is None:
                 context.is_frame_kept = True
                 serve = self._serve_large if has_time else self._serve_in_turn
-                serving = asyncio.ensure_future(serve(route, kept(frame), position, context))
+                serving = serve(route, kept(frame), position, context)
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
-                return asyncio.shield(serving) if api_key == PRODUCE_KEY else serving
+                return going_on(serving) if api_key == PRODUCE_KEY else asyncio.ensure_future(serving)
         except Malformed as error:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
         if context.extras is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.loop.promise import Promise
+from broker.loop.promise import Promise, going_on
 
 
 def test_callback_runs_within_set_result() -> None:
@@ -179,3 +179,37 @@ async def test_task_that_awaited_a_failure_is_freed(collector_is_off: None) -> N
     assert await waiting == "failed"
     del promise, waiting
     assert request() is None
+
+
+async def test_work_that_goes_on_after_a_cancellation_may_fail_without_a_log_line() -> None:
+    reported: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: reported.append(context))
+    release = asyncio.Event()
+    finished: list[str] = []
+
+    async def work() -> None:
+        await release.wait()
+        finished.append("work")
+        raise ValueError("failed")
+
+    future = going_on(work())
+    await asyncio.sleep(0)
+    future.cancel()
+    await asyncio.sleep(0)
+    release.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    del future
+    gc.collect()
+    assert finished == ["work"]
+    assert reported == []
+
+
+async def test_work_that_goes_on_passes_its_outcome_to_one_that_waits() -> None:
+    async def fail() -> None:
+        raise ValueError("failed")
+
+    with pytest.raises(ValueError, match="failed"):
+        await going_on(fail())
+    assert await going_on(asyncio.sleep(0, "done")) == "done"
