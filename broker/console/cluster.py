@@ -5,8 +5,10 @@ Owns what the overview and the pages of brokers and partitions contain. Must not
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal, TypedDict
 
+from broker.console.cluster_rates import total_elsewhere
 from broker.console.console import Console
 from broker.console.machine import Machine, machine
 from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
@@ -49,9 +51,14 @@ class BrokerRow(TypedDict):
 
 
 class ClusterRates(TypedDict):
-    """Rates of the broker that was asked, per second over the last 10 s, and how busy its event loop is."""
+    """Rates of the broker that was asked, per second over the last 10 s, and how busy its event loop is.
+
+    `cluster_messages_in` adds the growth of the partitions that other brokers lead, in which markers of transactions
+    count as records. It is null until these were sampled twice, and if there are too many.
+    """
 
     messages_in: float
+    cluster_messages_in: float | None
     bytes_in: float
     bytes_out: float
     requests: float
@@ -147,7 +154,7 @@ async def overview(console: Console) -> Overview:
     services, measures = console.services, console.measures
     metadata, clock = services.metadata_cache, services.clock
     tally = await _recent_tally(console)
-    logs = await console.log_dirs.get()
+    logs, elsewhere = await asyncio.gather(console.log_dirs.get(), total_elsewhere(console))
     lag = measures.loop_lag()
     rates = console.rates
     seconds = 10.0
@@ -175,6 +182,7 @@ async def overview(console: Console) -> Overview:
         not_preferred=tally.by_state["not preferred"],
         rates=ClusterRates(
             messages_in=rate("messages_in"),
+            cluster_messages_in=None if elsewhere is None else rate("messages_in") + elsewhere,
             bytes_in=rate("bytes_in"),
             bytes_out=rate("bytes_out"),
             requests=rate("requests"),

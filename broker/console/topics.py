@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict
 
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
+from broker.console import cluster_rates
 from broker.console.cluster_client import EARLIEST, LATEST, Responses, TopicPartition
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
@@ -40,6 +41,8 @@ class Unavailable(TypedDict):
 class TopicRow(TypedDict):
     """One topic of the list. Rates are of the broker that was asked, per second over the last 10 s.
 
+    `cluster_messages_in` adds the growth of the partitions that other brokers lead, in which markers of transactions
+    count as records. It is null until these were sampled twice.
     `groups` is null while the offsets of all groups are being collected.
     """
 
@@ -52,6 +55,7 @@ class TopicRow(TypedDict):
     size_bytes: int | None
     offsets: int | None
     messages_in: float
+    cluster_messages_in: float | None
     bytes_in: float
     bytes_out: float
     overrides: int
@@ -116,18 +120,12 @@ async def topics(
         names.sort(reverse=order == "descending")
     else:
         names.sort()
-        cache, rates = services.metadata_cache.topics, console.rates
         if sort == "size":
             responses = await console.log_dirs.get()
             sizes = await services.sliced_work.finished(_sizes_of_all(responses))
-        keys: dict[str, float] = {}
-        for name in names:
-            if sort == "partitions":
-                keys[name] = len(cache[name].partitions) if name in cache else 0
-            elif sort == "size":
-                keys[name] = sizes.get(name, 0)
-            else:
-                keys[name] = rates.rate_of(name)[("messages_in", "bytes_in", "bytes_out").index(sort)]
+        elif sort == "messages_in":
+            await cluster_rates.sample_all(console)
+        keys = await services.sliced_work.finished(_sort_keys(console, names, sort, sizes))
         names.sort(key=keys.__getitem__, reverse=order == "descending")
     page = names[offset : offset + limit]
     states = [state for name in page if (state := services.metadata_cache.topics.get(name)) is not None]
@@ -222,6 +220,26 @@ def _matching(console: Console, search: str, *, internal: bool) -> Slices[list[s
     return names
 
 
+def _sort_keys(console: Console, names: list[str], sort: Sort, sizes: dict[str, int]) -> Slices[dict[str, float]]:
+    """Return what the list is sorted by. Without a rate of the cluster, that of this broker counts."""
+    cache, rates = console.services.metadata_cache.topics, console.rates
+    keys: dict[str, float] = {}
+    for number, name in enumerate(names):
+        if number and number % STEP_SIZE == 0:
+            yield
+        state = cache.get(name)
+        if sort == "partitions":
+            keys[name] = 0 if state is None else len(state.partitions)
+        elif sort == "size":
+            keys[name] = sizes.get(name, 0)
+        else:
+            keys[name] = rates.rate_of(name)[("messages_in", "bytes_in", "bytes_out").index(sort)]
+            if sort == "messages_in" and state is not None:
+                of_cluster = cluster_rates.records_in(console, state)
+                keys[name] = keys[name] if of_cluster is None else of_cluster
+    return keys
+
+
 def _sizes_of_all(responses: Responses[Any]) -> Slices[dict[str, int]]:
     sizes: dict[str, int] = {}
     count = 0
@@ -240,7 +258,7 @@ async def _rows(console: Console, states: list[TopicState]) -> tuple[list[TopicR
     partitions = [(state.name, number) for state in states for number in state.partitions]
     starts, ends, logs = await asyncio.gather(
         console.client.offsets(partitions, EARLIEST),
-        console.client.offsets(partitions, LATEST),
+        cluster_rates.end_offsets(console, states, partitions),
         _log_dirs_of(console, states),
     )
     sizes = await console.services.sliced_work.finished(_sizes_of_all(logs))
@@ -264,6 +282,7 @@ async def _rows(console: Console, states: list[TopicState]) -> tuple[list[TopicR
                 size_bytes=sizes.get(state.name),
                 offsets=sum(spans) if len(spans) == len(state.partitions) else None,
                 messages_in=messages_in,
+                cluster_messages_in=cluster_rates.records_in(console, state),
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,
                 overrides=len(console.services.topic_configs.overrides(state.name)),

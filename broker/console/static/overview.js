@@ -40,6 +40,7 @@ function factsOf(state) {
       stat("below min ISR", count(state.under_min_isr), state.under_min_isr ? "bad" : "good"),
       stat("topics", count(state.topics)),
       stat("partitions", count(state.partitions)),
+      stat("records in, cluster", state.rates.cluster_messages_in === null ? "–" : rate(state.rates.cluster_messages_in)),
       stat("records in, this broker", rate(state.rates.messages_in)),
       stat("bytes in, this broker", byteRate(state.rates.bytes_in)),
       stat("bytes out, this broker", byteRate(state.rates.bytes_out)),
@@ -95,8 +96,8 @@ function chartsOf(rates) {
   const one = (title, names, text) =>
     h("section", { class: "card" }, h("h2", null, title), chart(title, names.map(([name, label]) => ({ title: label, values: rates.series[name] ?? [] })), { ...options, text, base: text === sizes ? 2 : 10 }));
   return [
-    one("Records in per second", [["messages_in", "records"]], compact),
-    one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], sizes),
+    one("Records in per second, this broker", [["messages_in", "records"]], compact),
+    one("Bytes per second, this broker", [["bytes_in", "in"], ["bytes_out", "out"]], sizes),
   ];
 }
 

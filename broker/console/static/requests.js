@@ -40,7 +40,7 @@ export function requestsPage() {
   window.addEventListener("change", () => draw());
   return {
     title: "Requests",
-    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Requests and rates"), h("div", { class: "end" }, h("label", { class: "line" }, "Window", window))), charts, list),
+    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Requests and rates"), h("div", { class: "end" }, h("label", { class: "line" }, "Window", window))), h("p", { class: "muted small" }, "All figures are of this broker: Kafka's protocol has no request for those of another. Open the console of that broker to see them."), charts, list),
     refresh: draw,
   };
 }

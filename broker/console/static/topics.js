@@ -46,7 +46,7 @@ export function topicsPage() {
     fill(problems, page.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. Sizes are too low.`)));
     fill(
       list,
-      table(`${count(page.total)} topics. Rates are of this broker, over the last 10 s.`, COLUMNS, rows, {
+      table(`${count(page.total)} topics. Records in are of the cluster; where other brokers lead, by the growth of offsets, which counts transaction markers as well. ≥ means that only this broker's are known yet. Bytes in and out are of this broker, over the last 10 s.`, COLUMNS, rows, {
         sorted,
         onRow: (row) => (location.hash = `#/topics/${encodeURIComponent(row.name)}`),
         none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one: kafka-topics --bootstrap-server HOST:PORT --create --topic NAME"],
@@ -69,16 +69,16 @@ export function topicsPage() {
   };
 }
 
-const EXPORTED = ["name", "partitions", "replication_factor", "size_bytes", "offsets", "messages_in", "bytes_in", "bytes_out", "under_replicated", "offline"];
+const EXPORTED = ["name", "partitions", "replication_factor", "size_bytes", "offsets", "messages_in", "cluster_messages_in", "bytes_in", "bytes_out", "under_replicated", "offline"];
 
 const COLUMNS = [
   { title: "Topic", sort: "name", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.name)}` }, row.name), " ", row.is_internal ? tag("internal") : null] },
   { title: "Partitions", sort: "partitions", number: true, of: (row) => `${count(row.partitions)} × ${row.replication_factor}` },
   { title: "Offsets", number: true, of: (row) => count(row.offsets) },
   { title: "Size", sort: "size", number: true, of: (row) => bytes(row.size_bytes) },
-  { title: "Records in", sort: "messages_in", number: true, of: (row) => rate(row.messages_in, compact) },
-  { title: "Bytes in", sort: "bytes_in", number: true, of: (row) => byteRate(row.bytes_in) },
-  { title: "Bytes out", sort: "bytes_out", number: true, of: (row) => byteRate(row.bytes_out) },
+  { title: "Records in", sort: "messages_in", number: true, of: (row) => (row.cluster_messages_in === null ? `≥ ${rate(row.messages_in, compact)}` : rate(row.cluster_messages_in, compact)) },
+  { title: "Bytes in, this broker", sort: "bytes_in", number: true, of: (row) => byteRate(row.bytes_in) },
+  { title: "Bytes out, this broker", sort: "bytes_out", number: true, of: (row) => byteRate(row.bytes_out) },
   { title: "Groups", of: (row) => (row.groups === null ? "…" : row.groups.slice(0, 3).map((each) => h("div", null, h("a", { href: `#/groups/${encodeURIComponent(each.group)}` }, each.group), h("span", { class: "muted small" }, each.lag === null ? "" : ` ${count(each.lag)} behind`)))) },
   { title: "State", of: (row) => [row.offline ? tag(`${row.offline} offline`, "bad") : row.under_replicated ? tag(`${row.under_replicated} under-replicated`, "warn") : tag("ok", "good")] },
 ];

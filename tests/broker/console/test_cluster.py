@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from broker.console import cluster_rates, offset_growth
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -106,6 +108,33 @@ async def commit(cluster: InProcessCluster, group: str, topic: str) -> int:
     raise AssertionError(f"group {group} cannot commit")
 
 
+async def allow(cluster: InProcessCluster, kind: int, name: str, operation: int) -> None:
+    """Allow the principal of the console an operation."""
+    rule = AclCreation(
+        resource_type=kind,
+        resource_name=name,
+        resource_pattern_type=LITERAL,
+        principal="User:console",
+        host="*",
+        operation=operation,
+        permission_type=ALLOW,
+    )
+    response = await cluster.brokers[1].ask(CreateAclsRequest(creations=[rule]))
+    assert not response.results[0].error_code, response
+
+
+def sample_every_ms(monkeypatch: pytest.MonkeyPatch, interval_ms: int) -> None:
+    for module in (offset_growth, cluster_rates):
+        monkeypatch.setattr(module, "INTERVAL_MS", interval_ms)
+
+
+async def next_interval(user: ConsoleUser) -> None:
+    """Wait until a sample is older than an interval of one millisecond."""
+    clock = user.broker.services.clock
+    started_ms = clock.monotonic_ms()
+    await until(lambda: clock.monotonic_ms() > started_ms + 1)
+
+
 async def test_every_broker_shows_the_whole_cluster(tmp_path: Path) -> None:
     async with cluster_with_consoles(tmp_path) as (cluster, users):
         await create_spread_topic(cluster, "t")
@@ -159,26 +188,11 @@ async def test_the_principal_of_the_console_sees_what_its_acls_allow(tmp_path: P
         for name in ("open", "closed"):
             await create_spread_topic(cluster, name)
             await commit(cluster, f"group-of-{name}", name)
-        rules = [(TOPIC, "open", READ), (GROUP, "group-of-open", DESCRIBE)]
-        await cluster.brokers[1].ask(
-            CreateAclsRequest(
-                creations=[
-                    AclCreation(
-                        resource_type=kind,
-                        resource_name=name,
-                        resource_pattern_type=LITERAL,
-                        principal="User:console",
-                        host="*",
-                        operation=operation,
-                        permission_type=ALLOW,
-                    )
-                    for kind, name, operation in rules
-                ]
-            )
-        )
+        await allow(cluster, TOPIC, "open", READ)
+        await allow(cluster, GROUP, "group-of-open", DESCRIBE)
         for user in users.values():
             authorizer = user.broker.services.authorizer
-            await until(lambda authorizer=authorizer: authorizer.version >= 1)  # type: ignore[misc]
+            await until(lambda authorizer=authorizer: authorizer.version >= 2)  # type: ignore[misc]
             assert [each["name"] for each in (await user.get("/topics"))["topics"]] == ["open"]
             assert [each["group"] for each in (await user.get("/groups"))["groups"]] == ["group-of-open"]
             assert len((await user.get("/topics/open/records"))["records"]) == 30
@@ -210,3 +224,64 @@ async def test_the_principal_of_the_console_sees_what_its_acls_allow(tmp_path: P
             await until(lambda authorizer=authorizer, one=one: authorizer.version > versions[one])  # type: ignore[misc]
             (row,) = (await user.get("/topics"))["topics"]
             assert not row["groups"], "what was remembered under the old ACLs is not shown"
+
+
+async def test_rates_of_the_cluster_include_what_other_brokers_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample_every_ms(monkeypatch, 1)
+    async with cluster_with_consoles(tmp_path) as (cluster, users):
+        user = users[1]
+
+        async def produce_elsewhere(topic: str) -> None:
+            await next_interval(user)
+            for index, broker in enumerate(BROKERS[1:], 1):
+                await produce(cluster.brokers[broker], topic, {index: records_of(0, 500)})
+            await next_interval(user)
+
+        for name in ("a-quiet", "busy"):
+            await create_spread_topic(cluster, name)
+        (row,) = (await user.get("/topics", limit=1))["topics"]
+        assert (row["name"], row["cluster_messages_in"]) == ("a-quiet", None), "one sample gives no rate"
+        assert (await user.get("/overview"))["rates"]["cluster_messages_in"] is None
+        await produce_elsewhere("busy")
+        page = await user.get("/topics", sort="messages_in", order="descending")
+        assert [each["name"] for each in page["topics"]] == ["busy", "a-quiet"]
+        await produce_elsewhere("busy")
+        busy = {each["name"]: each for each in (await user.get("/topics"))["topics"]}["busy"]
+        assert busy["cluster_messages_in"] > busy["messages_in"]
+        await produce_elsewhere("busy")
+        rates = (await user.get("/overview"))["rates"]
+        assert rates["cluster_messages_in"] > rates["messages_in"]
+        monkeypatch.setattr(cluster_rates, "PARTITIONS_ASKED_MAX", 3)
+        await next_interval(user)
+        assert (await user.get("/overview"))["rates"]["cluster_messages_in"] is None, "4 partitions are too many"
+
+
+async def test_rates_of_the_cluster_leave_out_topics_that_the_principal_may_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample_every_ms(monkeypatch, 1)
+    settings = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+        "console.principal": "User:console",
+    }
+    async with cluster_with_consoles(tmp_path, **settings) as (cluster, users):
+        user = users[1]
+        for name in ("open", "closed"):
+            await create_spread_topic(cluster, name)
+        await allow(cluster, TOPIC, "open", DESCRIBE)
+        await until(lambda: user.broker.services.authorizer.version >= 1)
+
+        async def growth_after_records_of(topic: str) -> float:
+            for _ in range(2):  # the first sample of topics that were not sampled before gives no rate
+                await user.get("/overview")
+                await next_interval(user)
+            await produce(cluster.brokers[2], topic, {1: records_of(0, 500)})
+            await next_interval(user)
+            rates = (await user.get("/overview"))["rates"]
+            return float(rates["cluster_messages_in"] - rates["messages_in"])
+
+        assert await growth_after_records_of("open") > 0
+        assert await growth_after_records_of("closed") == 0
