@@ -10,13 +10,29 @@ unsynced data on all in-sync replicas, may have taken records (`forgiven`).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.sim.history import DataLoss, Departure, History, LeaderState, LogRecord, Partition, Poll, ReplicaLog, Send
+from tests.sim.history import (
+    CommittedRead,
+    DataLoss,
+    Departure,
+    History,
+    LeaderState,
+    LogRecord,
+    Partition,
+    Poll,
+    ReplicaLog,
+    Send,
+    group_of_copier,
+)
+
+OFFSETS = Partition("__consumer_offsets", 0)
+"""The partition of all groups: the brokers of a run have one."""
 
 
 class Violation(NamedTuple):
@@ -647,12 +663,21 @@ def _markers(log: ReplicaLog) -> tuple[list[tuple[str, str]], list[str]]:
 
 @_rule("a copied record is committed once")
 def copied_once(history: History) -> Iterator[str]:
-    """A transaction that copies commits its position with its output, so each input has one committed output."""
+    """A transaction that copies commits its position with its output, so each input has one committed output.
+
+    A copier that a deposed coordinator has given an old position copies again from there.
+    """
     excused = forgiven(history)
     if excused:
         return
+    misled_us: dict[str, int] = {}
+    for read in history.committed_reads:
+        if _is_of_deposed_coordinator(history, read):
+            misled_us.setdefault(read.group, read.received_us)
     copies: dict[str, str] = {}
     for name, transaction in sorted(history.transactions.items()):
+        if transaction.began_us >= misled_us.get(group_of_copier(transaction.producer), math.inf):
+            continue
         if transaction.outcome == "committed":
             for value in transaction.reads:
                 if value in copies:
@@ -742,6 +767,18 @@ def one_owner(history: History) -> Iterator[str]:
                 )
 
 
+def _is_of_deposed_coordinator(history: History, read: CommittedRead) -> bool:
+    """Return whether a broker responded that no longer led the partition of the group's offsets when it was asked.
+
+    That happens while LeaderAndIsr is on its way to a broker whose session has ended. Nothing fences OffsetFetch.
+    """
+    leader = read.broker
+    for state in history.leader_states:
+        if state.partition == OFFSETS and state.at_us <= read.asked_us:
+            leader = state.leader
+    return leader != read.broker
+
+
 @_rule("committed offsets survive")
 def committed_offsets_survive(history: History) -> Iterator[str]:
     """A read sees the last commit acknowledged before it was asked, or one that may have followed."""
@@ -753,7 +790,7 @@ def committed_offsets_survive(history: History) -> Iterator[str]:
     for read in history.committed_reads:
         relevant = commits[read.group, read.partition]
         acked = [one for one in relevant if one.acked_us is not None and one.acked_us < read.asked_us]
-        if not acked:
+        if not acked or _is_of_deposed_coordinator(history, read):
             continue
         last_asked_us = max(one.asked_us for one in acked)
         possible = {
@@ -785,7 +822,7 @@ def no_commit_of_an_earlier_generation(history: History) -> Iterator[str]:
 
 
 def _have_groups_lost_data(history: History) -> bool:
-    return any(partition.topic == "__consumer_offsets" for partition in forgiven(history))
+    return OFFSETS in forgiven(history)
 
 
 def _time(at_us: int | None) -> str:

@@ -112,8 +112,15 @@ class CommittedRead:
     group: str
     partition: Partition
     offset: int
+    broker: int
+    """The one that responded as the coordinator."""
     asked_us: int
     received_us: int
+
+
+def group_of_copier(producer: str) -> str:
+    """Return the group in which a copier commits its position."""
+    return f"{producer}-group"
 
 
 @dataclass(slots=True)

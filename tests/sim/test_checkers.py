@@ -77,7 +77,7 @@ def good() -> History:
     history.polls[1].next_position = 6
     history.polls.append(poll("c", 8000, 6, "y"))
     history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
-    history.committed_reads = [CommittedRead("g", P, 2, 6700, 6800), CommittedRead("g", P, 4, 7700, 7800)]
+    history.committed_reads = [CommittedRead("g", P, 2, 1, 6700, 6800), CommittedRead("g", P, 4, 1, 7700, 7800)]
     history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
     history.created_topics = {"t": 1, "gone": 1}
     history.deleted_topics = {"gone": 9000}
@@ -253,7 +253,7 @@ def two_owners(history: History) -> None:
 
 
 def forgotten_commit(history: History) -> None:
-    history.committed_reads.append(CommittedRead("g", P, 2, 8000, 8100))
+    history.committed_reads.append(CommittedRead("g", P, 2, 1, 8000, 8100))
 
 
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
@@ -300,6 +300,22 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
 
 def test_good_history_has_no_violation() -> None:
     assert check(good()) == []
+
+
+def test_old_offsets_of_a_deposed_coordinator_are_excused_with_what_follows_from_them() -> None:
+    rules = "a copied record is committed once", "committed offsets survive"
+    history = good()
+    history.leader_states += [
+        LeaderState(100, OFFSETS, 1, 0, (1, 2, 3), 0, 1, (1, 2, 3)),
+        LeaderState(7900, OFFSETS, 2, 1, (2, 3), 1, 1, (1, 2, 3)),
+    ]
+    forgotten_commit(history)  # broker 1 responds
+    copied_twice(history)
+    assert [it.rule for it in check(history) if it.rule in rules] == [rules[0]]
+    history.committed_reads.append(CommittedRead("q-group", P, -1, 1, 7950, 7960))
+    assert not [it for it in check(history) if it.rule in rules]
+    history.committed_reads.append(CommittedRead("g", P, 2, 2, 8200, 8300))
+    assert [it.rule for it in check(history) if it.rule in rules] == [rules[1]]
 
 
 @pytest.mark.parametrize(("rule", "break_it"), BROKEN, ids=[f"{break_it.__name__}" for _, break_it in BROKEN])

@@ -20,7 +20,7 @@ from protocol.messages.txn_offset_commit import (
 from tests.sim.clients.base import GROUP, TRANSACTION, Failed, Retry, Surroundings
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
-from tests.sim.history import Commit, CommittedRead, Partition, PolledRecord, Send, Transaction
+from tests.sim.history import Commit, CommittedRead, Partition, PolledRecord, Send, Transaction, group_of_copier
 
 ABORTS = 0.2
 """How often it aborts of its own will."""
@@ -53,7 +53,7 @@ class Copier(Consumer):
         self._identity = (-1, -1)
         self._sequences: Counter[Partition] = Counter()
         self._position = 0
-        self._group = f"{name}-group"
+        self._group = group_of_copier(name)
 
     async def run(self) -> None:
         await self.until_done("InitProducerId", self._initialize)
@@ -88,13 +88,14 @@ class Copier(Consumer):
     async def _read_position(self) -> None:
         wanted = OffsetFetchRequestTopic(name=self._source.topic, partition_indexes=[self._source.index])
         request = OffsetFetchRequest(group_id=self._group, topics=[wanted], require_stable=True)
+        broker = await self.coordinator(GROUP, self._group)
         asked_us = self.now_us()
         response = await self.ask_coordinator(GROUP, self._group, request, 7)
         self.expect(response.error_code)
         (found,) = response.topics[0].partitions
         self.expect(found.error_code)
         self.history.committed_reads.append(
-            CommittedRead(self._group, self._source, found.committed_offset, asked_us, self.now_us())
+            CommittedRead(self._group, self._source, found.committed_offset, broker, asked_us, self.now_us())
         )
         self._position = max(found.committed_offset, 0)
 

@@ -115,6 +115,7 @@ class Member(Consumer):
             OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.index])
             for partition in self._owned
         ]
+        broker = await self.coordinator(GROUP, self._group)
         asked_us = self.now_us()
         request = OffsetFetchRequest(group_id=self._group, topics=topics, require_stable=True)
         response = await self.ask_coordinator(GROUP, self._group, request, 7)
@@ -124,7 +125,7 @@ class Member(Consumer):
                 self.expect(found.error_code)
                 partition = Partition(topic.name, found.partition_index)
                 self.history.committed_reads.append(
-                    CommittedRead(self._group, partition, found.committed_offset, asked_us, self.now_us())
+                    CommittedRead(self._group, partition, found.committed_offset, broker, asked_us, self.now_us())
                 )
                 self.positions[partition] = max(found.committed_offset, 0)
         self._rounds += 1
