@@ -10,6 +10,7 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from protocol.errors import KafkaError
 from tests.cluster.conftest import PARTITIONS
 from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, read_topic
 from tests.support.cluster import Cluster
@@ -92,11 +93,23 @@ def coordinator(cluster: Cluster, group: str) -> int:
         return client.coordinator(group)
 
 
+def wait_for_another_coordinator(cluster: Cluster, group: str, broker_id: int) -> None:
+    """Wait until the group has another coordinator: records that the reader had fetched before prove nothing."""
+
+    def has_moved() -> bool:
+        try:
+            return coordinator(cluster, group) != broker_id
+        except KafkaError:  # none is available yet
+            return False
+
+    cluster.wait_until(has_moved, f"another broker than {broker_id} coordinates {group}")
+
+
 def kill_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> None:
     broker_id = coordinator(cluster, group)
     cluster.kill(broker_id)
     reader.wait_for(100)
-    assert coordinator(cluster, group) != broker_id
+    wait_for_another_coordinator(cluster, group, broker_id)
     cluster.start(broker_id)
 
 
@@ -104,7 +117,7 @@ def halt_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> N
     broker_id = coordinator(cluster, group)
     with cluster.halted(broker_id):
         reader.wait_for(100)
-        assert coordinator(cluster, group) != broker_id
+        wait_for_another_coordinator(cluster, group, broker_id)
 
 
 def stop_the_coordinator(cluster: Cluster, group: str, reader: GroupReader) -> None:
