@@ -268,8 +268,8 @@ class _Repair:
         self.log_end_offset = log_start_offset
         self.producer_state: ProducerState | None = None
         self.scanned_from: int | None = None
-        self.was_cut = False
         """Base offset of the first segment that `scan_from` has read."""
+        self.was_cut = False
         self._name = name
         self._snapshots = snapshots
         self._leader_epochs = leader_epochs
