@@ -186,15 +186,17 @@ class Partition:
     def lead(self, leadership: Leadership, now_ms: int) -> bool:
         """Lead in a leader epoch above the present one; return whether this broker did not lead before.
 
-        A new leader discards the positions of followers, and counts the members of the ISR as caught up now. In a new
-        epoch of the same leader positions stay valid: it has lost no records, and appends that producers wait for are
-        committed as before.
+        A new leader discards the positions of followers, and counts the members of the ISR as caught up now. In the
+        next epoch of the same leader positions stay valid: it has lost no records, and appends that producers wait for
+        are committed as before. If this broker has not heard of the epochs between, another broker may have led in
+        them, and followers may have truncated their logs: positions are discarded too, and appends wait for new ones.
 
         A leader that recovers from an unclean election counts as recovered immediately: its ISR is itself alone.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; the state is unchanged.
         """
+        keeps_positions = self.is_leader and leadership.leader_epoch == self.leader_epoch + 1
         self.log.assign_epoch(leadership.leader_epoch)
         is_new_leader = not self.is_leader
         if is_new_leader:
@@ -203,11 +205,11 @@ class Partition:
         for replica in dict.fromkeys((*leadership.replicas, *leadership.isr)):
             if replica == self._broker_id:
                 continue
-            follower = None if is_new_leader else known.get(replica)
+            follower = known.get(replica) if keeps_positions else None
             if follower is None:
                 follower = FollowerProgress()
             follower.leader_elected_again(
-                UNKNOWN_OFFSET if is_new_leader else self.log.log_end_offset,
+                self.log.log_end_offset if keeps_positions else UNKNOWN_OFFSET,
                 now_ms,
                 is_in_sync=replica in leadership.isr,
             )

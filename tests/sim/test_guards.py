@@ -220,6 +220,38 @@ def leader_does_not_hear_of_an_expansion(script: Script) -> None:
     script.wait(8.0)
 
 
+def positions_stay_over_missed_epochs(patch: Patch) -> None:
+    original = Partition.lead
+
+    def lead(self: Partition, state: Any, now_ms: int) -> bool:
+        self.leader_epoch = state.leader_epoch - 1
+        return original(self, state, now_ms)
+
+    patch.setattr(Partition, "lead", lead)
+
+
+def leader_does_not_hear_that_another_led(script: Script) -> None:
+    """A follower truncates its log to that of a leader of which the one before and after never hears."""
+    leader = script.leader(P)
+    between, follower = script.others(leader)
+    script.elect_controller(between)
+    script.cut(leader, between)
+    send = script.begin_produce("a")
+    script.wait(1.0)
+    script.move(P, [between, leader, follower])
+    script.prefer()
+    script.lead_with(P, between)
+    script.wait(1.0)
+    script.pause(follower)
+    script.cluster.stop(between)
+    script.wait_until(lambda: script.controller_or_none() == leader)
+    script.wait(0.5)
+    script.leave(leader)
+    script.resume(follower)
+    script.lead_with(P, follower)
+    script.wait_until(send.task.done)
+
+
 # The ISR
 
 
@@ -1013,6 +1045,12 @@ GUARDS = [
         "replicas that join count before the controller confirms",
         joining_replicas_do_not_count,
         leader_does_not_hear_of_an_expansion,
+        ("I4 no acknowledged record is lost",),
+    ),
+    Guard(
+        "a leader that missed epochs forgets the positions of followers",
+        positions_stay_over_missed_epochs,
+        leader_does_not_hear_that_another_led,
         ("I4 no acknowledged record is lost",),
     ),
     Guard(

@@ -75,6 +75,17 @@ def test_new_epoch_of_the_same_leader_keeps_the_offsets_of_followers(partition: 
     assert partition.log.high_watermark == 4, "the dead follower was all that it waited for"
 
 
+def test_offsets_of_followers_are_forgotten_if_another_leader_may_have_been_between(partition: Partition) -> None:
+    """The followers may have truncated their logs to that of a leader of epoch 1, of which this broker never heard."""
+    partition.lead(led_by(ME, 0), 0)
+    append(partition, 5)
+    partition.follower_fetched(A, 4, 0, 0)
+    assert not partition.lead(led_by(ME, 2, (ME, A)), 0)
+    assert (partition.leading_since, partition.log.high_watermark) == (0, 0)
+    partition.follower_fetched(A, 3, 0, 0)
+    assert partition.log.high_watermark == 3
+
+
 @pytest.mark.parametrize("between", ["follower", "stopped"])
 def test_new_leader_has_no_offsets_of_its_followers(partition: Partition, between: str) -> None:
     partition.lead(led_by(ME, 0), 0)
