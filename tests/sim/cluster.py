@@ -61,6 +61,8 @@ class Machine:
     clock_error_ms: int = 0
     is_wanted: bool = True
     process: BrokerProcess | None = None
+    has_failed: bool = False
+    """Whether the process is ending by itself; it will be started again."""
     starts: int = 0
 
 
@@ -87,6 +89,7 @@ class Cluster:
         machine = self.machines[broker_id]
         assert machine.process is None
         machine.is_wanted = True
+        machine.has_failed = False
         machine.starts += 1
         disk = machine.disk
         disk.provide_directory(FOLDER)
@@ -117,6 +120,7 @@ class Cluster:
     def _has_failed(self, machine: Machine, process: BrokerProcess) -> None:
         """The broker ends by itself: it stops, and its supervisor starts it again."""
         self.world.note("failed", machine.host)
+        machine.has_failed = True
         process.stop()
 
         def again() -> None:
@@ -197,10 +201,11 @@ class Cluster:
     # Observation
 
     def is_running(self, broker_id: int) -> bool:
-        """Whether the broker has started and still runs."""
+        """Whether the broker has started and still runs; one that has failed only ends."""
         process = self.machines[broker_id].process
         return (
             process is not None
+            and not self.machines[broker_id].has_failed
             and process.started.done()
             and not process.started.cancelled()
             and process.started.exception() is None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.sim.run import run_seed
+from tests.sim.scripted import Script
 from tests.sim.shrink import shrunk
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,20 @@ def test_leaving_out_all_faults_leaves_a_run_without_faults() -> None:
     assert not outcome.violations
     assert not outcome.counts_as_test
     assert outcome.counts["acknowledged records"] > 40
+
+
+def test_judgement_waits_for_a_broker_that_was_failing_when_faults_ended() -> None:
+    """It ends a second later, and starts again once its session has expired."""
+    script = Script()
+    with script.world:
+        script.begin()
+        disk = script.cluster.machines[1].disk
+        disk.is_failing = True
+        script.wait_until(lambda: script.cluster.machines[1].has_failed)
+        disk.heal()
+        assert not script.cluster.is_running(1)
+        assert script.end() == []
+        assert script.cluster.is_running(1)
 
 
 def test_shrinking_keeps_only_what_the_failure_needs() -> None:
