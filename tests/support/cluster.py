@@ -281,7 +281,7 @@ class Cluster:
 
     def processor_waits_s(self) -> dict[int, float]:
         """Return how long each process has waited for a processor since its start, by process id; Linux counts it."""
-        processes = [*self.brokers.values(), self.zookeeper]
+        processes: list[Broker | ZooKeeperProcess] = [*self.brokers.values(), self.zookeeper]
         return {it.pid: _processor_wait_s(it.pid) for it in processes if it.is_running}
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:
