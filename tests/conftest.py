@@ -39,6 +39,15 @@ def no_secret_is_logged() -> Iterator[None]:
     assert not handler.lines
 
 
+@pytest.fixture
+def collector_is_off() -> Iterator[None]:
+    """Turn cyclic garbage collection off: it visits, and frees, what earlier tests of the process have left."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
     return FilesTogether(config, log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -36,14 +35,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
         await running.create_topic("compacted", cleanup_policy="compact")
         await running.create_topic("uncompressed", compression_type="uncompressed")
         yield running
-
-
-@pytest.fixture
-def collector_is_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def batch(compression: Compression = Compression.NONE, *, key: bytes | None = b"k", size: int = 100) -> bytes:

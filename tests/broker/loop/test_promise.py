@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -126,14 +126,6 @@ def _fail(promise: Promise[int]) -> weakref.ref[_Request]:
     except ValueError as error:
         promise.set_exception(error)
     return weakref.ref(request)
-
-
-@pytest.fixture
-def collector_is_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_passed_on_failure_references_no_frame(collector_is_off: None) -> None:
