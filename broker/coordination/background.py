@@ -19,7 +19,8 @@ class BackgroundTasks:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._unfinished: set[asyncio.Future[Any]] = set()
+        self._unfinished: dict[asyncio.Future[Any], None] = {}
+        """In the order of their start, in which they are cancelled."""
 
     def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a coroutine as a task."""
@@ -29,7 +30,7 @@ class BackgroundTasks:
 
     def watch(self, future: asyncio.Future[Any]) -> None:
         """Keep a reference to `future` until it is done, and log its failure."""
-        self._unfinished.add(future)
+        self._unfinished[future] = None
         future.add_done_callback(self._finished)
 
     def cancel(self) -> list[asyncio.Future[Any]]:
@@ -40,7 +41,7 @@ class BackgroundTasks:
         return unfinished
 
     def _finished(self, future: asyncio.Future[Any]) -> None:
-        self._unfinished.discard(future)
+        self._unfinished.pop(future, None)
         if not future.cancelled() and (error := future.exception()) is not None:
             self._logger.error("A background task of the coordinator failed", exc_info=error)
 

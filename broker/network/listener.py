@@ -108,7 +108,8 @@ class Listener:
         self._request_memory = request_memory
         self._on_exceeded = on_exceeded
         self._scratch = memoryview(bytearray(SCRATCH_SIZE))
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
+        """In the order of their arrival, in which they are closed."""
         self._ports: Sequence[ListeningPort] = ()
         self._delayed: dict[Connection, tuple[Arrival, asyncio.TimerHandle]] = {}
         self._arrivals: set[asyncio.Task[None]] = set()
@@ -208,7 +209,7 @@ class Listener:
     def closed(self, connection: Connection, traffic: Traffic = NO_TRAFFIC) -> None:
         """Part of `Registry`: uncount a closed connection, served or not. A second call has no effect."""
         if connection in self._connections:
-            self._connections.remove(connection)
+            del self._connections[connection]
             self.closed_count += 1
             self.traffic_of_closed = self.traffic_of_closed.plus(traffic)
             self._quotas.close(self.name, connection.channel.client_host)
@@ -325,7 +326,7 @@ class Listener:
             if self.tls is None and self.sasl is None and not self._identify(channel, arrival):
                 return
         connection = self._new_connection(channel)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self.accepted_count += 1
         if delay_ms:
             later = self._loop.call_later(delay_ms / 1000, self._take_over, arrival, connection)

@@ -224,7 +224,8 @@ class LeaderFetcher:
         self._replicas: dict[TopicPartition, Partition] = {}
         self._machine = Fetcher(fetchers.broker_id, fetchers.settings.terms)
         self._news = asyncio.Event()
-        self._changes: set[asyncio.Task[None]] = set()
+        self._changes: dict[asyncio.Task[None], None] = {}
+        """In the order of their start, in which they are cancelled."""
         self._is_reachable = True
         self._back_off_of_leader = GrowingBackOff()
         self._is_awaiting_fetch = False
@@ -437,12 +438,12 @@ class LeaderFetcher:
         task = asyncio.create_task(
             self._appended(partition, data, memoryview(records)), name="append to {}-{}".format(*partition.key)
         )
-        self._changes.add(task)
+        self._changes[task] = None
         task.add_done_callback(partial(self._append_ended, len(records)))
 
     def _append_ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._fetchers.held_size -= size
-        self._changes.discard(task)
+        del self._changes[task]
 
     async def _appended(self, partition: FetchedPartition, data: PartitionData, records: memoryview) -> None:
         replica = self._replicas.get(partition.key)
@@ -535,8 +536,8 @@ class LeaderFetcher:
         task = asyncio.create_task(
             self._changed(partition, replica, change), name="change of {}-{}".format(*partition.key)
         )
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        self._changes[task] = None
+        task.add_done_callback(self._changes.pop)
 
     async def _changed(
         self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]
