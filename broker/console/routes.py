@@ -92,7 +92,9 @@ ISOLATION = Parameter(
 FORM = Parameter("form", "string", "How values are shown.", "auto", choices=("auto", "hex"))
 FILTER = Parameter("filter", "string", "A filter, see docs/console.md.", "", length_max=1_000)
 RECORD_LIMIT = Parameter("limit", "integer", "The most records.", 100, minimum=1, maximum=500)
-CURSOR = Parameter("cursor", "string", "Cursor of the former page.", "", length_max=250_000)
+CURSOR_SIZE_MAX: Final = 60_000
+"""Characters of a cursor, which fit into a request line (`http_connections.LINE_SIZE_MAX`)."""
+CURSOR = Parameter("cursor", "string", "Cursor of the former page.", "", length_max=CURSOR_SIZE_MAX)
 ORDER = Parameter("order", "string", "Order of the list.", "ascending", choices=("ascending", "descending"))
 
 
@@ -202,7 +204,9 @@ RESOURCES: tuple[Resource, ...] = (
         (
             NAME,
             PARTITION,
-            Parameter("from_offsets", "string", "Count from these offsets on, as a cursor.", "", length_max=250_000),
+            Parameter(
+                "from_offsets", "string", "Count from these offsets on, as a cursor.", "", length_max=CURSOR_SIZE_MAX
+            ),
             ISOLATION,
         ),
         is_stream=True,

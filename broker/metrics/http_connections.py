@@ -29,6 +29,8 @@ CONNECTIONS_MAX: Final = 256
 FIRST_REQUEST_S: Final = 10.0
 BODY_SIZE_MAX: Final = 2 << 20
 BODY_S: Final = 10.0
+LINE_SIZE_MAX: Final = 64 << 10
+"""Bytes of a request line. The cursor in the address of a page of records has about 13 bytes a partition."""
 REASON_MAX: Final = 200
 LINGERING_S: Final = 1.0
 """How long the rest of a body is received after the response, so that the client gets to read it."""
@@ -103,6 +105,7 @@ class BoundedRunner(web.AppRunner):
             shutdown_timeout=shutdown_timeout,
             keepalive_timeout=KEEPALIVE_S,
             lingering_time=LINGERING_S,
+            max_line_size=LINE_SIZE_MAX,
             logger=requests_logger,
         )
         self._bad_request_lines = BadRequestLines(asyncio.get_running_loop().time)

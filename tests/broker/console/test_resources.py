@@ -105,6 +105,14 @@ async def test_newest_records_come_first_over_all_partitions(console: ConsoleUse
     assert found == list(range(89, -1, -1))
 
 
+async def test_a_cursor_may_name_thousands_of_partitions(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t")
+    await produce(console.broker, "t", {0: records_of(0, 10)})
+    cursor = ",".join(f"{partition}:{5 if not partition else 1 << 33}" for partition in range(3_500))
+    assert len(cursor) > 50_000
+    assert numbers((await console.get("/topics/t/records", cursor=cursor))["records"]) == [4, 3, 2, 1, 0]
+
+
 async def test_pages_read_large_batches_of_any_partition(console: ConsoleUser) -> None:
     await console.broker.create_topic("t", 2)
     large = build_batch([RecordData(T0 + each, None, b"%06d" % each + b"x" * 900_000) for each in range(1)])
