@@ -50,6 +50,14 @@ export async function sendJson(method, path, body, params) {
   return response.json();
 }
 
+let writing;
+
+/** Returns whether the broker lets the console change anything; asked once, because the setting changes with a restart. */
+export function mayWrite() {
+  writing ??= getJson("/overview").then((state) => state.is_writing_enabled, (error) => { writing = undefined; throw error; });
+  return writing;
+}
+
 /** Calls `onLine` with each line of a long read as it arrives. Aborting `signal` ends it. */
 export async function readLines(path, params, onLine, signal) {
   const response = await fetched(address(path, params), { signal });

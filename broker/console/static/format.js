@@ -40,6 +40,11 @@ export function time(ms) {
   return `${moment.getFullYear()}-${pad(moment.getMonth() + 1)}-${pad(moment.getDate())} ${pad(moment.getHours())}:${pad(moment.getMinutes())}:${pad(moment.getSeconds())}.${pad(moment.getMilliseconds(), 3)}`;
 }
 
+/** The present time of day. */
+export function clock() {
+  return new Date().toLocaleTimeString("en-GB");
+}
+
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;

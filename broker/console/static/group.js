@@ -1,9 +1,9 @@
 // One group: members, assignment, lag per partition with its last hour, and its offsets when the broker allows changes.
 
-import { getJson, path, sendJson } from "./api.js";
+import { getJson, mayWrite, path, readLines, sendJson } from "./api.js";
 import { spark } from "./chart.js";
 import { dialog, field, fill, h, notice, select, stat, tag, toast } from "./dom.js";
-import { count, duration } from "./format.js";
+import { clock, count, duration } from "./format.js";
 import { stateTag } from "./groups.js";
 import { csv, save, table } from "./table.js";
 
@@ -12,10 +12,13 @@ export function groupPage([name]) {
   const members = h("section", { class: "card" });
   const partitions = h("section", { class: "card" });
   const actions = h("div", { class: "end" });
+  const rows = h("div", null);
+  const unread = new Unread(() => shown.partitions, () => fill(rows, partitionTable(shown, unread)));
   let shown = null;
+  fill(partitions, h("h2", null, "Partitions"), unread.root, rows);
 
   async function draw(signal) {
-    const [group, state] = await Promise.all([getJson(path`/groups/${name}`, {}, signal), getJson("/overview", {}, signal)]);
+    const [group, isWritable] = await Promise.all([getJson(path`/groups/${name}`, {}, signal), mayWrite()]);
     shown = group;
     facts.className = "";
     fill(facts, h("div", { class: "stats" }, stat("state", group.state, group.state === "Stable" ? "good" : ""), stat("lag in offsets", count(group.lag)),
@@ -23,9 +26,10 @@ export function groupPage([name]) {
       stat("coordinator", `broker ${group.coordinator}`), stat("assignor", group.assignor || "–")),
       group.has_history ? null : notice(`The lag of the last hour is kept by the coordinator: open the console of broker ${group.coordinator}.`, "info"));
     fill(members, h("h2", null, "Members"), memberTable(group.members));
-    fill(partitions, h("h2", null, "Partitions"), partitionTable(group));
+    unread.button.disabled = !group.lag && !unread.isRunning;
+    fill(rows, partitionTable(group, unread));
     fill(actions, h("button", { type: "button", id: "export", click: exported }, "Export CSV"),
-      state.is_writing_enabled
+      isWritable
         ? [h("button", { type: "button", id: "reset", click: () => openReset(shown, draw) }, "Reset offsets"), h("button", { type: "button", id: "delete-topic", click: () => openDelete(shown, draw) }, "Delete offsets"),]
         : null);
   }
@@ -38,7 +42,71 @@ export function groupPage([name]) {
     title: name,
     root: h("div", null, h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/groups" }, "Groups")), h("h1", null, name), actions), facts, partitions, members),
     refresh: draw,
+    stop: () => unread.stop(),
   };
+}
+
+/** Counts the unread records of the partitions: offsets also count markers, compacted records and aborted transactions. */
+class Unread {
+  #counts = new Map();
+  #controller = null;
+  #drawn;
+  #partitions;
+  #state = h("span", { class: "muted", id: "unread-state", role: "status" });
+
+  /** `partitions()` returns the rows of the group; `drawn()` shows the counts. */
+  constructor(partitions, drawn) {
+    this.#partitions = partitions;
+    this.#drawn = drawn;
+    this.button = h("button", { type: "button", class: "quiet", id: "count-unread", click: () => (this.#controller ? this.stop() : this.#run()) }, "Count unread records");
+    this.root = h("div", null, this.button, " ", this.#state);
+  }
+
+  get isRunning() {
+    return this.#controller !== null;
+  }
+
+  of(row) {
+    return row.lag === 0 ? 0 : this.#counts.get(`${row.topic}-${row.partition}`) ?? null;
+  }
+
+  stop() {
+    this.#controller?.abort();
+  }
+
+  async #run() {
+    this.#controller = new AbortController();
+    this.button.textContent = "Stop counting";
+    this.#counts.clear();
+    try {
+      for (const [topic, rows] of byTopic(this.#partitions().filter((row) => row.lag))) await this.#count(topic, rows);
+      this.#state.textContent = `${count([...this.#counts.values()].reduce((sum, value) => sum + value, 0))} unread records at ${clock()}, without markers, compacted offsets and aborted transactions`;
+    } catch (error) {
+      this.#state.textContent = error.name === "AbortError" ? "Stopped." : error.message;
+    }
+    this.#controller.abort(); // a count that failed may still be running
+    this.#controller = null;
+    this.button.textContent = "Count unread records";
+    this.#drawn();
+  }
+
+  async #count(topic, rows) {
+    const from = rows.map((row) => `${row.partition}:${row.committed}`).join(",");
+    let end = "the connection ended";
+    await readLines(path`/topics/${topic}/count`, { isolation: "read_committed", from_offsets: from }, (line) => {
+      if (line.problem) throw new Error(`${topic}: ${line.problem}`);
+      if (line.progress) this.#state.textContent = `${topic}: ${count(line.progress.matches)} records in ${count(line.progress.scanned)} of ${count(line.progress.total)} offsets`;
+      if (line.done) end = line.done;
+      for (const [partition, value] of Object.entries(line.counts ?? {})) this.#counts.set(`${topic}-${partition}`, value);
+    }, this.#controller.signal);
+    if (end !== "complete") throw new Error(`${topic}: ${end}`);
+  }
+}
+
+function byTopic(rows) {
+  const topics = new Map();
+  for (const row of rows) topics.set(row.topic, [...(topics.get(row.topic) ?? []), row]);
+  return topics;
 }
 
 function memberTable(rows) {
@@ -52,13 +120,14 @@ function memberTable(rows) {
 
 const STATUS = { OK: "good", WARN: "warn", STOP: "bad" };
 
-function partitionTable(group) {
+function partitionTable(group, unread) {
   return table("Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member.", [
     { title: "Topic", of: (row) => h("a", { href: `#/topics/${encodeURIComponent(row.topic)}` }, row.topic) },
     { title: "Partition", number: true, of: (row) => row.partition },
     { title: "Committed", number: true, of: (row) => (row.committed === "" ? "–" : count(BigInt(row.committed))) },
     { title: "End", number: true, of: (row) => (row.end === null ? "–" : count(BigInt(row.end))) },
     { title: "Lag", number: true, of: (row) => count(row.lag) },
+    { title: "Unread records", number: true, of: (row) => count(unread.of(row)) },
     { title: "In time", number: true, of: (row) => (row.lag_ms === null ? "–" : duration(row.lag_ms)) },
     { title: "Last hour", of: (row) => (row.lags.length ? spark(`Lag of ${row.topic}-${row.partition} over the last hour`, row.lags) : h("span", { class: "muted" }, "–")) },
     { title: "Status", of: (row) => tag(row.status, STATUS[row.status]) },

@@ -1,6 +1,6 @@
 // Produces records, resends stored ones, and sends dead letters back; only when the broker allows the console to write.
 
-import { getJson, path, sendJson } from "./api.js";
+import { mayWrite, path, sendJson } from "./api.js";
 import { field, fill, h, notice, select, toast } from "./dom.js";
 import { table } from "./table.js";
 
@@ -13,7 +13,8 @@ export function produceTab(name) {
   const isNull = h("input", { id: "null", type: "checkbox" });
   const headers = h("textarea", { id: "headers", spellcheck: "false", placeholder: "one a line: name: value" });
   const send = h("button", { type: "submit", class: "primary", id: "send" }, "Produce");
-  const readOnly = h("div", null);
+  const root = h("div", null, h("div", { class: "skeleton" }));
+  let isShown = false;
 
   async function submit(event) {
     event.preventDefault();
@@ -31,18 +32,21 @@ export function produceTab(name) {
     send.disabled = false;
   }
 
+  const forms = () => h("div", { class: "grid" },
+    h("section", { class: "card" }, h("h2", null, "Produce a record"),
+      h("form", { submit },
+        h("div", { class: "form" }, field("Partition", partition), field("Key", key, "wide"), field("Key and value as", encoding)),
+        field("Value", value, "wide"), h("p", null, h("label", { class: "line" }, isNull, "no value (a tombstone)")),
+        field("Headers", headers, "wide"), h("p", null, send), result)),
+    deadLetters(name));
+
   return {
-    root: h("div", null, readOnly, h("div", { class: "grid" },
-      h("section", { class: "card" }, h("h2", null, "Produce a record"),
-        h("form", { submit },
-          h("div", { class: "form" }, field("Partition", partition), field("Key", key, "wide"), field("Key and value as", encoding)),
-          field("Value", value, "wide"), h("p", null, h("label", { class: "line" }, isNull, "no value (a tombstone)")),
-          field("Headers", headers, "wide"), h("p", null, send), result)),
-      deadLetters(name))),
-    async refresh(signal) {
-      const state = await getJson("/overview", {}, signal);
-      send.disabled = !state.is_writing_enabled;
-      fill(readOnly, state.is_writing_enabled ? null : notice("The console is read-only. Set console.write.enable=true to produce records.", "info"));
+    root,
+    async refresh() {
+      if (isShown) return;
+      const isEnabled = await mayWrite();
+      isShown = true;
+      fill(root, isEnabled ? forms() : notice("The console is read-only. Set console.write.enable=true to produce records.", "info"));
     },
   };
 }

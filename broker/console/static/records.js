@@ -1,6 +1,6 @@
 // The newest records of a topic over all its partitions, one page at a time.
 
-import { getJson, path, readLines } from "./api.js";
+import { getJson, mayWrite, path, readLines } from "./api.js";
 import { dialog, field, fill, h, notice, select, toast } from "./dom.js";
 import { bytes, count, time } from "./format.js";
 import { resend } from "./produce.js";
@@ -123,8 +123,8 @@ export async function openRecord(name, row) {
   dialog(`Record ${row.partition}-${row.offset}`, content);
   async function load(form) {
     try {
-      const { record } = await getJson(path`/topics/${name}/partitions/${row.partition}/records/${row.offset}`, { form });
-      fill(content, ...whole(name, record, form, load));
+      const [{ record }, isWritable] = await Promise.all([getJson(path`/topics/${name}/partitions/${row.partition}/records/${row.offset}`, { form }), mayWrite()]);
+      fill(content, ...whole(name, record, form, load, isWritable));
     } catch (error) {
       fill(content, notice(error.message, "bad"));
     }
@@ -132,7 +132,7 @@ export async function openRecord(name, row) {
   await load("auto");
 }
 
-function whole(name, record, form, load) {
+function whole(name, record, form, load, isWritable) {
   const block = (title, value) => [
     h("h2", null, `${title} `, h("span", { class: "muted small" }, value.form === "null" ? "null" : `${value.form}, ${bytes(value.size)}${value.is_truncated ? ", cut at 1 MiB" : ""}`)),
     value.form === "null" ? null : h("pre", { class: "whole", tabindex: 0 }, value.text),
@@ -141,7 +141,7 @@ function whole(name, record, form, load) {
     h("div", { class: "form" },
       h("button", { type: "button", class: form === "auto" ? "on" : "", "data-key": "auto", click: () => load("auto") }, "Text, JSON, schema"),
       h("button", { type: "button", class: form === "hex" ? "on" : "", "data-key": "hex", click: () => load("hex") }, "Hexadecimal"),
-      resend(name, record)),
+      isWritable ? resend(name, record) : null),
     h("dl", { class: "facts" },
       h("dt", null, "Time"), h("dd", null, `${time(record.timestamp_ms)} (${record.timestamp_type})`),
       h("dt", null, "Position"), h("dd", null, `partition ${record.partition}, offset ${record.offset}`),
