@@ -6,8 +6,10 @@ Owns what the overview and the pages of brokers and partitions contain. Must not
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
+from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_rates import total_elsewhere
 from broker.console.console import Console
 from broker.console.machine import Machine, machine
@@ -15,6 +17,7 @@ from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_
 from broker.loop.slices import Slices
 from milena_broker import __version__
 from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
 PARTITIONS_SHOWN_MAX = 200
@@ -104,7 +107,10 @@ class BadPartition(TypedDict):
 
 
 class Reassignment(TypedDict):
-    """A partition that moves. `caught_up` counts the adding replicas that are in sync."""
+    """A partition that moves. `caught_up` counts the adding replicas that are in sync.
+
+    `copied_bytes` is in the logs of the adding replicas, of `total_bytes`; null if the leader or none of them responds.
+    """
 
     topic: str
     partition: int
@@ -112,6 +118,8 @@ class Reassignment(TypedDict):
     adding: list[int]
     removing: list[int]
     caught_up: int
+    copied_bytes: int | None
+    total_bytes: int | None
 
 
 class BrokerShare(TypedDict):
@@ -232,23 +240,60 @@ async def _reassignments(console: Console) -> tuple[list[Reassignment], str]:
         return [], responses.unavailable.get(controller, "the controller is not known")
     if response.error_code:
         return [], ErrorCode(response.error_code).name
+    listed = [(topic.name, one) for topic in response.topics for one in topic.partitions][:PARTITIONS_SHOWN_MAX]
+    sizes = await _log_sizes(
+        console,
+        {
+            (broker, name, one.partition_index)
+            for name, one in listed
+            for broker in (metadata.leader_of(name, one.partition_index), *one.adding_replicas)
+        },
+    )
     moves = []
-    for topic in response.topics[:PARTITIONS_SHOWN_MAX]:
-        for one in topic.partitions[:PARTITIONS_SHOWN_MAX]:
-            state = metadata.topics.get(topic.name)
-            known = None if state is None else state.partitions.get(one.partition_index)
-            in_sync = set(() if known is None else known.isr)
-            moves.append(
-                Reassignment(
-                    topic=topic.name,
-                    partition=one.partition_index,
-                    replicas=list(one.replicas),
-                    adding=list(one.adding_replicas),
-                    removing=list(one.removing_replicas),
-                    caught_up=sum(each in in_sync for each in one.adding_replicas),
-                )
+    for name, one in listed:
+        state = metadata.topics.get(name)
+        known = None if state is None else state.partitions.get(one.partition_index)
+        in_sync = set(() if known is None else known.isr)
+        whole = sizes.get((metadata.leader_of(name, one.partition_index), name, one.partition_index))
+        copies = [sizes.get((broker, name, one.partition_index)) for broker in one.adding_replicas]
+        is_known = whole is not None and any(size is not None for size in copies)
+        moves.append(
+            Reassignment(
+                topic=name,
+                partition=one.partition_index,
+                replicas=list(one.replicas),
+                adding=list(one.adding_replicas),
+                removing=list(one.removing_replicas),
+                caught_up=sum(each in in_sync for each in one.adding_replicas),
+                copied_bytes=sum(min(size or 0, whole or 0) for size in copies) if is_known else None,
+                total_bytes=(whole or 0) * len(copies) if is_known else None,
             )
+        )
     return moves, ""
+
+
+async def _log_sizes(console: Console, wanted: Iterable[tuple[int, str, int]]) -> dict[tuple[int, str, int], int]:
+    """Return the sizes of logs by broker, topic and partition; those of brokers that do not respond are missing."""
+    topics: dict[int, dict[str, list[int]]] = {}
+    for broker, name, partition in wanted:
+        if broker != NO_LEADER:
+            topics.setdefault(broker, {}).setdefault(name, []).append(partition)
+    responses = await console.client.ask_each(
+        {
+            broker: DescribeLogDirsRequest(
+                topics=[DescribableLogDirTopic(topic=name, partitions=each) for name, each in named.items()]
+            )
+            for broker, named in topics.items()
+        }
+    )
+    return {
+        (broker, topic.name, one.partition_index): one.partition_size
+        for broker, response in responses.by_broker.items()
+        for directory in response.results
+        for topic in directory.topics
+        for one in topic.partitions
+        if not one.is_future_key
+    }
 
 
 async def _recent_tally(console: Console) -> _Tally:

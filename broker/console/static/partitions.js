@@ -3,7 +3,7 @@
 import { getJson } from "./api.js";
 import { bar } from "./chart.js";
 import { fill, h, notice } from "./dom.js";
-import { count } from "./format.js";
+import { bytes, count } from "./format.js";
 import { table } from "./table.js";
 import { stateTag } from "./topic.js";
 
@@ -31,7 +31,7 @@ export function partitionsPage() {
         { title: "Replicas", of: (row) => row.replicas.join(", ") },
         { title: "Adding", of: (row) => row.adding.join(", ") || "–" },
         { title: "Removing", of: (row) => row.removing.join(", ") || "–" },
-        { title: "Caught up", of: (row) => [bar(row.adding.length ? (0.8 * row.caught_up) / row.adding.length : 0.8, "Progress"), h("span", { class: "small muted" }, `${row.caught_up} of ${row.adding.length}`)] },
+        { title: "Progress", of: progress },
       ], found.reassignments, { none: ["No partition moves", "Moves appear here while kafka-reassign-partitions runs."] }));
       fill(bad, h("h2", null, `Not as they should be: ${count(found.bad_count)}`), table("", [
         { title: "Partition", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.topic)}/partitions` }, row.topic), `-${row.partition}`] },
@@ -42,6 +42,14 @@ export function partitionsPage() {
       ], found.bad, { none: ["Every partition is in order", "Each is led by its preferred leader, with all replicas in sync."] }));
     },
   };
+}
+
+/** What the adding replicas have copied, and how many are in sync. A bar that is nearly full is no warning here. */
+function progress(row) {
+  const share = row.total_bytes ? row.copied_bytes / row.total_bytes : row.adding.length ? row.caught_up / row.adding.length : 1;
+  const copied = row.total_bytes === null ? "sizes unknown" : `${bytes(row.copied_bytes)} of ${bytes(row.total_bytes)} copied`;
+  const text = `${copied}, ${row.caught_up} of ${row.adding.length} in sync`;
+  return [h("progress", { max: 1, value: share, "aria-label": `Progress of ${row.topic}-${row.partition}` }), h("div", { class: "small muted" }, text)];
 }
 
 function signed(percent) {
