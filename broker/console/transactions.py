@@ -51,7 +51,10 @@ class HangingTransaction(TypedDict):
 
 
 class Transactions(TypedDict):
-    """Transactional ids with an open transaction first; `total` counts all."""
+    """Transactional ids with an open transaction first; `total` counts all.
+
+    `late_partitions` counts the partitions with a hanging transaction, also those that `hanging` has no room for.
+    """
 
     total: int
     transactions: list[TransactionRow]
@@ -99,11 +102,12 @@ async def transactions(console: Console) -> Transactions:
                 )
             )
     rows.sort(key=lambda row: (-row["age_ms"], row["transactional_id"]))
+    hanging = await console.services.sliced_work.finished(_hanging(console, now_ms))
     return Transactions(
         total=len(listed),
         transactions=rows,
-        late_partitions=console.services.late_transactions.partition_count,
-        hanging=await console.services.sliced_work.finished(_hanging(console, now_ms)),
+        late_partitions=len(hanging),
+        hanging=hanging[:SHOWN_MAX],
         unavailable=unavailable_of(responses),
     )
 
@@ -116,7 +120,7 @@ def _hanging(console: Console, now_ms: int) -> Slices[list[HangingTransaction]]:
         oldest = partition.log.producers().oldest_open if partition.is_leader else None
         if oldest is None or not console.services.late_transactions.is_late(oldest, now_ms):
             continue
-        if len(found) < SHOWN_MAX and console.may_describe(partition.topic):
+        if console.may_describe(partition.topic):
             found.append(
                 HangingTransaction(
                     topic=partition.topic,
