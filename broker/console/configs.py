@@ -11,6 +11,7 @@ from typing import Literal, TypedDict
 from broker.console.console import Console
 from broker.console.problem import bad_request, of_code
 from broker.console.topics import require_topic
+from config.describe import describe_topic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -41,7 +42,10 @@ class ConfigSource(TypedDict):
 
 
 class ConfigRow(TypedDict):
-    """One setting with its effective value; a sensitive one has none."""
+    """One setting with its effective value; a sensitive one has none.
+
+    `default` is Kafka's; if that derives from several settings, as of retention.ms, the value without an override.
+    """
 
     name: str
     value: str | None
@@ -87,9 +91,13 @@ async def configs(console: Console, *, kind: ResourceKind, name: str) -> Configs
     result = (await console.client.ask(broker, request)).results[0]
     if result.error_code:
         raise of_code(result.error_code, result.error_message or "")
+    inherited: dict[str, str | None] = {}
+    if kind == "topic":
+        inherited = {row.name: row.value for row in describe_topic(console.services.config, {}, None)}
     rows = []
     for one in result.configs:
-        default = next((each.value for each in one.synonyms if each.source == DEFAULT_SOURCE), None)
+        defaults = [each.value for each in one.synonyms if each.source == DEFAULT_SOURCE]
+        default = defaults[0] if defaults else inherited.get(one.name)
         rows.append(
             ConfigRow(
                 name=one.name,
