@@ -1,11 +1,15 @@
-// Line charts as SVG: an axis of values, an axis of time, and the values under the pointer.
+// Line charts as SVG: an axis of values, an axis of time, and the values under the pointer or at the arrow keys' position.
 
 import { fill, h, svg } from "./dom.js";
+import { count } from "./format.js";
 
 const HEIGHT = 190;
 const LEFT = 58;
 const BOTTOM = 22;
 const TOP = 8;
+
+/** Where the arrow keys are in the chart that has the focus: its title, and how many samples before the last one. */
+const position = { title: "", fromEnd: 0 };
 
 /**
  * series: [{ title, values: [number or null] }], the oldest value first. `end` is the time of the last value in ms, `step` the ms
@@ -19,7 +23,7 @@ export function chart(title, series, { end, step, text, isFilled = true, base = 
   const x = (at) => LEFT + ((WIDTH - LEFT - 6) * at) / Math.max(1, size - 1);
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
   const drawing = svg("svg", {
-    class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+    class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: 0, "data-key": `chart-${title}`,
     "aria-label": `${title}: ${series.map((each) => `${each.title} now ${now(each, text)}`).join(", ")}`,
   });
   for (const share of [0, 0.5, 1]) {
@@ -55,28 +59,41 @@ export function chart(title, series, { end, step, text, isFilled = true, base = 
       h("span", null, when),
     );
   };
+  const point = (index) => {
+    cursor.setAttribute("x1", index === null ? -9 : x(index));
+    cursor.setAttribute("x2", index === null ? -9 : x(index));
+    showValues(index);
+  };
+  const clamped = (index) => Math.min(size - 1, Math.max(0, index));
   drawing.addEventListener("pointermove", (event) => {
     const box = drawing.getBoundingClientRect();
     const at = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - 6);
-    const index = Math.min(size - 1, Math.max(0, Math.round(at * (size - 1))));
-    cursor.setAttribute("x1", x(index));
-    cursor.setAttribute("x2", x(index));
-    showValues(index);
+    point(clamped(Math.round(at * (size - 1))));
   });
-  drawing.addEventListener("pointerleave", () => {
-    cursor.setAttribute("x1", -9);
-    cursor.setAttribute("x2", -9);
-    showValues(null);
+  drawing.addEventListener("pointerleave", () => point(null));
+  drawing.addEventListener("focus", () => {
+    if (position.title !== title) Object.assign(position, { title, fromEnd: 0 });
+    point(clamped(size - 1 - position.fromEnd));
+  });
+  drawing.addEventListener("blur", () => point(null));
+  drawing.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: 1, ArrowRight: -1, PageUp: 30, PageDown: -30, Home: size, End: -size }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const index = clamped(size - 1 - position.fromEnd - step);
+    Object.assign(position, { title, fromEnd: size - 1 - index });
+    point(index);
   });
   showValues(null);
   return h("div", null, drawing, legend);
 }
 
-/** A small line without axes. */
+/** A small line without axes. Its label has the last and the largest value. */
 export function spark(title, values) {
   const top = Math.max(1, ...values.map((value) => value ?? 0));
+  const largest = Math.max(0, ...values.map((value) => value ?? 0));
   const x = (at) => 1 + (118 * at) / Math.max(1, values.length - 1);
-  const drawing = svg("svg", { class: "spark", viewBox: "0 0 120 26", role: "img", "aria-label": title });
+  const drawing = svg("svg", { class: "spark", viewBox: "0 0 120 26", role: "img", "aria-label": `${title}: now ${now({ values }, count)}, at most ${count(largest)}` });
   for (const piece of pieces(values)) {
     const points = piece.map(([index, value]) => `${x(index).toFixed(1)} ${(24 - (22 * value) / top).toFixed(1)}`);
     drawing.append(svg("path", { d: points.length > 1 ? `M${points.join("L")}` : `M${points[0]}h2` }));

@@ -6,7 +6,7 @@ import { fill, h, select, svg } from "./dom.js";
 import { bytes, compact, count, milliseconds } from "./format.js";
 import { table } from "./table.js";
 
-const PARTS = [["queue", "queue", 1], ["local", "local", 2], ["remote", "remote", 3], ["throttle", "throttled", 4], ["response_queue", "response queue", 5], ["send", "send", 1]];
+const PARTS = [["queue", "queue", 1], ["local", "local", 2], ["remote", "remote", 3], ["throttle", "throttled", 4], ["response_queue", "response queue", 5], ["send", "send", 6]];
 
 const sizes = (value) => bytes(Math.round(value));
 
