@@ -28,6 +28,7 @@ from tests.support.parts import need_command
 
 WAIT_S = 15.0
 POLL_S = 0.03
+KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -82,6 +83,19 @@ class Browser:
             field.send_keys(text)
 
         self.act(selector, type_text)
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after another, wherever the focus is; names are those of DOM events (`Tab`, `ArrowLeft`)."""
+        for key in keys:
+            code = KEY_CODES.get(key, 0)
+            text = "\r" if key == "Enter" else ""
+            event = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
+            self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", **event})
+            self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyUp", **event})
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self.driver.execute_cdp_cmd("Input.insertText", {"text": text})
 
     def act(self, selector: str, action: Callable[[WebElement], None]) -> None:
         """Do something with an element, again if the page replaces it at the same moment."""

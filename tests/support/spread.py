@@ -75,6 +75,7 @@ LONGEST_FIRST = (
     "tests/tools/test_metadata_copy.py",
     "tests/broker/cluster/test_zookeeper_broker.py",
     "tests/broker/console/test_known_load.py",
+    "tests/broker/console/test_page",
     "tests/broker/test_file_descriptors.py",
     "tests/fuzz/test_every_field.py",
     "tests/storage/test_validation_twin.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import aiohttp
 import jsonschema
 import pytest
 
+from tests.support.browser import Browser, open_browser
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.parts import skip_when_unavailable
 
 
 class ConsoleUser:
@@ -77,6 +79,12 @@ class ConsoleUser:
             ):
                 return operations[method.lower()]
         raise AssertionError(f"{method} {path} is not in the OpenAPI document")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with skip_when_unavailable(), open_browser() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -13,65 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType
 
+from tests.broker.console.site import SETTINGS, Site
 from tests.support.broker import BrokerProcess
-from tests.support.browser import Browser, open_browser
-from tests.support.parts import skip_when_unavailable
+from tests.support.browser import Browser
 
 HTML = "<img src=x onerror=alert(1)>"
-
-
-class Site:
-    """A broker with a console, a browser that shows it, and clients that produce to it."""
-
-    def __init__(self, browser: Browser, bootstrap: str, address: str) -> None:
-        self.browser = browser
-        self.address = address
-        self.bootstrap = bootstrap
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
-
-    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        for future in self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
-            future.result()
-
-    def produce(self, topic: str, *values: bytes | str, partition: int = 0, **settings: object) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
-        for number, value in enumerate(values):
-            producer.produce(topic, value, key=f"key-{number}", partition=partition, headers=[("source", b"test")])
-        assert producer.flush(10) == 0
-
-    def consumer(self, group: str, **settings: object) -> Consumer:
-        return Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-                         "enable.auto.commit": False, **settings})  # fmt: skip
-
-    def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None:
-        consumer = self.consumer(group)
-        consumer.commit(offsets=[TopicPartition(topic, *each) for each in offsets.items()], asynchronous=False)
-        consumer.close()
-
-    def open(self, page: str) -> Browser:
-        """Show a page, and wait until it is complete."""
-        browser = self.browser
-        browser.script("delete document.body?.dataset.ready")
-        browser.driver.get("about:blank")
-        browser.driver.get(f"{self.address}/#/{page}")
-        browser.wait(lambda: browser.script("return document.body?.dataset.ready ?? ''") == f"#/{page}", page)
-        return browser
+NONE = "\N{EN DASH}"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("console")
-    settings = {
-        "metrics.http.listener": "127.0.0.1:0",
-        "console.write.enable": "true",
-        "offsets.topic.num.partitions": "2",
-        "transaction.state.log.num.partitions": "2",
-    }
-    with skip_when_unavailable(), open_browser() as browser, BrokerProcess(folder, settings) as broker:
+    settings = {**SETTINGS, "console.write.enable": "true", "log.cleaner.backoff.ms": "200"}
+    with BrokerProcess(folder, settings) as broker:
         found = re.search(r"metrics are served on port (\d+)", (folder / "server.log").read_text())
         assert found is not None
         yield Site(browser, f"127.0.0.1:{broker.port}", f"http://127.0.0.1:{found[1]}")
@@ -120,6 +77,84 @@ def test_2_true_counts_leave_out_markers_and_aborted_records(site: Site) -> None
     assert "13" in browser.text("tbody")
 
 
+def test_2_true_counts_leave_out_compacted_offsets(site: Site) -> None:
+    site.create("compacted", cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01")
+    for _ in range(10):
+        site.produce("compacted", *(["x" * 100] * 5))  # keys 0 to 4
+    site.commit("compacted-group", "compacted", {0: 0})
+    browser = site.browser
+
+    def counted() -> int:
+        browser.script("document.querySelector('#count [role=status]').textContent = ''")
+        browser.click("#count-records")
+        browser.sees("records in 50 offsets: without markers, compacted offsets", "#count")
+        return int(browser.text("#count [role=status]").split()[0])
+
+    def shown() -> int:
+        browser.script("document.querySelector('tbody').replaceChildren()")
+        browser.click("#reload")
+        browser.wait(lambda: browser.all("tbody tr"), "the records")
+        return len(browser.all("tbody tr"))
+
+    site.open("topics/compacted")
+    browser.wait(lambda: counted() < 50, "the count after the compaction")
+    browser.wait(lambda: counted() == shown(), "the records that are left")  # the cleaner may be at work
+    assert counted() >= 5
+    site.open("groups/compacted-group")
+    assert browser.text("tbody td:nth-child(5)") == "50"
+    browser.click("#count-unread")
+    browser.sees(" unread records at", "#unread-state")
+    assert 5 <= int(browser.text("#unread-state").split()[0]) < 50
+
+
+def test_3_search_by_key_header_offsets_and_times(site: Site) -> None:
+    site.create("ranged", 2)
+    began_ms = 1_700_000_000_000
+    producer = Producer({"bootstrap.servers": site.bootstrap})
+    for number in range(100):
+        producer.produce(
+            "ranged",
+            f"value {number}",
+            key=f"user-{number % 10}",
+            partition=number % 2,
+            timestamp=began_ms + 1_000 * number,
+            headers=[("source", b"web" if number % 4 else b"batch")],
+        )
+    assert producer.flush(10) == 0
+    browser = site.open("topics/ranged/search")
+
+    def found(**fields: str) -> list[int]:
+        for name in ("filter", "partition", "from-offset", "to-offset", "from-time", "to-time"):
+            value = fields.get(name.replace("-", "_"), "")
+            browser.script("document.getElementById(arguments[0]).value = arguments[1]", name, value)
+        browser.script("document.getElementById('search-state').textContent = ''")
+        browser.click("#run")
+        browser.wait(lambda: ": " in browser.text("#search-state") and browser.text("#run") == "Search", "the end")
+        return sorted(int(each.split()[1]) for each in browser.texts("tbody td:nth-child(5)"))
+
+    def local(number: int) -> str:
+        """Return the time of a record as the browser's field has it."""
+        text: str = browser.script(
+            "const at = new Date(arguments[0]); at.setMinutes(at.getMinutes() - at.getTimezoneOffset());"
+            "return at.toISOString().slice(0, 19)",
+            began_ms + 1_000 * number,
+        )
+        return text
+
+    assert found(filter="key = user-7") == list(range(7, 100, 10))
+    assert found(filter="USER-7") == list(range(7, 100, 10))
+    assert found(filter="header.source = batch and not key = user-0") == [n for n in range(0, 100, 4) if n % 10]
+    assert found(filter='"value 42"') == [42]
+    assert found(partition="1", from_offset="10", to_offset="12") == [21, 23]
+    assert "2 of 2 offsets" in browser.text("#search-state")
+    # The time index narrows the offsets; batches that cross the bound are read, and the filter is exact.
+    assert found(from_time=local(90), filter="timestamp >= 2023-11-14T22:14:50Z") == list(range(90, 100))
+    assert found(to_time=local(5), filter="timestamp < 2023-11-14T22:13:26Z") == list(range(6))
+    browser.click("#limit option[value='50']")
+    assert len(found(filter="value")) == 50
+    assert "stopped at 50 matches" in browser.text("#search-state")
+
+
 def test_3_search_shows_matches_progress_and_cancels(site: Site) -> None:
     site.create("searched", 2)
     site.produce("searched", *(json.dumps({"order": {"total": number}}) for number in range(500)))
@@ -141,6 +176,7 @@ def test_3_search_shows_matches_progress_and_cancels(site: Site) -> None:
     browser.wait(lambda: browser.find("#run").text == "Cancel", "the button to cancel")
     browser.click("#run")
     browser.sees("Cancelled.")
+    assert browser.find("#run").text == "Search"
 
 
 def test_4_topics_have_sizes_and_groups_with_lag(site: Site) -> None:
@@ -191,6 +227,53 @@ def test_5_offsets_are_reset_with_a_preview(site: Site) -> None:
     browser.click("#delete-topic")
     browser.click("dialog button.danger")
     browser.wait(lambda: "reset-a" not in browser.text("main"), "the deleted offsets")
+
+
+def test_5_offsets_are_reset_to_a_time_also_in_further_topics(site: Site) -> None:
+    producer = Producer({"bootstrap.servers": site.bootstrap})
+    for topic in ("timed-a", "timed-b", "timed-c"):
+        site.create(topic, 2)
+        for number in range(20):
+            at_ms = 1_700_000_000_000 + 1_000 * number
+            producer.produce(topic, b"x", partition=number % 2, timestamp=at_ms)
+            producer.flush(10)  # a batch each, so that the time index can tell them apart
+    site.commit("timing", "timed-a", {0: 10, 1: 10})
+    site.commit("timing", "timed-b", {0: 3})
+    browser = site.open("groups/timing")
+    browser.click("#reset")
+    assert [each.is_selected() for each in browser.all("dialog input[type=checkbox]")] == [True, True]  # prefilled
+    browser.click("dialog input[value=timed-b]")
+    browser.enter("#other-topics", "timed-c")
+    browser.click("#strategy option[value=time]")
+    browser.script(
+        "const at = new Date(1_700_000_008_000); at.setMinutes(at.getMinutes() - at.getTimezoneOffset());"
+        "document.querySelector('#reset-time').value = at.toISOString().slice(0, 19)"
+    )
+    browser.click("#show-preview")
+    browser.sees("Preview: nothing was changed yet", "#preview")
+    rows = [row.split("\t") for row in browser.texts("#preview tbody tr")]
+    assert [row[:5] for row in rows] == [
+        ["timed-a", "0", "10", "4", "-6"],
+        ["timed-a", "1", "10", "4", "-6"],
+        ["timed-c", "0", NONE, "4", NONE],
+        ["timed-c", "1", NONE, "4", NONE],
+    ]
+    browser.click("#apply")
+    browser.sees("The offsets were reset.", "#preview")
+    partitions = [TopicPartition(topic, each) for topic in ("timed-a", "timed-b", "timed-c") for each in (0, 1)]
+    committed = [each.offset for each in site.consumer("timing").committed(partitions, 10)]
+    assert committed == [4, 4, 3, -1001, 4, 4]
+    site.consumer("timing")
+    member = site.consumer("timing", **{"session.timeout.ms": 10_000})
+    member.subscribe(["timed-a"])
+    member.poll(5)
+    browser = site.open("groups/timing")
+    browser.sees("Stable")
+    browser.click("#reset")
+    browser.click("#show-preview")
+    browser.sees("stop its members first", "#preview")
+    assert not browser.find("#apply").is_enabled()
+    member.close()
 
 
 def test_7_rates_and_latencies_are_charts(site: Site) -> None:
@@ -268,12 +351,33 @@ def test_11_what_is_shown_is_exported(site: Site) -> None:
     browser.click("#export-json")
     lines = [json.loads(line) for line in downloaded("exported.jsonl").splitlines()]
     assert [each["value"]["text"] for each in lines] == ['=cmd()|"x"', "a,b"]
+    site.commit("exported-group", "exported", {0: 1})
+    browser = site.open("groups/exported-group")
+    browser.click("#export")
+    (row,) = csv.DictReader(downloaded("exported-group.csv").splitlines())
+    assert row | {"topic": "exported", "committed": "1", "end": "2", "lag": "1"} == row
+    browser = site.open("topics/exported/search")
+    browser.enter("#filter", "cmd\n")
+    browser.sees("1 matches in")
+    (browser.downloads / "exported.jsonl").unlink()
+    browser.click("#export-json")
+    assert len(downloaded("exported.jsonl").splitlines()) == 1
+    browser = site.open("topics")
+    browser.enter("#search", "exported")
+    browser.wait(lambda: len(browser.all("tbody tr")) == 1, "one topic")
+    browser.click("#export")
+    (row,) = csv.DictReader(downloaded("topics.csv").splitlines())
+    assert row | {"name": "exported", "partitions": "1", "offsets": "2"} == row
 
 
 def test_12_settings_show_their_source_and_change(site: Site) -> None:
     site.create("configured", retention_ms="60000")
     browser = site.open("topics/configured/config")
     assert browser.text("tbody tr").startswith("retention.ms")
+    assert browser.texts("tbody tr:first-child td")[1:4] == ["60000", "topic", "604800000"]
+    assert len(browser.all("tbody tr")) > 20
+    browser.click("#differing")
+    browser.wait(lambda: len(browser.all("tbody tr")) == 1, "what differs")
     browser.click("button[aria-label='Change retention.ms']")
     browser.enter("#new-value", "nonsense")
     browser.click("#save-config")
@@ -292,8 +396,17 @@ def test_13_brokers_have_directories_and_controller_events(site: Site) -> None:
     browser.sees("controller")
     for text in ("free", "Event loop idle", "Waiting requests", "Produce", "CreateTopics"):
         browser.sees(text)
+    assert re.search(r"Event loop lag\s+p50: [\d.]+ ms, p99: [\d.]+ ms, p99.9: [\d.]+ ms", browser.text())
+    assert re.search(r"[\d.]+ \w+ in \d+ logs; [\d.]+ GiB of [\d.]+ GiB free", browser.text())
     browser.click("a[href='#/brokers/0']")
     browser.sees("metrics.http.listener")
+    browser = site.open("overview")
+    assert re.search(r"Controller\s+broker 0, epoch \d+", browser.text())
+    browser = site.open("requests")
+    parts = "return document.querySelector('tbody .stack svg').getAttribute('aria-label')"
+    assert re.fullmatch(
+        r"queue .*, local .*, remote .*, throttled .*, response queue .*, send .*", browser.script(parts)
+    )
 
 
 def test_13_the_overview_shows_the_machine(site: Site) -> None:
@@ -360,29 +473,104 @@ def test_hostile_texts_stay_texts(site: Site) -> None:
     browser.sees("topic '<script>' does not exist")
 
 
-@pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (390, True)])
-def test_pages_fit_and_have_contrast(site: Site, width: int, is_dark: bool) -> None:
+LISTS = ("overview", "topics", "groups", "brokers", "partitions", "requests", "transactions", "security")
+TABS = ("records", "search", "tail", "partitions", "groups", "config", "produce")
+
+
+@pytest.fixture(scope="module")
+def all_pages(site: Site) -> list[str]:
+    """All pages, with content."""
+    site.create("paged", 2)
+    site.produce("paged", '{"a": "' + "long " * 40 + '"}', "text", b"\x00\xff")
+    site.commit("paging", "paged", {0: 1})
+    return [*LISTS, "groups/paging", "brokers/0", *(f"topics/paged/{tab}" for tab in TABS)]
+
+
+def test_pages_fit_and_have_contrast(site: Site, all_pages: list[str]) -> None:
+    """At 390 and 1280 px, light and dark."""
     browser = site.browser
-    browser.size(width, 844, is_dark=is_dark)
-    for page in ("overview", "topics", "groups", "brokers", "partitions", "requests", "transactions", "security"):
+
+    def check(page: str, root: str) -> None:
+        for width, is_dark in ((390, False), (390, True), (1280, True), (1280, False)):
+            browser.size(width, 844, is_dark=is_dark)
+            what = f"{page} at {width} px, {'dark' if is_dark else 'light'}"
+            assert browser.script(f"return {root}.scrollWidth <= innerWidth"), f"{what} is too wide"
+            assert browser.script(TOO_FAINT) == [], what
+
+    for page in all_pages:
+        browser.size(390, 844)  # charts are drawn for the width at which a page opens
         site.open(page)
-        assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), f"{page} is too wide"
-        assert browser.script(TOO_FAINT) == [], page
+        check(page, "document.documentElement")
+    site.open("topics/paged")
+    browser.click("tbody button")
+    browser.sees("Position", "dialog")
+    check("a record", "document.querySelector('dialog')")
 
 
-def test_the_keyboard_reaches_everything(site: Site) -> None:
+def test_tab_reaches_every_control_of_every_page(site: Site, all_pages: list[str]) -> None:
+    """In order, with a name and a visible focus."""
+    browser = site.browser
+    for page in all_pages:
+        site.open(page)
+        wanted = browser.script(CONTROLS, TABS_MAX)
+        assert [each for each in wanted if not each["name"]] == [], page
+        reached = -1
+        if page != all_pages[0]:  # the head is the same on all pages
+            reached = next(at for at, each in enumerate(wanted) if each["id"] == "theme")
+            browser.script("window.controls[arguments[0]].focus()", reached)
+        while reached < len(wanted) - 1:
+            browser.press("Tab")
+            focused = browser.script(FOCUSED)
+            if focused["at"] == reached:
+                continue  # a field of a time has several stops
+            assert focused["at"] == reached + 1, f"{page}: {focused}, expected {wanted[reached + 1]}"
+            assert focused["isVisible"], f"{page}: {focused}"
+            reached += 1
+
+
+def test_pages_are_used_by_keyboard_alone(site: Site) -> None:
     site.create("keyed")
+    site.produce("keyed", "one", "two")
     browser = site.open("topics")
-    reached = browser.script(
-        "return [...document.querySelectorAll('a, button, input, select')].filter(each => each.tabIndex < 0).length"
-    )
-    assert reached == 0
-    unnamed = browser.script(
-        "return [...document.querySelectorAll('button, input, select')].filter(each => "
-        "!(each.textContent.trim() || each.labels?.length || each.ariaLabel)).length"
-    )
-    assert unnamed == 0
+    focus = "document.querySelector(arguments[0]).focus()"
+    browser.script(focus, "#search")
+    browser.type("keyed")
+    browser.wait(lambda: len(browser.all("tbody tr")) == 1, "one topic")
+    browser.script(focus, "[data-key=sort-size]")
+    browser.press("Enter")
+    browser.wait(lambda: browser.all("th[aria-sort=descending]"), "the order")
+    assert browser.script("return document.activeElement.dataset.key") == "sort-size", "the focus stays"
+    browser.script(focus, "tbody a")
+    browser.press("Enter")
+    browser.sees("Newest records first")
+    assert browser.script("return document.activeElement.id") == "main", "the focus moves to the new page"
+    browser.script(focus, "tbody button")
+    browser.press("Enter")
+    browser.sees("Position", "dialog")
+    assert browser.script("return document.querySelector('dialog').contains(document.activeElement)")
+    browser.press("Escape")
+    browser.wait(lambda: not browser.all("dialog"), "the end of the dialog")
+    assert browser.script("return document.activeElement.textContent") == "1", "the focus returns to the offset"
+    browser.script(focus, ".skip")
+    assert browser.script("return document.querySelector('.skip').getBoundingClientRect().left >= 0")
+    browser.press("Enter")
+    assert browser.script("return document.activeElement.id") == "main"
 
+
+TABS_MAX = 40
+"""A page of settings has hundreds of buttons, which are all alike."""
+
+CONTROLS = """
+const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")];
+window.controls = all.filter((each) => each.checkVisibility() && !each.disabled).slice(0, arguments[0]);
+return window.controls.map((each) => ({ id: each.id, name: (each.ariaLabel ?? each.getAttribute("aria-label") ?? "") || (each.labels?.[0]?.textContent ?? "") || each.textContent.trim() }));
+"""  # noqa: E501 - a script
+
+FOCUSED = """
+const focused = document.activeElement;
+const style = getComputedStyle(focused);
+return { at: window.controls.indexOf(focused), what: focused.outerHTML.slice(0, 80), isVisible: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 };
+"""  # noqa: E501 - a script
 
 TOO_FAINT = """
 const parsed = (text) => { const parts = text.match(/[\\d.]+/g).map(Number); return parts.length > 3 && parts[3] === 0 ? null : parts; };

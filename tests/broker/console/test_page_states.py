@@ -1,0 +1,549 @@
+"""Pages in states that take hours, thousands of topics or a misfortune to come about, in headless Chromium.
+
+The broker runs in the test's process, so that a test can put it, or the history of its console, into such a state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from uuid import uuid4
+
+import fastavro
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from broker.cluster.metadata_cache import TopicState
+from broker.console import records
+from broker.console.rates import HOUR_SAMPLES, Counts
+from broker.loop.slices import whole
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.records.builder import RecordData, build_batch
+from tests.broker.console.site import SETTINGS, Hosted, Site, built_consoles, hosted
+from tests.broker.console.test_values import AVRO, PROTO
+from tests.broker.handlers.test_produce_and_fetch import produce
+from tests.support.browser import Browser
+from tests.support.in_process_cluster import running_cluster, until
+from tests.support.loop_thread import Turns, loop_thread
+
+AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+ANY, TOPIC, LITERAL, PREFIXED, ALLOW, DENY, READ, WRITE = 1, 2, 3, 4, 3, 2, 3, 4
+MINUTE_MS = 60_000
+
+
+@pytest.fixture(autouse=True)
+def no_errors(browser: Browser) -> Iterator[None]:
+    """Scripts must not fail, and nothing may violate the Content-Security-Policy."""
+    browser.size(1280, 900)
+    browser.errors()
+    yield
+    assert browser.errors() == []
+
+
+@pytest.fixture
+def site(tmp_path: Path, browser: Browser) -> Iterator[Hosted]:
+    """A broker whose console may not change anything, as by default."""
+    with hosted(browser, tmp_path) as found:
+        yield found
+
+
+def watch(browser: Browser, selector: str, name: str) -> None:
+    """Note every text, or value, that an element shows from now on, also those that it shows for a moment."""
+    browser.script(
+        """
+        const element = document.querySelector(arguments[0]);
+        const seen = (window[arguments[1]] = []);
+        const note = () => seen.push(element.value ?? element.textContent);
+        new MutationObserver(note).observe(element, { attributes: true, childList: true, characterData: true, subtree: true });
+        """,  # noqa: E501 - a script
+        selector,
+        name,
+    )
+
+
+def watched(browser: Browser, name: str) -> list[object]:
+    seen: list[object] = browser.script("return window[arguments[0]]", name)
+    return seen
+
+
+# 1
+
+
+def test_1_the_newest_100_records_of_100_partitions_take_one_round_of_requests(site: Hosted) -> None:
+    site.create("wide", 100)
+
+    async def fill() -> None:
+        for number in range(3):
+            batches = {
+                partition: build_batch(
+                    [RecordData(1_000 * number + partition, None, b"%d" % (100 * number + partition))]
+                )
+                for partition in range(100)
+            }
+            await produce(site.broker, "wide", batches)
+
+    site.run(fill())
+    served = site.console.measures.requests
+
+    def counts() -> dict[str, int]:
+        return {name: served[name].count for name in ("FetchConsumer", "ListOffsets")}
+
+    before = counts()
+    browser = site.open("topics/wide")
+    assert browser.texts("tbody td:nth-child(5)") == [str(number) for number in range(299, 199, -1)]
+    after = counts()
+    # Each Fetch request reads 25 partitions; start and end offsets take one request each.
+    assert {name: after[name] - before[name] for name in before} == {"FetchConsumer": 4, "ListOffsets": 2}
+    browser.click("#older")
+    browser.wait(lambda: browser.text("tbody td:nth-child(5)") == "199", "the next page")
+
+
+# 3
+
+
+def test_3_a_search_shows_its_progress(site: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "PROGRESS_MS", 0)
+    site.create("progressing")
+    site.produce("progressing", *(["x" * 10_000] * 300))
+    browser = site.open("topics/progressing/search")
+    watch(browser, "#progress", "shares")
+    watch(browser, "#search-state", "states")
+    browser.enter("#filter", "key = key-299")
+    browser.click("#run")
+    browser.sees("1 matches in 300 of 300 offsets, 2.87 MiB read: complete", "#search-state")
+    shares = [float(str(each)) for each in watched(browser, "shares")]
+    assert len({each for each in shares if 0 < each < 1}) > 2, shares
+    assert shares[-1] == 1
+    states = [str(each) for each in watched(browser, "states")]
+    assert any(re.fullmatch(r"0 matches in \d+ of 300 offsets, [\d.]+ \w+ read", each) for each in states), states
+
+
+def test_3_a_search_ends_at_its_bounds_and_says_which(site: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.create("bounded")
+    site.produce("bounded", *(["x" * 1_000] * 2_000))
+    browser = site.open("topics/bounded/search")
+    monkeypatch.setattr(records, "SEARCH_BYTES_MAX", 1 << 19)
+    browser.enter("#filter", "key = none")
+    browser.click("#run")
+    browser.sees("GiB: narrow the search", "#search-state")
+    monkeypatch.setattr(records, "SEARCH_TIME_MAX_MS", -1)
+    browser.click("#run")
+    browser.sees("s: narrow the search", "#search-state")
+
+
+# 4 and 7
+
+
+def test_4_lags_of_the_last_hour_and_rates_of_topics(site: Hosted) -> None:
+    site.create("lagging", 2)
+    site.produce("lagging", *["x"] * 80)
+    site.produce("lagging", *["x"] * 10, partition=1)
+    site.commit("readers", "lagging", {0: 20, 1: 10})
+    consumer = site.consumer("readers", **{"session.timeout.ms": 10_000})
+    consumer.subscribe(["lagging"])
+    consumer.poll(5)
+
+    def remember() -> None:
+        for minute in range(60):
+            site.console.lags.record(
+                {("readers", "lagging", 0): minute + 1, ("readers", "lagging", 1): 0}, MINUTE_MS * minute
+            )
+        rates = site.console.rates
+        whole(rates.record({"lagging": Counts(0, 0, 0)}, {}, {}, 0))
+        whole(rates.record({"lagging": Counts(5_000, 70_000, 9_000)}, {}, {}, 10_000))
+
+    site.call(remember)
+    browser = site.open("groups/readers")
+    drawn = "return [...document.querySelectorAll('svg.spark path')].map((each) => each.getAttribute('d'))"
+    lines = [path.count("L") + 1 for path in browser.script(drawn)]
+    assert lines == [60, 60]
+    assert browser.script("return document.querySelector('svg.spark').getAttribute('aria-label')") == (
+        "Lag of lagging-0 over the last hour: now 60, at most 60"
+    )
+    assert browser.texts("tbody td:nth-child(9)")[:2] == ["WARN", "OK"]
+    browser = site.open("topics")
+    row = browser.text("tbody tr")
+    assert all(each in row for each in ("500/s", "6.84 KiB/s", "900 B/s", "readers", "60 behind")), row
+    consumer.close()
+
+
+def test_7_charts_have_an_hour_and_a_day_and_are_read_by_keyboard(site: Hosted) -> None:
+    def remember() -> None:
+        rates = site.console.rates
+        total = 0
+        for sample in range(24 * HOUR_SAMPLES):
+            total += 10 * (sample % 1_000)
+            whole(rates.record({}, {"messages_in": total}, {"Produce_p99_us": 1_500}, sample * 10_000))
+
+    site.call(remember)
+    browser = site.open("requests")
+    points = "return document.querySelector('svg.chart path.series').getAttribute('d').split('L').length"
+    assert browser.script(points) == 360
+    browser.click("#window option[value=day]")
+    browser.wait(lambda: browser.script(points) == 720, "the day")
+    assert "1.50 ms" in browser.text("main")
+    browser.click("#window option[value=hour]")
+    browser.wait(lambda: browser.script(points) == 360, "the hour")
+    # The sample number 8639 is the last one: 639 records in 10 ms units, one a hundredth of a second apart.
+    legend = "section.card:first-child .legend"
+    assert "records 639" in browser.text(legend)
+    browser.script("document.querySelector('svg.chart').focus()")
+    browser.press("ArrowLeft", "ArrowLeft")
+    browser.sees("records 637", legend)
+    browser.press("Home")
+    browser.sees("records 280", legend)
+    browser.press("End")
+    browser.sees("records 639", legend)
+
+
+# 5, 8 and 12 while writing is not enabled
+
+
+def test_nothing_can_be_changed_by_default(site: Hosted) -> None:
+    site.create("fixed")
+    site.produce("fixed", "x")
+    site.commit("fixed-group", "fixed", {0: 0})
+    browser = site.open("groups/fixed-group")
+    browser.sees("fixed")
+    assert browser.all("#reset, #delete-topic") == []
+    browser = site.open("topics/fixed/produce")
+    browser.sees("read-only")
+    assert browser.all("#send, #redrive") == []
+    browser = site.open("topics/fixed/config")
+    assert browser.all("tbody button") == []
+    browser = site.open("topics/fixed")
+    browser.click("tbody button")
+    browser.sees("Position", "dialog")
+    assert browser.all("#resend") == []
+    browser = site.open("overview")
+    browser.sees("read-only")
+
+
+# 6
+
+
+def test_6_ten_thousand_topics_are_shown_without_a_stall(tmp_path: Path, browser: Browser) -> None:
+    turns = Turns()
+    with turns.measured(), hosted(browser, tmp_path, new_loop=asyncio.SelectorEventLoop) as site:
+        for number in range(50):
+            site.create(f"first-{number:05}", 4)
+        site.produce("first-00007", "x")
+        site.call(lambda: add_topics(site, range(50, 10_000)))
+        gc.collect()
+        gc.freeze()  # as a broker does after its start
+        for page, text in (
+            ("topics", "10,000 topics"),
+            ("topics", "10,000 topics"),
+            ("overview", "40,005"),
+            ("partitions", "40,005"),
+        ):
+            turns.reset()
+            browser = site.open(page)
+            browser.sees(text)
+            assert turns.longest_s < 0.05, f"{page}: one turn of {turns.longest_s * 1000:.0f} ms"
+            if page == "topics":
+                # The wait of the browser is that for the processor time of the broker, and for its own.
+                assert turns.total_s < 0.3, f"{page}: {turns.total_s * 1000:.0f} ms"
+                assert len(browser.all("tbody tr")) == 50
+                assert "0 B" in browser.text("tbody tr")
+        site.open("topics")
+        for action, first in (
+            (lambda: browser.enter("#search", "00999"), "later-00999"),
+            (lambda: browser.enter("#search", "0"), "first-00000"),
+            (lambda: browser.click("button[data-key=sort-size]"), "first-00007"),
+            (lambda: browser.click("button[data-key=sort-partitions]"), "later-05000"),
+            (lambda: browser.click("button[data-key=next]"), "first-00049"),
+        ):
+            turns.reset()
+            action()
+            browser.wait(lambda first=first: browser.text("tbody td").strip() == first, first)  # type: ignore[misc]
+            assert turns.longest_s < 0.05, f"{first}: one turn of {turns.longest_s * 1000:.0f} ms"
+
+
+def add_topics(site: Hosted, numbers: range) -> None:
+    """Let the metadata have topics of four partitions that no broker hosts."""
+    for number in numbers:
+        state = TopicState(f"later-{number:05}", uuid4())
+        for index in range(9 if number == 5_000 else 4):
+            state.partitions[index] = UpdateMetadataPartitionState(
+                topic_name=state.name,
+                partition_index=index,
+                controller_epoch=1,
+                leader=0,
+                leader_epoch=0,
+                isr=[0],
+                zk_version=0,
+                replicas=[0],
+                offline_replicas=[],
+            )
+        site.broker.services.metadata_cache.topics[state.name] = state
+
+
+# 9
+
+
+def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(site: Hosted) -> None:
+    site.create("flooded", 2)
+    browser = site.open("topics/flooded/tail")
+    browser.click("#follow")
+    browser.sees("Up to date.")
+    watch(browser, "#tail-state", "states")
+    value = "x" * 4_000
+    for partition in (0, 1):
+        site.produce("flooded", *(f"{number} {value}" for number in range(1_000)), partition=partition)
+    browser.sees("2,000 records received, the newest 500 are shown. Up to date.")
+    behind = [each for each in watched(browser, "states") if "offsets behind" in str(each)]
+    assert behind, "at 256 KiB a read, 8 MB arrive faster than they are read"
+    assert "records arrive faster than they are read, none is left out" in str(behind[0])
+    assert browser.text(".notice.bad") == ""
+
+
+def test_9_the_tail_names_what_was_deleted_before_it_was_read(site: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.create("trimmed")
+    browser = site.open("topics/trimmed/tail")
+    browser.click("#follow")
+    browser.sees("Up to date.")
+
+    async def produce_and_delete() -> None:
+        batch = build_batch([RecordData(1, None, b"%d" % number) for number in range(10)])
+        appended = asyncio.ensure_future(produce(site.broker, "trimmed", {0: batch}))
+        deletion = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(name="trimmed", partitions=[DeleteRecordsPartition(partition_index=0, offset=7)])
+            ],
+            timeout_ms=1_000,
+        )
+        await appended
+        response = await site.broker.ask(deletion)
+        assert not response.topics[0].partitions[0].error_code, response
+
+    # Between two rounds of the tail, whose pause is prolonged.
+    monkeypatch.setattr(records, "TAIL_PAUSE_S", 1.0)
+    time.sleep(0.3)
+    site.run(produce_and_delete())
+    browser.sees("partition 0: offsets 0 to 6 were deleted unread")
+    browser.sees("3 records received")
+
+
+# 10
+
+
+@contextmanager
+def schema_registry(schemas: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
+    """Serve schemas by their ids, as Confluent's registry does; yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = re.fullmatch(r"/schemas/ids/(\d+)", self.path)
+            schema = schemas.get(int(found[1])) if found else None
+            body = json.dumps(schema or {"error_code": 40403}).encode()
+            self.send_response(200 if schema else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_10_values_with_a_schema_of_the_registry_or_their_own(tmp_path: Path, browser: Browser) -> None:
+    schemas = {1: {"schema": json.dumps(AVRO)}, 2: {"schema": PROTO, "schemaType": "PROTOBUF"}}
+    body, file = io.BytesIO(), io.BytesIO()
+    fastavro.schemaless_writer(body, fastavro.parse_schema(AVRO), {"id": 5, "who": "<b>"})
+    fastavro.writer(file, fastavro.parse_schema(AVRO), [{"id": 6, "who": "own"}])
+    with (
+        schema_registry(schemas) as address,
+        hosted(browser, tmp_path, {"console.schema.registry.url": address}) as site,
+    ):
+        site.create("typed")
+        site.produce(
+            "typed",
+            b"\x00\x00\x00\x00\x01" + body.getvalue(),
+            b"\x00\x00\x00\x00\x02\x00\x12\x03ada",
+            b"\x00\x00\x00\x00\x07unknown",
+            file.getvalue(),
+        )
+        browser = site.open("topics/typed")
+        assert browser.texts("tbody td:nth-child(5)") == [
+            '[{"id": 6, "who": "own"}]',
+            "00 00 00 00 07 75 6e 6b 6e 6f 77 6e",
+            '{"who": "ada"}',
+            '{"id": 5, "who": "<b>"}',
+        ]
+        browser.click("tbody tr:last-child button")
+        browser.sees('{\n  "id": 5,\n  "who": "<b>"\n}', "dialog")
+        browser.sees("avro,", "dialog")
+
+
+# 14
+
+
+def test_14_moves_have_progress_and_missing_replicas_are_named(tmp_path: Path, browser: Browser) -> None:
+    with built_consoles(), loop_thread() as thread:
+        settings = {**SETTINGS, "replica.lag.time.max.ms": "1500"}
+        with thread.entered(running_cluster(tmp_path, (1, 2, 3), settings)) as cluster:
+            address = cluster.brokers[1].metrics_port
+            endpoints = cluster.services(1).metadata_cache.brokers[1].endpoints
+            host, port = endpoints["PLAINTEXT"]
+            site = Site(browser, f"{host}:{port}", f"http://127.0.0.1:{address}")
+            create_on(site, "moving", [[1, 2]])
+            create_on(site, "skewed", [[1]] * 4)
+            site.produce("moving", *["x" * 10_000] * 300)
+            thread.run(cluster.services(3).fetchers.stop())  # it stays alive, and copies nothing
+
+            async def move(replicas: list[int] | None) -> None:
+                request = AlterPartitionReassignmentsRequest(
+                    timeout_ms=5_000,
+                    topics=[
+                        ReassignableTopic(
+                            name="moving", partitions=[ReassignablePartition(partition_index=0, replicas=replicas)]
+                        )
+                    ],
+                )
+                response = await cluster.controller.ask(request)
+                assert not response.error_code, response
+
+            thread.run(move([1, 3]))
+            browser = site.open("partitions")
+            browser.wait(lambda: "0 B of 2.87 MiB copied, 0 of 1 in sync" in browser.text("main"), "the progress")
+            row = next(row for row in browser.texts("tbody tr") if row.startswith("moving-0"))
+            assert re.search(r"moving-0\s+1, 3, 2\s+3\s+2\s+", row), row
+            assert browser.script("return document.querySelector('main progress').value") == 0
+            skew = {row.split("\t")[0]: row.split("\t") for row in browser.texts("section:first-of-type tbody tr")}
+            assert skew["1"][1:5] == ["5", "+200 %", "5", "+114.3 %"], skew
+            assert skew["2"][1:3] == ["0", "-100 %"]
+            thread.run(move(None))
+            site.open("partitions").sees("No partition moves")
+            thread.run(cluster.stop(2))
+            thread.run(until(lambda: cluster.services(1).metadata_cache.topics["moving"].partitions[0].isr == [1]))
+            browser = site.open("partitions")
+            browser.wait(lambda: "Not as they should be: 1" in browser.text("main"), "the partition")
+            browser.sees("under-replicated")
+
+
+def create_on(site: Site, name: str, assignment: list[list[int]]) -> None:
+    topic = NewTopic(name, len(assignment), replica_assignment=assignment)
+    for future in site.admin.create_topics([topic]).values():
+        future.result()
+
+
+# 15
+
+
+def test_15_rules_of_a_principal_and_hanging_transactions(tmp_path: Path, browser: Browser) -> None:
+    settings = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+        "transaction.partition.verification.enable": "false",
+    }
+    with hosted(browser, tmp_path, settings) as site:
+        site.create("orders")
+        rules = [
+            AclCreation(
+                resource_type=TOPIC,
+                resource_name=resource,
+                resource_pattern_type=pattern,
+                principal=principal,
+                host="*",
+                operation=operation,
+                permission_type=permission,
+            )
+            for resource, pattern, principal, operation, permission in (
+                ("ord", PREFIXED, "User:alice", READ, ALLOW),
+                ("orders", LITERAL, "User:bob", READ, ALLOW),
+                ("orders", LITERAL, "User:bob", READ, DENY),
+            )
+        ]
+        response = site.run(site.broker.ask(CreateAclsRequest(creations=rules)))
+        assert not any(each.error_code for each in response.results), response
+        browser = site.open("security")
+        browser.sees("3 rules. The console acts as User:ANONYMOUS.")
+
+        def verdict(principal: str, operation: str, resource: str = "orders") -> str:
+            browser.enter("#principal", principal)
+            browser.click(f"#operation option[value={operation}]")
+            browser.enter("#resource", resource)
+            browser.script("document.querySelector('#verdict').replaceChildren()")
+            browser.click("#ask")
+            browser.wait(lambda: browser.text("#verdict"), "the verdict")
+            return browser.text("#verdict")
+
+        assert verdict("User:alice", "READ").startswith("allowed")
+        assert "prefixed" in verdict("User:alice", "READ", "ordinary")
+        assert verdict("User:alice", "WRITE").startswith("denied")
+        denied = verdict("User:bob", "READ")
+        assert denied.startswith("denied")
+        assert "a rule that denies wins" in denied
+        assert verdict("User:carol", "READ") == "denied No rule allows it."
+        assert verdict("User:ANONYMOUS", "DELETE").startswith("allowed No rule concerns it: it is a super user")
+
+        # A transactional batch whose producer is gone, and of which the coordinator knows nothing.
+        batch = build_batch(
+            [RecordData(1_700_000_000_000, None, b"x")],
+            producer_id=4_711,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        request = ProduceRequest(
+            transactional_id="gone",
+            acks=1,
+            timeout_ms=1_000,
+            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])],
+        )
+        produced = site.run(site.broker.ask(request))
+        assert not produced.responses[0].partition_responses[0].error_code, produced
+        browser = site.open("transactions")
+        browser.sees("orders-0")
+        section = browser.text("section.card:nth-of-type(1)")
+        assert re.search(r"orders-0\s+4711\s+0\s+2023-11-1", section), section
+        assert browser.text(".stat.bad").split() == ["1", "partitions", "with", "a", "hanging", "transaction"]
+
+
+def test_unread_records_are_counted_without_what_offsets_count_too(site: Hosted) -> None:
+    """Lag in offsets counts markers, aborted and compacted records; the count of unread records does not."""
+    site.create("counted", 2)
+    site.produce("counted", *["x"] * 10)
+    producer = Producer({"bootstrap.servers": site.bootstrap, "transactional.id": "counting"})
+    producer.init_transactions(10)
+    for is_committed in (True, False):
+        producer.begin_transaction()
+        for _ in range(5):
+            producer.produce("counted", b"x", partition=1)
+        producer.flush(10)
+        producer.commit_transaction(10) if is_committed else producer.abort_transaction(10)
+    site.commit("counting", "counted", {0: 4, 1: 2})
+    browser = site.open("groups/counting")
+    assert browser.texts("tbody td:nth-child(5)")[:2] == ["6", "10"]
+    assert browser.texts("tbody td:nth-child(6)")[:2] == ["\N{EN DASH}"] * 2
+    browser.click("#count-unread")
+    browser.sees("9 unread records at", "#unread-state")
+    assert browser.texts("tbody td:nth-child(6)")[:2] == ["6", "3"]
+    committed = site.consumer("counting").committed([TopicPartition("counted", 0)], 10)
+    assert committed[0].offset == 4
