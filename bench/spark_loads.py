@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.skeleton.clients import LINGER_MS
 from spark_jobs.skeleton.session import spark_session
 
 PARTITIONS = 8
@@ -55,7 +56,8 @@ def _drain(spark: SparkSession, rows: DataFrame, checkpoint: Path, target: str |
     if target is None:
         writer = writer.format("noop").outputMode("update")
     else:
-        writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", target)
+        options = {"kafka.bootstrap.servers": bootstrap, "kafka.linger.ms": LINGER_MS, "topic": target}
+        writer = writer.format("kafka").options(**options)
     query = writer.start()
     query.awaitTermination()
     return sum(batch["numInputRows"] for batch in query.recentProgress)

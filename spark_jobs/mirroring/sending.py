@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.skeleton.clients import LINGER_MS
 from spark_jobs.skeleton.errors import JobError
 
 ORIGIN = "mirror.origin"
@@ -91,7 +92,7 @@ class _Sender:
         settings = {
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            "linger.ms": 5,
+            "linger.ms": LINGER_MS,
             **mirroring.producer,
             **mirroring.target,
         }

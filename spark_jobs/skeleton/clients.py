@@ -36,6 +36,9 @@ _SAME_OF_PRODUCERS = (
     "retries",
     "retry.backoff.ms",
 )
+LINGER_MS = "5"
+"""`linger.ms` of the jobs' producers: without, Java producers send many requests of a few records each."""
+
 _LARGEST_REQUEST = "max.request.size"
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOKEN_MECHANISM = "OAUTHBEARER"

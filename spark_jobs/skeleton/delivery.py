@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_jobs.skeleton.clients import LINGER_MS
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import JobParameters
@@ -149,7 +150,7 @@ class TransactionalSink:
                 **client,
                 "transactional.id": f"spark-job-{app_id}",
                 "partitioner": "murmur2_random",
-                "linger.ms": 5,
+                "linger.ms": LINGER_MS,
             }
         )
         self._producer.init_transactions(_TIMEOUT_S)

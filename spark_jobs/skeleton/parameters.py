@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from config import properties
-from spark_jobs.skeleton.clients import client_settings
+from spark_jobs.skeleton.clients import LINGER_MS, client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -86,7 +86,8 @@ class JobParameters:
 
     def sink_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
-        return {**self._client_options(), "topic": topic or self.output, "includeHeaders": "true"}
+        own = {"kafka.linger.ms": LINGER_MS, "includeHeaders": "true"}
+        return {**own, **self._client_options(), "topic": topic or self.output}
 
     def topic(self, name: str, config: Mapping[str, str] = NO_CONFIG, partitions: int | None = None) -> TopicSpec:
         """Return a topic as --create-topics makes it."""

@@ -114,6 +114,7 @@ def test_defaults_are_applied() -> None:
     }
     assert parameters.sink_options() == {
         "kafka.bootstrap.servers": "b:1",
+        "kafka.linger.ms": "5",
         "topic": "out",
         "includeHeaders": "true",
     }
@@ -122,18 +123,21 @@ def test_defaults_are_applied() -> None:
 def test_options_are_passed_to_source_and_sink() -> None:
     parameters = parse(
         "--kafka-option", "compression.type=zstd", "--kafka-option", "sasl.jaas.config=a=b", "--app-id", "mine",
+        "--kafka-option", "linger.ms=0",
         "--max-offsets-per-trigger", "7", "--trigger", "availableNow", "--starting-offsets", '{"in":{"0":3}}',
     )  # fmt: skip
     assert parameters.source_options() == {
         "kafka.bootstrap.servers": "b:1",
         "kafka.compression.type": "zstd",
         "kafka.sasl.jaas.config": "a=b",
+        "kafka.linger.ms": "0",
         "subscribe": "in",
         "startingOffsets": '{"in":{"0":3}}',
         "groupIdPrefix": "mine",
         "maxOffsetsPerTrigger": "7",
     }
     assert parameters.sink_options()["kafka.compression.type"] == "zstd"
+    assert parameters.sink_options()["kafka.linger.ms"] == "0"
     assert parameters.trigger == {"availableNow": True}
 
 
