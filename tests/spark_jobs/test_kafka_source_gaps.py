@@ -108,7 +108,8 @@ def test_a_topic_that_is_made_anew_under_a_running_query_fails_it_or_is_read_on(
     """Without a failure the new topic is read from where it ended when the query noticed, never from its start."""
     topic = topics.create("anew", 1)
     options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
-    patient = {"fetchOffset.numRetries": 500, "fetchOffset.retryIntervalMs": 20}  # while the topic does not exist
+    # While the topic does not exist. The query also waits this long whether its offsets return.
+    patient = {"fetchOffset.numRetries": 100, "fetchOffset.retryIntervalMs": 20}
     rows = kafka.stream({**options, **patient}).selectExpr("CAST(value AS STRING) AS value")
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.start(str(tmp_path / "out"))
