@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
 from spark_jobs.skeleton.errors import cause_of
 from spark_jobs.skeleton.parameters import add_client_settings, bare_parser, positive
 from spark_jobs.skeleton.session import spark_session
@@ -56,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_client_settings(add, "kafka", "the Kafka clients")
     flags = parser.parse_args(arguments)
     client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
-    options = {**client, "kafka.bootstrap.servers": flags.bootstrap_servers}
+    options = {
+        "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
+        **client,
+        "kafka.bootstrap.servers": flags.bootstrap_servers,
+    }
     spark = spark_session("compare", {})
     try:
         return 0 if compare(spark, options, flags.left, flags.right, flags.show) else 1

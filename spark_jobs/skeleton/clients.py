@@ -36,6 +36,12 @@ _SAME_OF_PRODUCERS = (
     "retries",
     "retry.backoff.ms",
 )
+FETCH_MAX_WAIT_MS = "10"
+"""`fetch.max.wait.ms` of Spark's source, which reads only offsets that exist, so its fetches never need to wait.
+
+After a task has read a partition to its end, it lists offsets through the same connection. The broker responds in
+order, so first to the fetch that waits for further records: by default half a second per partition and batch.
+"""
 LINGER_MS = "5"
 """`linger.ms` of the jobs' producers: without, Java producers send many requests of a few records each."""
 

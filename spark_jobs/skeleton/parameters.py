@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from config import properties
-from spark_jobs.skeleton.clients import LINGER_MS, client_settings
+from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS, LINGER_MS, client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -75,6 +75,7 @@ class JobParameters:
     def source_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka source; `topic` replaces `--input`."""
         options = {
+            "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
             **self._client_options(),
             "subscribe": topic or self.input,
             "startingOffsets": self.starting_offsets or "earliest",

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton import runner
+from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
@@ -157,7 +158,7 @@ class Topics:
 
 
 class KafkaReader:
-    """Spark's Kafka source, batch and stream, with the broker's address."""
+    """Spark's Kafka source, batch and stream, with the broker's address and the fetches of the jobs."""
 
     def __init__(self, spark: SparkSession, bootstrap: str) -> None:
         self._spark = spark
@@ -170,7 +171,9 @@ class KafkaReader:
         return self._spark.readStream.format("kafka").options(**self._all(options)).load()
 
     def _all(self, options: Mapping[str, object]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._bootstrap, **{key: str(value) for key, value in options.items()}}
+        given = {key: str(value) for key, value in options.items()}
+        own = {"kafka.bootstrap.servers": self._bootstrap, "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS}
+        return {**own, **given}
 
 
 class JobRunner:
