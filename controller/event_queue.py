@@ -106,7 +106,9 @@ class EventQueue:
                     queued.result.set_result(result)
             self._statistics.present = ""
             duration_ms = self._clock.now_ms() - started_ms
-            self._statistics.recent.append(RecentEvent(type(queued.event).__name__, started_ms, duration_ms, failure))
+            if queued.event.is_recorded:
+                recent = RecentEvent(type(queued.event).__name__, started_ms, duration_ms, failure)
+                self._statistics.recent.append(recent)
             if name := queued.event.statistic:
                 times = self._statistics.by_event.setdefault(name, EventTimes())
                 times.add(duration_ms)

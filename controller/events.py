@@ -22,6 +22,8 @@ class Event:
 
     __slots__ = ()
     statistic: ClassVar[str] = ""
+    is_recorded: ClassVar[bool] = True
+    """Whether the list of recent events has it. Questions, which monitoring repeats, would leave no room for others."""
 
 
 # -- which broker is controller ------------------------------------------------------------------------------------
@@ -213,6 +215,7 @@ class ListReassignments(Event):
 
     partitions: set[TopicPartition] | None
     statistic: ClassVar[str] = "ListPartitionReassignment"
+    is_recorded: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
