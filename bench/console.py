@@ -13,7 +13,6 @@ every 5 s, alternating, and prints the 99th percentile of the response times of 
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import tempfile
 import threading
@@ -95,9 +94,7 @@ def running_broker() -> Iterator[tuple[int, str]]:
     with tempfile.TemporaryDirectory() as folder:
         settings = {"metrics.http.listener": "127.0.0.1:0", "log.cleaner.enable": "false"}
         with BrokerProcess(Path(folder), settings) as broker:
-            found = re.search(r"metrics are served on port (\d+)", Path(folder, "server.log").read_text())
-            assert found is not None, "the broker has no HTTP port"
-            yield broker.port, f"http://127.0.0.1:{found[1]}"
+            yield broker.port, f"http://127.0.0.1:{broker.metrics_port}"
 
 
 def create_topics(port: int, count: int, partitions: int) -> None:

@@ -5,7 +5,9 @@ Owns: the command line and the server.properties of a broker under test; callers
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.support.metadata_probe import is_serving
 from tests.support.processes import ServerProcess
 from tests.support.secrets import secrets_in
 
+LOG_WAIT_S = 10.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -64,6 +67,17 @@ class BrokerProcess(ServerProcess):
             port=port,
             environment={"PYTHONPATH": str(ROOT)},
         )
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of metrics and console. A thread writes the log that names it, a little after the start."""
+        give_up_s = time.monotonic() + LOG_WAIT_S
+        while time.monotonic() < give_up_s:
+            found = re.search(r"metrics are served on port (\d+)", self.log.read_text(errors="replace"))
+            if found is not None:
+                return int(found[1])
+            time.sleep(0.005)
+        raise AssertionError(f"{self.log} names no port of the metrics: set metrics.http.listener")
 
     def stop(self) -> None:
         """Stop the broker; fail if its log has a secret of the suite."""
