@@ -11,6 +11,7 @@ from typing import Literal, TypedDict
 from broker.console.console import Console
 from broker.console.problem import not_found
 from broker.console.rates import INTERVAL_MS, SAMPLES_PER_OUTLINE, Series
+from broker.groups.states import GroupState
 from broker.metrics.histogram import distribution
 from protocol.errors import ErrorCode
 
@@ -123,10 +124,7 @@ async def requests(console: Console) -> Requests:
     return Requests(
         broker=services.broker_id,
         requests=sorted(rows, key=lambda row: -row["count"]),
-        purgatories=[
-            Purgatory(name=each.name, waiting=each.delayed_count, watched=each.watched_count)
-            for each in (*services.replica_manager.purgatories, services.topics.purgatory)
-        ],
+        purgatories=_purgatories(console),
         is_controller=services.controller.is_active,
         controller_events=[
             ControllerEvent(kind=each.kind, time_ms=each.processed_ms, duration_ms=each.duration_ms, error=each.error)
@@ -137,6 +135,21 @@ async def requests(console: Console) -> Requests:
         loop_lag_ms={name: round(1000 * value, 3) for name, value in lag.quantiles.items()},
         loop_idle_percent=round(measures.loop_idle_percent(), 1),
     )
+
+
+def _purgatories(console: Console) -> list[Purgatory]:
+    """Return what the metrics of DelayedOperationPurgatory count. Groups have timers instead of watched keys."""
+    services = console.services
+    groups = services.groups.inspection
+    members, rebalances = groups.member_count(), groups.count_by_state()[GroupState.PREPARING_REBALANCE]
+    return [
+        *(
+            Purgatory(name=each.name, waiting=each.delayed_count, watched=each.watched_count)
+            for each in (*services.replica_manager.purgatories, services.topics.purgatory)
+        ),
+        Purgatory(name="Heartbeat", waiting=members, watched=members),
+        Purgatory(name="Rebalance", waiting=rebalances, watched=rebalances),
+    ]
 
 
 def _errors(errors: Mapping[int, int]) -> dict[str, int]:

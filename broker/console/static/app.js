@@ -51,6 +51,10 @@ async function show() {
   await refresh(shown, problem);
   if (shown === current) {
     main.removeAttribute("aria-busy");
+    for (const each of document.querySelectorAll("nav [aria-current], .tabs [aria-current]")) {
+      const list = each.parentElement; // on a narrow screen it does not show all of its links
+      list.scrollLeft = each.offsetLeft - list.offsetLeft - (list.clientWidth - each.offsetWidth) / 2;
+    }
     document.body.dataset.ready = location.hash || "#/overview";
   }
 }

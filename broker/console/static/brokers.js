@@ -18,15 +18,17 @@ export function brokersPage([id]) {
   }
   const list = h("section", { class: "card skeleton" });
   const details = h("div", { class: "grid" });
+  const log = h("div", null);
   return {
     title: "Brokers",
-    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Brokers")), list, details),
+    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Brokers")), list, details, log),
     async refresh(signal) {
       const [state, served] = await Promise.all([getJson("/overview", {}, signal), getJson("/requests", {}, signal)]);
       list.className = "card";
       fill(list, state.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}.`)), brokersOf(state),
         h("p", null, "Configuration of ", state.brokers.filter((each) => each.is_alive).map((each) => [h("a", { href: `#/brokers/${each.id}` }, `broker ${each.id}`), " "])));
-      fill(details, loop(served, state), purgatories(served), events(served));
+      fill(details, loop(served, state), purgatories(served));
+      fill(log, events(served));
     },
   };
 }

@@ -52,8 +52,8 @@ export function recordsTab(name) {
       "div",
       null,
       h("div", { class: "form" }, field("Partition", partition), field("Records per page", limit), field("Transactions", isolation), field("Values as", form), field("Up to", until),
-        h("button", { type: "button", id: "reload", click: again }, "Reload"), exportButtons(name, () => page.records)),
-      h("div", { id: "count" }, countBox(name)),
+        h("button", { type: "button", id: "reload", click: again }, "Reload")),
+      h("div", { class: "form" }, h("div", { id: "count" }, countBox(name)), exportButtons(name, () => page.records)),
       list,
     ),
     refresh: (signal) => (isLoaded ? undefined : load("", signal)),
@@ -83,10 +83,9 @@ function countBox(name) {
 }
 
 export function exportButtons(name, rows) {
-  return [
+  return h("div", { class: "buttons" },
     h("button", { type: "button", id: "export-csv", click: () => save(`${name}.csv`, "text/csv", recordsAsCsv(rows())) }, "Export CSV"),
-    h("button", { type: "button", id: "export-json", click: () => save(`${name}.jsonl`, "application/x-ndjson", rows().map((row) => JSON.stringify(row) + "\n").join("")) }, "Export JSON lines"),
-  ];
+    h("button", { type: "button", id: "export-json", click: () => save(`${name}.jsonl`, "application/x-ndjson", rows().map((row) => JSON.stringify(row) + "\n").join("")) }, "Export JSON lines"));
 }
 
 function recordsAsCsv(rows) {
@@ -96,7 +95,6 @@ function recordsAsCsv(rows) {
   }));
   return csv(["partition", "offset", "timestamp", "key", "value", "headers"], flat);
 }
-
 
 export function recordTable(name, rows, caption, none = ["No records", "Nothing was produced here yet, or everything was deleted."]) {
   return table(

@@ -24,6 +24,7 @@ export function requestsPage() {
       one("Bytes per second", [["bytes_in", "in"], ["bytes_out", "out"]], sizes),
       one("Requests per second", [["requests", "all"], ["Produce_requests", "produce"], ["FetchConsumer_requests", "consumer fetch"]], compact),
       one("Latency, 99th percentile", [["Produce_p99_us", "produce"], ["Metadata_p99_us", "metadata"], ["OffsetCommit_p99_us", "commit"]], microseconds),
+      one("Latency of fetches with their wait, 99th percentile", [["FetchConsumer_p99_us", "consumer fetch"], ["FetchFollower_p99_us", "follower fetch"]], microseconds),
       one("Event loop lag, 99th percentile", [["loop_lag_p99_us", "lag"]], microseconds));
     list.className = "card";
     fill(list, h("h2", null, `Requests of broker ${served.broker} since its start`), legend(), table("Means of the parts; quantiles of recent requests. Consumer fetches wait for records, which counts as remote.", [
