@@ -2,12 +2,14 @@
 
 A missing topic is made with the source's number of partitions; one with fewer gets more. With `sync_configs`, the
 settings that were changed at the source are set at the target as well, and removed there when they are removed at the
-source.
+source. A warning names the topics whose records the target deletes earlier than the source.
 """
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -23,6 +25,7 @@ from spark_jobs.mirroring.naming import TopicNames
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
+_NAMED_MAX = 5  # topics in one warning
 # Settings that name brokers or replicas of their own cluster.
 _NOT_MIRRORED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 
@@ -46,6 +49,7 @@ class TargetTopics:
         self._replication_factor = replication_factor
         self._sync_configs = sync_configs
         self.source_partitions: dict[str, int] = {}  # as of the last comparison
+        self._of_known_retention: set[str] = set()
 
     def sync(self) -> dict[str, int]:
         """Make the target's topics like the source's; return their numbers of partitions by name at the target."""
@@ -61,6 +65,9 @@ class TargetTopics:
                 _LOG.info("%s has %d partitions now, like the source", name, present[topic])
         if self._sync_configs:
             _alter(target, {name: configs.get(topic, {}) for name, topic in wanted.items() if name in there})
+        new = {name: topic for name, topic in wanted.items() if name not in self._of_known_retention}
+        _warn_of_retention(_retention_ms(source, new.values()), _retention_ms(target, new), new)
+        self._of_known_retention.update(new)
         return {name: max(there.get(name, 0), present[topic]) for name, topic in wanted.items()}
 
     def _create(
@@ -74,6 +81,42 @@ class TargetTopics:
             for name, future in target.create_topics(requests, operation_timeout=_TIMEOUT_S).items():
                 future.result()
                 _LOG.info("%s was made, like %s at the source", name, missing[name])
+
+
+def _warn_of_retention(
+    of_source: Mapping[str, float], of_target: Mapping[str, float], topics: Mapping[str, str]
+) -> None:
+    """Log in one line which target topics (keys of `topics`) keep records for a shorter time than their source."""
+    shorter = [
+        f"{name} ({of_target[name]:.0f}, {'-1' if math.isinf(of_source[topic]) else of_source[topic]} at the source)"
+        for name, topic in sorted(topics.items())
+        if name in of_target and topic in of_source and of_target[name] < of_source[topic]
+    ]
+    if shorter:
+        more = f" and {len(shorter) - _NAMED_MAX} more topics" if len(shorter) > _NAMED_MAX else ""
+        _LOG.warning(
+            "the target deletes records earlier than the source, the oldest soon after they are copied: "
+            "retention.ms is shorter for %s%s. --sync-configs copies the settings of topics, not those of brokers",
+            ", ".join(shorter[:_NAMED_MAX]), more,
+        )  # fmt: skip
+
+
+def _retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, float]:
+    """Return how long each topic keeps its records, infinity for ever.
+
+    Topics whose settings this client may not read are absent: a mirror without `sync_configs` needs no permission to.
+    """
+    found = {}
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    for resource, future in (admin.describe_configs(resources) if resources else {}).items():
+        try:
+            config = future.result(_TIMEOUT_S)
+        except KafkaException:
+            continue
+        retention_ms = int(config["retention.ms"].value)
+        deletes = "delete" in config["cleanup.policy"].value and retention_ms >= 0
+        found[resource.name] = retention_ms if deletes else math.inf
+    return found
 
 
 def _alter(target: AdminClient, wanted: Mapping[str, Mapping[str, str]]) -> None:

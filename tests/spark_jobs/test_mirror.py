@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.errors import StreamingQueryException
 
 from spark_jobs.mirror import JOB
+from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics
@@ -91,6 +93,28 @@ def test_records_keep_everything_and_new_partitions_and_settings_follow(
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     configs = admin.describe_configs([resource])[resource].result()
     assert (configs["max.message.bytes"].value, configs["segment.ms"].value) == ("1048588", "900000")
+
+
+def test_a_target_that_deletes_records_earlier_is_reported_once_in_one_line(
+    topics: Topics, target: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    stem = topics.new_name("retained")
+    compacted = {"cleanup.policy": "compact", "retention.ms": "5000"}
+    configs = {"longer": {"retention.ms": "7000"}, "shorter": {"retention.ms": "5000"}, "compacted": compacted}
+    topics.create_named(f"{stem}-for-ever", 1)
+    target.create_named(f"{stem}-for-ever", 1, {"retention.ms": "8000"})
+    for kind, config in configs.items():
+        topics.create_named(f"{stem}-{kind}", 1, {"retention.ms": "6000"})
+        target.create_named(f"{stem}-{kind}", 1, config)
+    mirrored = TargetTopics(
+        topics.client, target.client, TopicNames(f"{stem}.*"), replication_factor=1, sync_configs=False
+    )
+    mirrored.sync()
+    topics.create_named(f"{stem}-new", 1, {"retention.ms": "6000"})  # the target's is for ever
+    mirrored.sync()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    shorter = f"{stem}-for-ever (8000, -1 at the source), {stem}-shorter (5000, 6000 at the source)"
+    assert f"retention.ms is shorter for {shorter}. " in line
 
 
 def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
