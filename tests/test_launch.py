@@ -312,7 +312,7 @@ def wait_for(condition: object, timeout_s: float = 30) -> None:
         time.sleep(0.05)
 
 
-def test_run_class(installation: Path) -> None:
+def test_run_class_runs_a_tool_by_the_name_of_its_java_class(installation: Path) -> None:
     command = ("bin/kafka-run-class.sh", "-name", "x", "-loggc", "kafka.admin.TopicCommand", "--version")
     finished = subprocess.run(command, cwd=installation, capture_output=True, text=True, check=False, timeout=30)
     assert (finished.returncode, finished.stdout) == (0, "3.9.1 (Commit:f745dfdcee2b9851)\n")

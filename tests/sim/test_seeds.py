@@ -53,7 +53,7 @@ def test_moves_that_are_cancelled_or_replaced_keep_all_promises(first: int, reco
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_new_seeds(record_property: Record) -> None:
+def test_new_seeds_keep_all_promises_for_minutes(record_property: Record) -> None:
     end_s = time.monotonic() + 60 * float(os.environ.get("SIM_MINUTES", "5"))
     seed = time.time_ns() // 1_000_000
     outcomes: list[Outcome] = []

@@ -17,11 +17,11 @@ def test_topic_is_new(kafka_broker, kafka_topic):
     assert len(kafka_broker.consume(kafka_topic)) == 1
 
 @pytest.mark.parametrize("value", ["a/b", "é", "x" * 300])
-def test_names(kafka_broker, kafka_topic, value):
+def test_topics_may_have_any_parameter_in_their_names(kafka_broker, kafka_topic, value):
     kafka_broker.produce(kafka_topic, [value])
     assert len(kafka_broker.consume(kafka_topic)) == 1
 
-def test_cluster(kafka_cluster):
+def test_cluster_has_as_many_brokers_as_asked_for(kafka_cluster):
     cluster = kafka_cluster(2)
     assert cluster.bootstrap_servers.count(",") == 1
 """

@@ -21,7 +21,7 @@ SAMPLE = str(ROOT / "config" / "server.properties")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), (SAMPLE, "--help")])
-def test_help_explains(run: RunTool, arguments: tuple[str, ...]) -> None:
+def test_help_shows_usage_and_examples(run: RunTool, arguments: tuple[str, ...]) -> None:
     outcome = run(server_start.main, *arguments)
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.stdout.startswith("usage: kafka-server-start")
