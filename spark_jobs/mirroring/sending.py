@@ -1,8 +1,9 @@
 """Sends the records of a batch to the target, in Spark's tasks, with their timestamps.
 
-Spark's own sink has no column for the timestamp, so each task has a Kafka client of its own: idempotent, acks=all. A
-task has the records of one source partition in their order. It returns where they went, as runs: the records of a run
-have the same difference between the offsets of source and target.
+Spark's own sink has no column for the timestamp, so each task has a Kafka client of its own: idempotent, acks=all. It
+leaves the client to the next task of its process. A task has the records of one source partition in their order. It
+returns where they went, as runs: the records of a run have the same difference between the offsets of source and
+target.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,12 @@ PLACE = "mirror.place"
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
 _FLUSH_TIMEOUT_S = 300
+_WAIT_AT_END_MS = "5"
+
+# The producer of the last task of this process: a new one gets its producer id only after half a second. Spark ends a
+# process that has no task for a minute. The key is the settings, and the numbers of partitions that the producer knows.
+_Key = tuple[frozenset[tuple[str, Any]], frozenset[tuple[str, int]]]
+_idle_producers: dict[_Key, Producer] = {}
 
 
 class Run(NamedTuple):
@@ -96,7 +103,10 @@ class _Sender:
             **mirroring.producer,
             **mirroring.target,
         }
-        self._producer = Producer(settings)
+        self._key = (frozenset(settings.items()), frozenset(mirroring.partitions.items()))
+        # A task that fails leaves no producer: it may still have records to send.
+        self._producer = _idle_producers.pop(self._key, None) or Producer(settings)
+        _idle_producers.clear()
         self._failures: list[str] = []
         self._places: list[Run] = []
         self._expected: dict[tuple[str, int], int] = {}
@@ -140,6 +150,7 @@ class _Sender:
                         f"--exact-offsets: {place.topic}-{place.partition} offset {place.source_offset} "
                         f"has offset {place.target_offset} at the target: something else writes there"
                     )
+        _idle_producers[self._key] = self._producer
         yield from runs(self._places)
 
     def _is_next(self, row: Any, record: dict[str, Any] | None) -> bool:
@@ -161,9 +172,10 @@ class _Sender:
 
     def _check_skipped(self, topic: str, partition: int, row: Any) -> None:
         """Raise JobError unless the target has the same record at this offset: it must be from an earlier run."""
-        settings = {**self._mirroring.target, "group.id": "mirror-end-offsets", "enable.auto.commit": False}
-        consumer = Consumer(settings)
+        settings = {"group.id": "mirror-end-offsets", "enable.auto.commit": False, "fetch.wait.max.ms": _WAIT_AT_END_MS}
+        consumer = Consumer({**self._mirroring.target, **settings})
         try:
+            consumer.list_topics(topic, _TIMEOUT_S)  # otherwise it looks for the leader only at its next timer
             consumer.assign([TopicPartition(topic, partition, row.offset)])
             found = consumer.poll(_TIMEOUT_S)
         finally:

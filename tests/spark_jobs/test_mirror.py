@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import Row
 
 from spark_jobs.mirror import JOB
+from spark_jobs.mirroring import sending
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
@@ -198,6 +200,36 @@ def test_exactly_once_sends_each_batch_in_a_transaction(topics: Topics, target: 
     assert contents(target, topic) == contents(topics, topic)
     with pytest.raises(JobError, match=r"ab-batches has batch 0 of ab, but checkpoint .* is new"):
         mirror(job_runner, topics, target, topic, "--exactly-once", "--checkpoint", str(job_runner.folder / "new"))
+
+
+def test_tasks_of_a_process_share_a_producer_until_one_fails_or_partitions_are_added(
+    topics: Topics, target: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Producer] = []
+
+    def make(settings: dict[str, Any]) -> Producer:
+        made.append(Producer(settings))
+        return made[-1]
+
+    monkeypatch.setattr(sending, "Producer", make)
+    topic = target.create("shared", 1, {"max.message.bytes": "1000"})
+
+    def send(value: bytes, partition: int = 0, partitions: int = 1) -> int:
+        """Send a record as a task does; return how many producers there have been."""
+        counts = {topic: partitions}
+        mirroring = sending.Mirroring(target.client, TopicNames(".*"), counts, counts, "a", "b", mark_origin=False)
+        row = Row(topic=topic, partition=partition, offset=0, key=None, value=value, headers=None, timestamp_ms=0)
+        list(sending.send([row], mirroring))
+        return len(made)
+
+    assert [send(b"1"), send(b"2")] == [1, 1]
+    target.grow(topic, 2)
+    assert send(b"3", 1, 2) == 2
+    with pytest.raises(JobError, match="1 records were refused by the target"):
+        send(b"x" * 2000, 1, 2)
+    assert send(b"4", 1, 2) == 3
+    assert sorted(message.value() for message in target.read(topic)) == [b"1", b"2", b"3", b"4"]
+    sending._idle_producers.clear()  # it would outlive the broker
 
 
 class TerminateAtCanary(logging.Handler):
