@@ -6,8 +6,9 @@ Owns the load and the report. It starts one broker in a temporary folder, create
 partitions. Then it requests each page in turn. At the same time a client sends ApiVersions requests on one connection,
 one at a time: the longest of its response times is the stall, which is also printed without a page ("nothing").
 
-With `--load` it instead produces 5,000 records a second, without and with the requests of an open page and a scrape
-every 5 s, alternating, and prints the 99th percentile of the response times of Produce.
+With `--load` it instead produces 5,000 records a second, without and with the requests of open pages and a scrape every
+5 s, alternating. It prints the quantiles of the response times of Produce for each round, and the ratio of the medians
+of the 99th percentiles.
 """
 
 from __future__ import annotations
@@ -39,22 +40,35 @@ VALUE = b'{"number": 1, "text": "%s"}' % (b"x" * 200)
 BUFFER_SIZE = 1 << 20
 RECORDS_PER_S = 5_000
 RECORDS_PER_REQUEST = 10
-LOAD_SECTION_S = 12.0
+LOAD_SECTION_S = 16.0
 LOAD_ROUNDS = 3
 REFRESH_S = 5.0
 
+API = "/api/v1"
+SCRAPE = "/metrics"
 PAGES: Sequence[tuple[str, str]] = (
     ("nothing", ""),
-    ("first page of topics", "/topics"),
-    ("topics by search", "/topics?search=99"),
-    ("topics by size", "/topics?sort=size&order=descending"),
-    ("overview", "/overview"),
-    ("spread of partitions", "/partitions"),
-    ("newest 100 of 100 partitions", "/topics/wide/records?limit=100"),
-    ("newest 500 of 100 partitions", "/topics/wide/records?limit=500"),
-    ("groups", "/groups"),
-    ("requests", "/requests"),
+    ("first page of topics", f"{API}/topics"),
+    ("topics by search", f"{API}/topics?search=99"),
+    ("topics by size", f"{API}/topics?sort=size&order=descending"),
+    ("overview", f"{API}/overview"),
+    ("spread of partitions", f"{API}/partitions"),
+    ("newest 100 of 100 partitions", f"{API}/topics/wide/records?limit=100"),
+    ("newest 500 of 100 partitions", f"{API}/topics/wide/records?limit=500"),
+    ("groups", f"{API}/groups"),
+    ("requests", f"{API}/requests"),
+    ("scrape of the metrics", SCRAPE),
 )
+WATCHED: Sequence[str] = (
+    f"{API}/overview",
+    f"{API}/rates?window=hour",
+    f"{API}/topics",
+    f"{API}/topics/load",
+    f"{API}/topics/load/records?limit=100",
+    f"{API}/requests",
+    SCRAPE,
+)
+"""What open pages request every 5 s: the overview, the list of topics, a topic with its records, and the requests."""
 
 
 class Pinger:
@@ -132,7 +146,7 @@ def measure_pages(port: int, address: str, rounds: int) -> None:
     pinger = Pinger(port)
     time.sleep(1)
     for title, path in PAGES:
-        visit: Callable[[], int] = (lambda path=path: fetch(f"{address}/api/v1{path}")) if path else _pause  # type: ignore[misc]
+        visit: Callable[[], int] = (lambda path=path: fetch(address + path)) if path else _pause  # type: ignore[misc]
         times: list[float] = []
         stalls: list[float] = []
         size = 0
@@ -158,27 +172,30 @@ def _pause() -> int:
 
 
 def measure_load(port: int, address: str) -> None:
-    """Print the 99th percentile of Produce without and with the requests of an open page, alternating."""
+    """Print the 99th percentile of Produce without and with the requests of open pages, alternating."""
     create_topic(port, "load", 4)
+    _waits_of_produce(port, seconds=3.0)  # everything is imported and compiled
     results: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(LOAD_ROUNDS):
-        for is_watched in (False, True):
+    for number in range(LOAD_ROUNDS):
+        for is_watched in (False, True) if number % 2 == 0 else (True, False):
             stop = threading.Event()
             watcher = threading.Thread(target=_watch, args=(address, stop), daemon=True)
             if is_watched:
                 watcher.start()
-            results[is_watched].append(_p99_of_produce(port))
+            waits = sorted(_waits_of_produce(port, LOAD_SECTION_S))
             stop.set()
             if is_watched:
                 watcher.join()
-    for is_watched, values in results.items():
-        shown = ", ".join(f"{each:.2f}" for each in values)
-        print(f"p99 of Produce {'with' if is_watched else 'without'} console and scrapes: {shown} ms", flush=True)
+            p50, p99, p999 = (1000 * waits[int(share * len(waits))] for share in (0.5, 0.99, 0.999))
+            results[is_watched].append(p99)
+            title = "with" if is_watched else "without"
+            print(f"{title:8} console and scrapes: p50 {p50:.2f} ms, p99 {p99:.2f}, p99.9 {p999:.2f}", flush=True)
     ratio = statistics.median(results[True]) / statistics.median(results[False])
-    print(f"ratio of the medians: {ratio:.2f}", flush=True)
+    print(f"ratio of the medians of p99: {ratio:.2f}", flush=True)
 
 
-def _p99_of_produce(port: int) -> float:
+def _waits_of_produce(port: int, seconds: float) -> list[float]:
+    """Produce at a fixed rate; return how long after its due time each request had its response, in seconds."""
     now_ms = int(time.time() * 1000)
     batch = Batch(build_batch([RecordData(now_ms, None, VALUE)] * RECORDS_PER_REQUEST), RECORDS_PER_REQUEST)
     frame = produce_frame("load", 0, batch, 1, 1)
@@ -187,19 +204,19 @@ def _p99_of_produce(port: int) -> float:
     interval_s = RECORDS_PER_REQUEST / RECORDS_PER_S
     with connect(port) as connection:
         began_s = time.monotonic()
-        for number in range(int(LOAD_SECTION_S / interval_s)):
+        for number in range(int(seconds / interval_s)):
             due_s = began_s + number * interval_s
             time.sleep(max(0.0, due_s - time.monotonic()))
             connection.sendall(frame)
             receive_frame(connection, buffer)
             waits.append(time.monotonic() - due_s)
-    return 1000 * sorted(waits)[int(0.99 * len(waits))]
+    return waits
 
 
 def _watch(address: str, stop: threading.Event) -> None:
-    """Send what an open overview and an open list of topics request, and scrape the metrics."""
+    """Send what open pages request, and scrape the metrics."""
     while not stop.is_set():
-        for path in ("/api/v1/overview", "/api/v1/rates?window=hour", "/api/v1/topics", "/api/v1/requests", "/metrics"):
+        for path in WATCHED:
             fetch(address + path)
         stop.wait(REFRESH_S)
 

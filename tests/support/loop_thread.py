@@ -75,10 +75,12 @@ class Turns:
     """
 
     def __init__(self) -> None:
+        self.count = 0
         self.longest_s = 0.0
         self.total_s = 0.0
 
     def reset(self) -> None:
+        self.count = 0
         self.longest_s = self.total_s = 0.0
 
     @contextmanager
@@ -90,6 +92,7 @@ class Turns:
             began_s = time.thread_time()
             original(handle)
             took_s = time.thread_time() - began_s
+            self.count += 1
             self.total_s += took_s
             self.longest_s = max(self.longest_s, took_s)
 
