@@ -14,6 +14,8 @@ from broker.quotas.enforcement import EnforcedQuotas, Key, Usage
 
 _TAGS = ("user", "client-id")
 THROTTLE_TEXT = "Average throttle in ms, over the windows of the quota."
+EXEMPT_TEXT = "Time of requests of followers and other brokers, which have no quota, in percent of one second."
+EXEMPT_NAME = "kafka_server_quota_exempt_request_time"
 MUTED_TEXT = "Connections that are muted because of the quota."
 _PROMETHEUS_TEXTS: Mapping[str, str] = MappingProxyType(
     {
@@ -63,6 +65,9 @@ def quota_metrics(quotas: EnforcedQuotas) -> Iterator[Metric]:
         muted = alone(partial(quotas.muted_count, key))
         by_name.setdefault("queue-size", []).append((name, muted))
         yield Metric(Kind.GAUGE, bean, MUTED_TEXT, muted, attribute="queue-size", shown=Shown.JSON)
+    exempt = alone(quotas.exempt_request_time)
+    request = "kafka.server:type=Request"
+    yield Metric(Kind.GAUGE, request, EXEMPT_TEXT, exempt, attribute="exempt-request-time", own_name=EXEMPT_NAME)
     for attribute, text in _PROMETHEUS_TEXTS.items():
         yield Metric(
             Kind.GAUGE,

@@ -130,6 +130,8 @@ class EnforcedQuotas:
         self._rates: dict[tuple[Key, str, str], SampledRate] = {}
         self._buckets: dict[tuple[Key, str, str], TokenBucket] = {}
         self._throttles: dict[tuple[Key, str, str], _Throttles] = {}
+        self._exempt_time = SampledRate(windows.count, windows.ms)
+        """The time of requests that have no quota, in percent."""
         self._muted_until_ms: dict[Key, list[int]] = {key: [] for key in Key}
         self._callback = None if new_callback is None else new_callback(self._clients.clear)
         self.is_active = bool(self._defaults) or self._callback is not None
@@ -191,6 +193,14 @@ class EnforcedQuotas:
         if produced_size and (quota := applied.get(Key.PRODUCE)) is not None:
             throttle_ms = max(throttle_ms, self._used(quota, produced_size, now_ms))
         return throttle_ms
+
+    def record_exempt_request(self, percent: float) -> None:
+        """Record the time of a request that has no quota: those of followers and of other brokers."""
+        self._exempt_time.record(percent, self._monotonic_ms())
+
+    def exempt_request_time(self) -> float:
+        """Return the time of requests without a quota in percent of one second, for metrics."""
+        return self._exempt_time.rate(self._monotonic_ms())
 
     def _used(self, applied: Applied, amount: float, now_ms: int) -> int:
         rate = applied.rate

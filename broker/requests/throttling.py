@@ -47,12 +47,15 @@ def quota_entity(context: RequestContext) -> tuple[str, str]:
 
 def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, now_s: float) -> Any:
     """Record a request and return its response, which may state a throttle. `response` may be None."""
-    if context.is_of_broker or context.channel.authentication is not Authentication.COMPLETE:
+    if context.channel.authentication is not Authentication.COMPLETE:
         return response
-    user, client_id = quota_entity(context)
     extras = context.extras
     waited_s = 0.0 if extras is None else extras.waited_s + extras.queue_s
     elapsed_s = max(now_s - context.received_s - waited_s, 0.0)
+    if context.is_of_broker:
+        quotas.record_exempt_request(elapsed_s * PERCENT_PER_SECOND)
+        return response
+    user, client_id = quota_entity(context)
     produced_size = context.size if context.api_key == PRODUCE else 0
     throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
     if not throttle_ms and not context.mute_ms:

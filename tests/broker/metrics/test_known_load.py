@@ -225,6 +225,7 @@ ROWS = [
     row("kafka_log_log_logendoffset", G, BATCHES * RECORDS, f"{LOG}LogEndOffset,{T},partition=0", **PARTITION),
     row("kafka_log_logflushstats_logflushrateandtimems_count", "summary", BATCHES + 1,
         "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", C),
+    row("kafka_server_quota_exempt_request_time", G, 0, f"{SERVER}Request", "exempt-request-time"),
     row("kafka_log_logmanager_offlinelogdirectorycount", G, 0,
         "kafka.log:type=LogManager,name=OfflineLogDirectoryCount"),
 ]  # fmt: skip

@@ -127,9 +127,14 @@ async def test_followers_and_other_brokers_have_no_quotas(broker: InProcessBroke
     follower.replica_id = 2
     update = UpdateMetadataRequest(controller_id=0, controller_epoch=0, live_brokers=[])
     markers = WriteTxnMarkersRequest(markers=[])
+    quotas = broker.services.enforced_quotas
     for request, version in ((follower, 4), (update, 8), (markers, 1)):
+        before = quotas.exempt_request_time()
         assert [await mute_ms_of(broker, request, version) for _ in range(3)] == [0, 0, 0]
+        assert quotas.exempt_request_time() > before
+    before = quotas.exempt_request_time()
     assert await mute_ms_of(broker, fetch(), 4) > 0
+    assert quotas.exempt_request_time() <= before
 
 
 async def test_client_that_only_claims_to_be_a_broker_has_quotas(tmp_path: Path) -> None:
