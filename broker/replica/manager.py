@@ -161,7 +161,10 @@ class ReplicaManager:
         return len(self._offline)
 
     def on_leadership(self, topic: str, gained: LeadershipListener, lost: LeadershipListener) -> None:
-        """Call `gained` and `lost` when this broker starts and stops leading a partition of `topic`."""
+        """Call `gained` and `lost` when this broker starts and stops leading a partition of `topic`.
+
+        `gained` is also called in a later epoch of the same leader if another broker may have led in between.
+        """
         self._leadership_listeners.append((topic, gained, lost))
 
     # -- producing ---------------------------------------------------------------------------------------------------
@@ -520,8 +523,7 @@ class ReplicaManager:
         key = (partition.topic, partition.partition)
         if leadership.leader_id == self._broker_id:
             self.replication.unfollow(key)  # first: what it still fetches belongs to an older epoch
-            is_new_leader = partition.lead(leadership, self.monotonic_ms())
-            if is_new_leader:
+            if partition.lead(leadership, self.monotonic_ms()):
                 self._report_lost_records(partition)
                 self._announce(partition, gained=True)
         else:

@@ -184,7 +184,7 @@ class Partition:
         return self.log.topic_id
 
     def lead(self, leadership: Leadership, now_ms: int) -> bool:
-        """Lead in a leader epoch above the present one; return whether this broker did not lead before.
+        """Lead in a leader epoch above the present one; return whether another broker may have led just before it.
 
         A new leader discards the positions of followers, and counts the members of the ISR as caught up now. In the
         next epoch of the same leader positions stay valid: it has lost no records, and appends that producers wait for
@@ -198,8 +198,7 @@ class Partition:
         """
         keeps_positions = self.is_leader and leadership.leader_epoch == self.leader_epoch + 1
         self.log.assign_epoch(leadership.leader_epoch)
-        is_new_leader = not self.is_leader
-        if is_new_leader:
+        if not self.is_leader:
             self.leading_since = leadership.leader_epoch
         known, self._followers = self._followers, {}
         for replica in dict.fromkeys((*leadership.replicas, *leadership.isr)):
@@ -218,7 +217,7 @@ class Partition:
         self.is_leader = True
         self.is_alone = not self._followers
         self.advance_high_watermark(now_ms)
-        return is_new_leader
+        return not keeps_positions
 
     def follow(self, leadership: Leadership) -> None:
         """Follow in a leader epoch above the present one."""

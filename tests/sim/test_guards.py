@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.control_requests import ControlFence
+from broker.coordination.led_partitions import LedPartitions
 from broker.groups.group import Group
 from broker.replica import partition as partition_module
 from broker.replica import reader
@@ -682,6 +683,58 @@ def marker_of_a_replaced_coordinator_is_late(script: Script) -> None:
         transaction.ended_us = script.world.now_us
 
 
+def coordinator_keeps_its_epoch(patch: Patch) -> None:
+    original = LedPartitions.become_leader
+
+    def become(self: LedPartitions[Any], number: int, leader_epoch: int) -> None:
+        if self.get(number) is None:
+            original(self, number, leader_epoch)
+
+    patch.setattr(LedPartitions, "become_leader", become)
+
+
+def coordinator_does_not_hear_of_another(script: Script) -> None:
+    """Another coordinator writes a marker, of which the one before and after never hears; it sends that marker too."""
+    target = TARGETS[0]
+    copier = Copier("copier", script, SOURCE, TARGETS, count=0)
+    script.let(copier, "InitProducerId", copier._initialize)
+    coordinator = script.leader(TRANSACTIONS)
+    between, other = script.others(coordinator)
+    script.move(target, [between, other, coordinator])
+    script.prefer()
+    script.lead_with(target, between)
+    script.elect_controller(between)
+    transaction = Transaction("first", "copier", script.world.now_us)
+    transaction.reads = ["x"]
+    script.history.transactions["first"] = transaction
+    script.let(copier, "AddPartitionsToTxn", partial(copier._add, target))
+    script.let(copier, "Produce", partial(copier._write, transaction, target))
+    transaction.end_asked_us = script.world.now_us
+    log = script.replica(TRANSACTIONS, coordinator).log
+    before = log.log_end_offset
+    ending = copier.loop.start(copier.until_done("EndTxn", partial(copier._end, True)))
+    script.catch(lambda: before < log.log_end_offset == log.high_watermark)
+    script.cut(coordinator, between)
+    script.wait_until(ending.done)
+    transaction.outcome = "committed"
+    transaction.ended_us = script.world.now_us
+    script.move(TRANSACTIONS, [between, coordinator, other])
+    script.prefer()
+    script.lead_with(TRANSACTIONS, between)
+    script.wait(1.0)
+    script.pause(other)
+    script.cluster.stop(between)
+    script.wait_until(lambda: script.controller_or_none() == coordinator)
+    script.resume(other)
+    script.wait(2.0)
+    assert script.leader(TRANSACTIONS) == coordinator
+    next_one = copier.loop.start(copier.until_done("AddPartitionsToTxn", partial(copier._add, target)))
+    script.wait(10.0)
+    if not next_one.done():
+        script._note_stuck(copier)
+    next_one.cancel()
+
+
 # Groups
 
 
@@ -1157,6 +1210,12 @@ GUARDS = [
         no_coordinator_epoch,
         marker_of_a_replaced_coordinator_is_late,
         ("transactions are atomic", "no aborted read"),
+    ),
+    Guard(
+        "a coordinator begins anew in an epoch before which another may have led",
+        coordinator_keeps_its_epoch,
+        coordinator_does_not_hear_of_another,
+        ("no client is stuck",),
     ),
     Guard(
         "generation of a group",
