@@ -60,6 +60,12 @@ class CoordinatorLog(Protocol):
     def end_offset(self, partition: int) -> int:
         """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
 
+    def committed(self, partition: int, end_offset: int) -> Awaitable[None]:
+        """Wait until all in-sync replicas have the log up to `end_offset`.
+
+        Raises KafkaError if this broker does not lead the partition, or stops to lead it before.
+        """
+
     def partition_count(self) -> int | None:
         """Return the partition count of the topic; None while it does not exist."""
 
@@ -93,11 +99,12 @@ def when_appended(awaited: Awaitable[None], finish: Callable[[ErrorCode], None])
 
 async def replay(
     log: CoordinatorLog, partition: int, buffer_size: int, apply: Callable[[BatchHeader, Record], None]
-) -> None:
+) -> int:
     """Call `apply` with every record up to the current end of the log, with turns for other requests in between.
 
-    `buffer_size` is the size of a read in bytes. Raises KafkaError, Malformed if the log cannot be decoded, and what
-    `apply` raises.
+    `buffer_size` is the size of a read in bytes. Returns the end of the log at the call.
+
+    Raises KafkaError, Malformed if the log cannot be decoded, and what `apply` raises.
     """
     position, end = log.start_offset(partition), log.end_offset(partition)
     count = 0
@@ -115,6 +122,7 @@ async def replay(
             break
         if position == before:
             raise Malformed(f"no whole batch at offset {position}, expected one before the log end offset {end}")
+    return end
 
 
 def _outcome(appending: asyncio.Future[None]) -> ErrorCode:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
@@ -20,6 +20,9 @@ from storage.log import AppendOrigin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
+
+COMMIT_CHECK_MS: Final = 30_000
+"""How long `committed` waits for an event of the partition before it checks again."""
 
 _COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: access to an enum member costs as much as a call
 
@@ -85,6 +88,24 @@ class ReplicatedLog:
 
         self._replica_manager.await_commit([append], self._clock.monotonic_ms() + timeout_ms, decide)
         return committed
+
+    async def committed(self, partition: int, end_offset: int) -> None:
+        """Wait until all in-sync replicas have the log up to `end_offset`.
+
+        Raises KafkaError if this broker does not lead the partition, or stops to lead it before.
+        """
+        found = self._require(partition)
+        while found.log.high_watermark < end_offset:
+            append = AwaitedAppend(found, found.leading_since, end_offset)
+            decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._replica_manager.await_commit(
+                [append],
+                self._clock.monotonic_ms() + COMMIT_CHECK_MS,
+                lambda decided=decided: None if decided.done() else decided.set_result(None),  # type: ignore[misc]
+            )
+            await decided
+            if append.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+                raise KafkaError(append.error)
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Read batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""

@@ -73,14 +73,19 @@ class HostedTransactions:
         return StatePartition(number, leader_epoch, BackgroundTasks(logger))
 
     async def read(self, partition: StatePartition) -> int:
-        """Replay the log into transactional ids, and return their number."""
+        """Replay the log into transactional ids, and return their number.
+
+        What was read counts once all in-sync replicas have it. Otherwise the next leader may lack it, although clients
+        got responses or partitions got markers that rely on it. Kafka does not wait for that.
+        """
         loaded: dict[str, Metadata] = {}
 
         def apply(batch: BatchHeader, record: Record) -> None:
             if not batch.is_control:
                 _apply(loaded, record)
 
-        await replay(self._log, partition.number, self._settings.load_buffer_size, apply)
+        end_offset = await replay(self._log, partition.number, self._settings.load_buffer_size, apply)
+        await self._log.committed(partition.number, end_offset)
         partition.transactions = {name: Transaction(name, metadata) for name, metadata in loaded.items()}
         return len(loaded)
 

@@ -17,6 +17,7 @@ import pytest
 
 from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
+from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.group import Group
 from broker.replica import partition as partition_module
 from broker.replica import reader
@@ -735,6 +736,49 @@ def coordinator_does_not_hear_of_another(script: Script) -> None:
     next_one.cancel()
 
 
+def coordinators_do_not_wait(patch: Patch) -> None:
+    async def committed(self: ReplicatedLog, partition: int, end_offset: int) -> None: ...
+
+    patch.setattr(ReplicatedLog, "committed", committed)
+
+
+def coordinator_dies_with_what_it_alone_has(script: Script) -> None:
+    """A partition is added to a transaction, and the third coordinator does not know it; nor does one leader of two."""
+    copier = Copier("copier", script, SOURCE, TARGETS, count=0)
+    script.let(copier, "InitProducerId", copier._initialize)
+    script.wait(1.0)
+    first, second, third = script.state(TRANSACTIONS).replicas
+    others = script.others(first, second, third)
+    script.elect_controller(others[0])
+    for target in TARGETS:
+        script.move(target, others)
+        script.wait_until(lambda target=target: set(script.state(target).isr) == set(others))  # type: ignore[misc]
+    transaction = Transaction("first", "copier", script.world.now_us)
+    transaction.reads = ["x"]
+    script.history.transactions["first"] = transaction
+    script.let(copier, "AddPartitionsToTxn", partial(copier._add, TARGETS[0]))
+    script.let(copier, "Produce", partial(copier._write, transaction, TARGETS[0]))
+    for broker in (first, second):
+        script.cut(third, broker)
+    adding = copier.loop.start(copier.until_done("AddPartitionsToTxn", partial(copier._add, TARGETS[1])))
+    script.wait(0.3)
+    script.leave(first)
+    script.lead_with(TRANSACTIONS, second)
+    script.wait(2.0)
+    writing = copier.loop.start(copier.until_done("Produce", partial(copier._write, transaction, TARGETS[1])))
+    script.wait(1.0)
+    script.leave(second)
+    script.lead_with(TRANSACTIONS, third)
+    for broker in (first, second):
+        script.mend(third, broker)
+        script.cluster.start(broker)
+    script.wait_until(lambda: adding.done() and writing.done())
+    transaction.end_asked_us = script.world.now_us
+    script.let(copier, "EndTxn", partial(copier._end, True))
+    transaction.outcome = "committed"
+    transaction.ended_us = script.world.now_us
+
+
 # Groups
 
 
@@ -1216,6 +1260,13 @@ GUARDS = [
         coordinator_keeps_its_epoch,
         coordinator_does_not_hear_of_another,
         ("no client is stuck",),
+    ),
+    Guard(
+        "a coordinator serves only what all in-sync replicas have",
+        coordinators_do_not_wait,
+        coordinator_dies_with_what_it_alone_has,
+        ("transactions are atomic",),
+        brokers=5,
     ),
     Guard(
         "generation of a group",

@@ -81,6 +81,9 @@ class FakeLog:
             end = header.next_offset
         return end
 
+    async def committed(self, partition: int, end_offset: int) -> None:
+        """Return immediately: an append that is written is committed."""
+
     def partition_count(self) -> int | None:
         return self.count
 
