@@ -13,11 +13,14 @@ rollback.
     directly    plan -> write -> readable and acknowledged      in the thread that owns the logs
     slow        plan -> submit ... store ... finish             `store` in the directory's thread, the rest in the other
 
+Handing a write to the thread and back costs more than the write. So the thread gets all writes that wait, as a group.
+
 Threads: the thread that owns the logs calls everything except `note_slow_write` and `DeferredWrite.store`.
 
 Invariants:
 - Writes reach the files in the order in which they were submitted, one at a time for the whole directory.
-- While a write is stored, nothing else changes the files of its log; `run_between` waits for its end.
+- A group has one write of a log at most. Until the group ends, nothing else changes the files of its logs;
+  `run_between` waits for that.
 - A directory is written directly again only when no write is pending.
 """
 
@@ -35,8 +38,14 @@ SLOW_SECOND_S: Final = 0.05
 """A directory is slow once slow writes have taken this much of a second."""
 WINDOW_S: Final = 1.0
 FAST_WRITES_MIN: Final = 20
-FAST_SECONDS_MIN: Final = 5.0
+FAST_SECONDS_MIN: Final = 1.0
 """A directory is fast again after this many writes in a row and this much time without a slow one."""
+FAST_SECONDS_MAX: Final = 30.0
+SLOW_AGAIN_S: Final = 60.0
+"""That time doubles, up to FAST_SECONDS_MAX, if a directory becomes slow this soon after its last slow write."""
+GROUP_WRITES_MAX: Final = 64
+GROUP_SIZE_MAX: Final = 1 << 20
+"""A group ends with the write that reaches this size: the thread that owns the logs completes a group in one turn."""
 PENDING_SIZE_MAX: Final = 64 << 20
 """From this many pending bytes on `has_room` is false. Internal appends, which are small, are still accepted."""
 SHORTAGE_RETRY_S: Final = 0.1
@@ -98,17 +107,17 @@ class DirectoryWriter:
         self._on_shortage = on_shortage
         self._start: Start | None = None
         self._waiting: deque[DeferredWrite] = deque()
-        self._in_progress: DeferredWrite | None = None
-        self._is_busy = False  # from the start of a write until all actions that wait for its end were called
+        self._in_progress: dict[WritableLog, DeferredWrite] = {}  # the group
+        self._stored: list[tuple[DeferredWrite, Exception | None, float]] = []  # of the group, with the seconds it took
+        self._is_busy = False  # from the start of a group until all actions that wait for its end were called
         self._between: deque[Action] = deque()
         self._when_room: list[Action] = []
         self._when_idle: list[Action] = []
         self._slow_writes: deque[tuple[float, float]] = deque()  # (end, seconds) of the last WINDOW_S
         self._noting = threading.Lock()
-        self._last_slow_s = 0.0
+        self._last_slow_s = -SLOW_AGAIN_S
         self._fast_count = 0
-        self._elapsed_s = 0.0
-        self._error: Exception | None = None
+        self._fast_after_s = FAST_SECONDS_MIN
         self.now_s = now_s
         self.is_slow = False
         self.pending_size = 0
@@ -154,7 +163,7 @@ class DirectoryWriter:
 
     def is_writing(self, log: WritableLog) -> bool:
         """Whether a write of this log is in progress. Nothing else may change the files of the log until it ends."""
-        return self._in_progress is not None and self._in_progress.log is log
+        return log in self._in_progress
 
     def run_between(self, log: WritableLog, action: Action) -> None:
         """Call `action`, which changes the files of `log`: now, or after the write of this log that is in progress."""
@@ -176,6 +185,8 @@ class DirectoryWriter:
                 return
             writes.clear()
             self.slow_count += 1
+            is_again = now_s - self._last_slow_s < SLOW_AGAIN_S
+            self._fast_after_s = min(2 * self._fast_after_s, FAST_SECONDS_MAX) if is_again else FAST_SECONDS_MIN
             self._last_slow_s = now_s
             self._fast_count = 0
             self.is_slow = True
@@ -201,46 +212,56 @@ class DirectoryWriter:
         self.pending_size += size
 
     def _store_next(self) -> None:
+        """Hand the writes that wait to the thread, up to the second one of a log."""
         assert self._start is not None
         self._is_busy = True
-        self._in_progress = self._waiting.popleft()
-        self._in_progress.begin()
+        group, waiting, size = self._in_progress, self._waiting, 0
+        while waiting and waiting[0].log not in group and len(group) < GROUP_WRITES_MAX and size < GROUP_SIZE_MAX:
+            write = waiting.popleft()
+            write.begin()
+            group[write.log] = write
+            size += write.size
         self._start(self._store, self._done)
 
     def _store(self) -> None:
-        """Store the write in progress, repeatedly if it meets a shortage. In the directory's thread."""
-        write = self._in_progress
-        assert write is not None
-        self._error = None
-        started_s = self.now_s()
+        """Store the group, up to a write that fails: that may take the directory offline. In the directory's thread."""
+        for write in self._in_progress.values():
+            started_s = self.now_s()
+            error = self._stored_with_retries(write)
+            self._stored.append((write, error, self.now_s() - started_s))
+            if error is not None:
+                return
+
+    def _stored_with_retries(self, write: DeferredWrite) -> Exception | None:
+        """Store a write, repeatedly if it meets a shortage; return why it failed."""
+        error: Exception | None = None
         for _ in range(SHORTAGE_TRIES_MAX):
             if write.log.is_offline:
                 break
             try:
                 write.store()
-            except ShortageError as error:
-                self._error = error
-                self._on_shortage(error)
+            except ShortageError as shortage:
+                error = shortage
+                self._on_shortage(shortage)
                 self._sleep(SHORTAGE_RETRY_S)
-            except Exception as error:
-                self._error = error
-                break
+            except Exception as failure:
+                return failure
             else:
-                self._error = None
-                break
-        self._elapsed_s = self.now_s() - started_s
+                return None
+        return error
 
     def _done(self) -> None:
-        """Finish the write, call the actions that waited for its end, and start the next one."""
-        write = self._in_progress
-        assert write is not None
-        self.pending_size -= write.size
-        self._count_write(self._elapsed_s)
-        try:
-            write.finish(self._error)
-        except Exception:
-            _logger.exception("a write to log directory %s could not be completed", self._path)
-        self._in_progress = None
+        """Finish the writes of the group, call the actions that waited for its end, and start the next one."""
+        stored, self._stored = self._stored, []
+        self._waiting.extendleft(reversed(list(self._in_progress.values())[len(stored) :]))
+        for write, error, elapsed_s in stored:
+            self.pending_size -= write.size
+            self._count_write(elapsed_s)
+            try:
+                write.finish(error)
+            except Exception:
+                _logger.exception("a write to log directory %s could not be completed", self._path)
+        self._in_progress.clear()
         _call(self._between)
         if self.has_room:
             _call(self._when_room)
@@ -248,7 +269,7 @@ class DirectoryWriter:
             self._store_next()
             return
         self._is_busy = False
-        if self._fast_count >= FAST_WRITES_MIN and self.now_s() - self._last_slow_s >= FAST_SECONDS_MIN:
+        if self._fast_count >= FAST_WRITES_MIN and self.now_s() - self._last_slow_s >= self._fast_after_s:
             self._become_fast()
             self.fast_count += 1
             _logger.info("log directory %s is fast again: its separate thread no longer writes to it", self._path)

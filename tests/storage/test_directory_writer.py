@@ -18,7 +18,10 @@ from protocol.records.control import ControlType
 from storage.directory_writer import (
     FAST_SECONDS_MIN,
     FAST_WRITES_MIN,
+    GROUP_WRITES_MAX,
     PENDING_SIZE_MAX,
+    SHORTAGE_TRIES_MAX,
+    SLOW_AGAIN_S,
     Action,
     DirectoryWriter,
 )
@@ -221,6 +224,29 @@ def test_one_slow_write_keeps_a_directory_slow(slow: Slow) -> None:
     append(slow.log, batch(1))
     slow.thread.run()
     assert slow.writer.is_slow
+
+
+def test_directory_that_is_slow_again_and_again_stays_slow_for_longer(slow: Slow) -> None:
+    def slow_for_s() -> float:
+        """Make fast writes until the directory is fast; return how long that takes."""
+        started_s = slow.disk.now_s
+        while slow.writer.is_slow:
+            append(slow.log, batch(1))
+            slow.thread.run()
+            slow.disk.now_s += 0.05
+        return slow.disk.now_s - started_s
+
+    def become_slow() -> None:
+        slow.writer.note_slow_write(1.0)
+
+    times_s = [slow_for_s()]
+    for _ in range(6):
+        become_slow()
+        times_s.append(slow_for_s())
+    assert times_s == pytest.approx([1, 2, 4, 8, 16, 30, 30], abs=0.2)
+    slow.disk.now_s += SLOW_AGAIN_S
+    become_slow()
+    assert slow_for_s() == pytest.approx(FAST_SECONDS_MIN, abs=0.2)
 
 
 # Planned appends are invisible until they are written
@@ -627,6 +653,72 @@ def test_logs_of_a_slow_directory_alternate_and_join_their_pending_batches(tmp_p
     assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"]
     assert [offsets_in(log) for log in logs] == [[0, 1, 2]] * 3
     assert list(over.manager.slow_directories) == list(over.manager.writers)
+
+
+def logs_that_wait(over: Manager, topics: str) -> list[Log]:
+    """Return logs with one append each that waits; the first has another one in progress."""
+    logs = [over.log(topic) for topic in topics]
+    append(logs[0], batch(1))
+    for log in [*logs[1:], logs[0]]:
+        append(log, batch(1, size=300))
+    return logs
+
+
+def test_writes_that_wait_are_handed_over_together(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    logs = logs_that_wait(over, "abc")
+    append(logs[1], batch(1, size=300))  # begins a segment, so it cannot join the write before
+    over.thread.step()
+    assert over.disk.written == ["a-0"]
+    over.thread.store()
+    assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"], "up to the second write of a log"
+    assert [log.log_end_offset for log in logs] == [1, 0, 0], "not before the owner of the logs knows"
+    with pytest.raises(TryLaterError):
+        logs[2].roll(NOW_MS)
+    over.thread.step()
+    assert [log.log_end_offset for log in logs] == [2, 1, 1]
+    over.thread.step()
+    assert [offsets_in(log) for log in logs] == [[0, 1], [0, 1], [0]]
+    assert not over.thread.is_busy
+    assert over.writer.pending_size == 0
+
+
+def test_number_of_writes_that_are_handed_over_together_is_limited(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    logs = [over.log(f"t{number}") for number in range(GROUP_WRITES_MAX + 2)]
+    for log in logs:
+        append(log, batch(1))
+    steps = 0
+    while over.thread.is_busy:
+        over.thread.step()
+        steps += 1
+    assert steps == 3, "the first one, as many as allowed, and the last one"
+    assert all(offsets_in(log) == [0] for log in logs)
+
+
+def test_failed_write_ends_its_group_and_takes_the_directory_offline(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    logs = logs_that_wait(over, "abc")
+    over.thread.step()
+    over.disk.errors.append(errno.EIO)
+    over.thread.run()
+    assert over.disk.written == ["a-0"]
+    assert all(log.is_offline and not log.planned.count for log in logs)
+    assert over.writer.pending_size == 0
+
+
+def test_lasting_shortage_of_one_write_does_not_fail_the_others_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.directory_writer.SHORTAGE_RETRY_S", 0.0)
+    over = Manager(tmp_path)
+    logs = logs_that_wait(over, "abc")
+    over.thread.step()
+    over.disk.errors.extend([errno.ENOMEM] * SHORTAGE_TRIES_MAX)
+    over.thread.run()
+    assert over.disk.written == ["a-0", "c-0", "a-0"]
+    assert [log.is_offline for log in logs] == [False, True, False]
+    assert [offsets_in(log) for log in (logs[0], logs[2])] == [[0, 1], [0]]
 
 
 def test_joined_write_is_limited_to_the_bytes_of_one_index_entry(slow: Slow) -> None:
