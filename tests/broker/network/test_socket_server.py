@@ -93,14 +93,23 @@ async def serving(
 
 
 async def is_served(streams: Streams) -> bool:
-    """Whether an echo comes back soon."""
+    """Whether an echo comes back, and not the end of the connection."""
     reader, writer = streams
     writer.write(framed(b"e"))
     try:
-        async with asyncio.timeout(0.1):
-            return await read_frame(reader) == b"e"
-    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        return await read_frame(reader) == b"e"
+    except (ConnectionError, asyncio.IncompleteReadError):
         return False
+
+
+async def is_waiting(streams: Streams) -> bool:
+    """Whether an open connection gets no response to a request for now. The next `read_frame` reads it."""
+    reader, writer = streams
+    writer.write(framed(b"e"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await reader.read(1)
+    return True
 
 
 async def is_closed(streams: Streams) -> bool:
@@ -117,7 +126,7 @@ async def test_connection_at_the_broker_limit_waits_until_another_closes() -> No
         assert await is_served(first)
         assert await is_served(second)
         third = await served.connected("B")
-        assert not await is_served(third), "it is in the backlog"
+        assert await is_waiting(third), "it is in the backlog"
         first[1].close()
         async with asyncio.timeout(10):
             assert await read_frame(third[0]) == b"e", "requests that it had sent get their responses"
@@ -128,7 +137,7 @@ async def test_raised_limit_admits_waiting_connections() -> None:
     async with serving(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}), "A", "B") as served:
         assert await is_served(await served.connected("A"))
         waiting = await served.connected("A")
-        assert not await is_served(waiting)
+        assert await is_waiting(waiting)
         assert await is_served(await served.connected("B")), "the other listener has room"
         served.server.quotas.reconfigure(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=2)}))
         async with asyncio.timeout(10):
@@ -160,7 +169,7 @@ async def test_controller_requests_are_read_while_data_requests_wait() -> None:
         served.server.hold()
         assert await is_served(control)
         assert await is_served(await served.connected("CONTROL")), "also one that connects now"
-        assert not await is_served(data)
+        assert await is_waiting(data)
         served.server.release()
         async with asyncio.timeout(10):
             assert await read_frame(data[0]) == b"e"
@@ -245,7 +254,7 @@ async def test_no_connection_is_read_while_the_request_queue_is_full() -> None:
         await until(lambda: served.server.quotas.count == len(clients))
         await asyncio.sleep(0.02)  # taken in to the end
         for client in clients:
-            assert not await is_served(client)
+            assert await is_waiting(client)
         served.server.release()
         for client in clients:
             assert await read_frame(client[0]) == b"e"
