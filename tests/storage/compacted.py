@@ -1,6 +1,5 @@
 """Compacted logs for tests: a log manager with its cleaning, and what a consumer sees of a log."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -14,6 +13,7 @@ from storage.log_manager import LogManager
 from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, created, log_config, read_all
+from tests.support.same_thread import SameThread
 
 COMPACT = frozenset({"compact"})
 CONFIG = log_config(
@@ -34,7 +34,7 @@ class Broker:
     def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
         self.files = QuickFiles()
         self.manager = LogManager(
-            [str(directory)], LogManagerSettings(), self.files, random=Random(), new_threads=ThreadPoolExecutor
+            [str(directory)], LogManagerSettings(), self.files, random=Random(), new_threads=SameThread
         )
         self.manager.startup.open()
         self.manager.startup.claim(MetaProperties(1, "cluster"))

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -49,6 +48,7 @@ from tests.storage.builders import (
     read_all,
 )
 from tests.support.faulty_files import Crashed, FaultyFiles
+from tests.support.same_thread import SameThread
 
 CONFIG = log_config(
     segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=0, retention_bytes=1500
@@ -62,7 +62,7 @@ def start(directory: Path, files: Files) -> LogManager:
         LogManagerSettings(file_delete_delay_ms=0),
         files,
         random=Random(),
-        new_threads=ThreadPoolExecutor,
+        new_threads=SameThread,
     )
     manager.startup.open()
     manager.startup.claim(META)
@@ -407,7 +407,7 @@ COMPACTED = log_config(
 
 
 def start_compacted(directory: Path, files: Files) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor)
+    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(), new_threads=SameThread)
     manager.startup.open()
     manager.startup.claim(META)
     manager.startup.load(lambda topic: COMPACTED, now_ms=NOW_MS)

@@ -39,6 +39,7 @@ from tests.storage.builders import (
     read_all,
 )
 from tests.support.faulty_files import Crashed, FaultyFiles
+from tests.support.same_thread import SameThread
 
 CONFIG = log_config(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=1000)
 META = MetaProperties(1, "cluster")
@@ -52,7 +53,7 @@ def start(folder: Path, files: Files | None = None, config: LogConfig = CONFIG) 
         LogManagerSettings(file_delete_delay_ms=1000),
         files or QuickFiles(),
         random=Random(),
-        new_threads=ThreadPoolExecutor,
+        new_threads=SameThread,
     )
     manager.startup.open()
     manager.startup.claim(META)

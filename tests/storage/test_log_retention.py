@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -16,6 +15,7 @@ from storage.log_startup import LogManagerSettings
 from storage.meta_properties import MetaProperties
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
 from tests.support.faulty_files import FaultyFiles
+from tests.support.same_thread import SameThread
 
 CONFIG = log_config(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=1000)
 
@@ -46,7 +46,7 @@ class NotedFiles(QuickFiles):
 
 def start(directory: Path, files: Files | None = None) -> LogManager:
     manager = LogManager(
-        [str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+        [str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(), new_threads=SameThread
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))
@@ -141,7 +141,7 @@ def test_log_that_starts_to_move_during_retention_keeps_its_segments(tmp_path: P
         LogManagerSettings(),
         QuickFiles(),
         random=Random(),
-        new_threads=ThreadPoolExecutor,
+        new_threads=SameThread,
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))

@@ -7,7 +7,6 @@ import mmap
 import os
 import resource
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,7 @@ from tests.storage.builders import (
     read_all,
 )
 from tests.support.faulty_files import FaultyFiles
+from tests.support.same_thread import SameThread
 
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 CONFIG = log_config(segment_bytes=400, index_interval_bytes=0, retention_ms=1000, file_delete_delay_ms=0, flush_ms=1000)
@@ -254,7 +254,7 @@ def manager_over(tmp_path: Path, files: Files, failed: list[str]) -> LogManager:
         LogManagerSettings(file_delete_delay_ms=0),
         files,
         random=Random(),
-        new_threads=ThreadPoolExecutor,
+        new_threads=SameThread,
         on_directory_failed=lambda path, error: failed.append(path),
     )
 
