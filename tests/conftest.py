@@ -1,5 +1,6 @@
 """What all tests share: the event loop is uvloop, as in the broker, and random tests do not mind the time they take."""
 
+import faulthandler
 import gc
 import logging
 import os
@@ -7,7 +8,9 @@ from collections.abc import Generator, Iterator, Mapping
 
 import pytest
 import uvloop
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
+from pytest_timeout import Settings
 from xdist.remote import Producer
 
 from tests.support.secrets import SecretsInLogs
@@ -16,6 +19,9 @@ from tests.support.spread import FilesTogether, longest_first, mark
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("milena")
+
+HANG_S = 60.0
+"""How long a test may go on after its timeout, which ends no wait in C code and may end the wrong task."""
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
@@ -46,6 +52,20 @@ def collector_is_off() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> Generator[None, object, object]:
+    """If the timeout does not end the test, print all stacks and exit; xdist then starts a new worker."""
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(settings.timeout + HANG_S, file=stderr, exit=True)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_cancel_timer() -> Generator[None, object, object]:
+    faulthandler.cancel_dump_traceback_later()
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 # Beginnings of paths: of the tests that share one Spark, of those that share one cluster, and of those that share the
 # Java programs' JVMs, a real Kafka and the files of one broker.
@@ -108,6 +109,22 @@ class FilesTogether(LoadScopeScheduling):
         if file.startswith(WITHOUT_SPARK):
             return file
         return next((group[0] for group in TOGETHER if file.startswith(group)), file)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give the tests of a worker that has ended to others, and return the one that ended it.
+
+        xdist's own method would have each new worker repeat that test.
+        """
+        units = self.assigned_work.pop(node)
+        left = [(scope, test) for scope, tests in units.items() for test, is_done in tests.items() if not is_done]
+        if not left:
+            return None
+        scope, ended_by = left[0]
+        units[scope][ended_by] = True
+        self.workqueue.update((scope, units[scope]) for scope, _ in left[1:])
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return ended_by
 
 
 def longest_first(item: pytest.Item) -> int:
