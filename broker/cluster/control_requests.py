@@ -188,6 +188,7 @@ class ControlDoor:
         changed = await self._sliced_work.finished(self._metadata.update(request))
         if brokers_before.keys() - self._metadata.brokers.keys():
             await self._sliced_work.finished(self._replica_manager.brokers_left())
+        await self._sliced_work.finished(self._replica_manager.stop_dropped_replicas(request))
         for topic in changed:
             if topic not in self._metadata.topics:
                 self._topic_configs.forget(topic)

@@ -28,6 +28,7 @@ from broker.replica.fetch_news import FetchNews
 from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import (
     NO_EPOCH,
+    NO_LEADER,
     Effect,
     Effects,
     IsrResponse,
@@ -52,6 +53,7 @@ from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.schema import ZERO_UUID
 from storage import checkpoints
 from storage.log import Log
@@ -371,6 +373,31 @@ class ReplicaManager:
                 )
                 yield
         return response
+
+    def stop_dropped_replicas(self, request: UpdateMetadataRequest) -> Slices[None]:
+        """Stop the replicas that a later leader epoch than theirs assigns to other brokers, and keep their logs.
+
+        While this broker was not registered, no StopReplica was sent to it, and LeaderAndIsr requests name the replicas
+        of a broker only. Kafka does not check this, so such a replica leads on in its epoch until a restart.
+        """
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                partition = self._partitions.get((topic.topic_name, state.partition_index))
+                if (
+                    partition is not None
+                    and state.leader_epoch > partition.leader_epoch
+                    and self._broker_id not in state.replicas
+                    and partition.leadership.leader_id != NO_LEADER
+                ):
+                    logger.info(
+                        "stopping %s-%d: its replicas are %s in the later leader epoch %d",
+                        topic.topic_name,
+                        state.partition_index,
+                        state.replicas,
+                        state.leader_epoch,
+                    )
+                    self._end_service(partition)
+                yield
 
     def report_unclaimed_logs(self, is_assigned: Callable[[str, int], bool]) -> None:
         """Log a warning for each log of a partition that is not assigned to this broker.

@@ -865,6 +865,26 @@ def configuration_is_changed_while_there_is_no_controller(script: Script) -> Non
     script.wait_until(lambda: script.controller_or_none() is not None, limit_s=60)
 
 
+def dropped_replicas_stay(patch: Patch) -> None:
+    patch.setattr(ReplicaManager, "stop_dropped_replicas", lambda self, request: iter(()))
+
+
+def leader_is_dropped_while_it_is_away(script: Script) -> None:
+    """The replica of a leader that is separated from the cluster is moved to others; then it comes back."""
+    leader = script.leader(P)
+    others = script.others(leader)
+    script.isolate(leader)
+    script.wait_until(lambda: script.leader(P) not in (leader, -1))
+    script.wait_until(lambda: script.controller_or_none() not in (leader, None))
+    assert script.move(P, others) == ErrorCode.NONE
+    script.wait(1.0)
+    assert leader not in script.states.assignment(P)
+    script.rejoin(leader)
+    script.wait(10.0)
+    if script.produce("a", broker=leader, acks=1).acked_us is not None:
+        script._note("I9 a deposed leader acknowledges nothing", f"broker {leader}, which has no replica any more", P)
+
+
 # Topics
 
 
@@ -1285,6 +1305,12 @@ GUARDS = [
         configurations_without_a_controller,
         configuration_is_changed_while_there_is_no_controller,
         ("only the latest controller writes states",),
+    ),
+    Guard(
+        "a replica that was dropped while its broker was away is stopped",
+        dropped_replicas_stay,
+        leader_is_dropped_while_it_is_away,
+        ("I9 a deposed leader acknowledges nothing",),
     ),
     Guard(
         "a deletion waits for brokers that are away",

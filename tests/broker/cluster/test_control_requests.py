@@ -245,3 +245,36 @@ async def test_update_of_all_partitions_removes_the_others(door: Door) -> None:
     assert door.metadata.name_of(UUID(int=3)) is None
     await update(door, UPDATE_OF_ALL)
     assert door.metadata.topics == {}
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "replicas", "leads"), [(2, [1, 2], False), (2, [ME, 1], True), (1, [1, 2], True)]
+)
+async def test_replica_that_a_later_epoch_assigns_elsewhere_is_stopped(
+    door: Door, leader_epoch: int, replicas: list[int], leads: bool
+) -> None:
+    """As after a move that was completed while this broker was not registered."""
+    hosted = door.manager.find("t", 0)
+    assert hosted is not None
+    assert (hosted.is_leader, hosted.leader_epoch) == (True, 1)
+    state = UpdateMetadataPartitionState(
+        partition_index=0,
+        controller_epoch=5,
+        leader=1,
+        leader_epoch=leader_epoch,
+        isr=[1],
+        zk_version=0,
+        replicas=replicas,
+    )
+    request = UpdateMetadataRequest(
+        controller_id=3,
+        controller_epoch=5,
+        broker_epoch=OWN_EPOCH,
+        topic_states=[UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])],
+        live_brokers=[],
+    )
+    await door.door.submit(request)
+    assert hosted.is_leader is leads
+    door.leader_epoch = 2
+    assert await door.send(LeaderAndIsrRequest, 5) == ErrorCode.NONE
+    assert hosted.is_leader, "assigned to this broker again"
