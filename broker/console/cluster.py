@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
 from broker.cluster.metadata_cache import NO_LEADER
+from broker.console.cluster_client import Responses
 from broker.console.cluster_rates import total_elsewhere
-from broker.console.console import Console
+from broker.console.console import SOON_S, Console
 from broker.console.machine import Machine, machine
 from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
 from broker.loop.slices import Slices
@@ -36,7 +37,7 @@ class LogDir(TypedDict):
 
 
 class BrokerRow(TypedDict):
-    """One broker; `log_dirs` is empty if it did not respond."""
+    """One broker. `log_dirs` is empty if it did not respond, and null while those of all brokers are collected."""
 
     id: int
     host: str
@@ -50,7 +51,7 @@ class BrokerRow(TypedDict):
     replicas: int
     preferred_leaders: int
     out_of_sync: int
-    log_dirs: list[LogDir]
+    log_dirs: list[LogDir] | None
 
 
 class ClusterRates(TypedDict):
@@ -149,6 +150,8 @@ class _Tally:
         self.topics = self.partitions = self.replicas = 0
         self.by_state = {"ok": 0, "under-replicated": 0, "offline": 0, "not preferred": 0}
         self.under_min_isr = 0
+        self.controller_epoch: int | None = None
+        """The newest epoch of a controller in the metadata of partitions."""
         self.leaders: dict[int, int] = {}
         self.hosted: dict[int, int] = {}
         self.preferred: dict[int, int] = {}
@@ -162,7 +165,7 @@ async def overview(console: Console) -> Overview:
     services, measures = console.services, console.measures
     metadata, clock = services.metadata_cache, services.clock
     tally = await _recent_tally(console)
-    logs, elsewhere = await asyncio.gather(console.log_dirs.get(), total_elsewhere(console))
+    logs, elsewhere = await asyncio.gather(console.log_dirs.soon(), _total_elsewhere_soon(console))
     lag = measures.loop_lag()
     rates = console.rates
     seconds = 10.0
@@ -177,7 +180,7 @@ async def overview(console: Console) -> Overview:
         broker_id=services.broker_id,
         version=__version__,
         controller_id=metadata.controller_id,
-        controller_epoch=services.controller.epoch if services.controller.is_active else _epoch_seen(console),
+        controller_epoch=services.controller.epoch if services.controller.is_active else tally.controller_epoch,
         state=measures.state().name,
         started_ms=measures.started_ms,
         now_ms=clock.now_ms(),
@@ -201,8 +204,16 @@ async def overview(console: Console) -> Overview:
         brokers=await _brokers(console, tally, logs),
         is_writing_enabled=console.is_writing_enabled,
         has_authorizer=services.authorizer.is_active,
-        unavailable=unavailable_of(logs),
+        unavailable=[] if logs is None else unavailable_of(logs),
     )
+
+
+async def _total_elsewhere_soon(console: Console) -> float | None:
+    """Return the growth of what other brokers lead; None if they do not respond soon."""
+    try:
+        return await asyncio.wait_for(total_elsewhere(console), SOON_S)
+    except TimeoutError:
+        return None
 
 
 async def partitions(console: Console) -> Partitions:
@@ -312,6 +323,7 @@ def _tally(console: Console) -> Slices[_Tally]:
         min_isr = services.topic_configs.effective(topic.name).min_insync_replicas
         for number, one in list(topic.partitions.items()):
             tally.partitions += 1
+            tally.controller_epoch = max(tally.controller_epoch or 0, one.controller_epoch)
             tally.replicas += len(one.replicas)
             state = state_of(one)
             tally.by_state[state] += 1
@@ -343,7 +355,7 @@ def _tally(console: Console) -> Slices[_Tally]:
     return tally
 
 
-async def _brokers(console: Console, tally: _Tally, logs: Any) -> list[BrokerRow]:
+async def _brokers(console: Console, tally: _Tally, logs: Responses[Any] | None) -> list[BrokerRow]:
     services = console.services
     metadata = services.metadata_cache
     listener = services.config.inter_broker_listener.name
@@ -352,7 +364,8 @@ async def _brokers(console: Console, tally: _Tally, logs: Any) -> list[BrokerRow
         node = metadata.brokers.get(broker)
         endpoints = {} if node is None else node.endpoints
         host, port = endpoints.get(listener, next(iter(endpoints.values()), ("", -1)))
-        response = logs.by_broker.get(broker)
+        response = None if logs is None else logs.by_broker.get(broker)
+        directories = [] if response is None else await services.sliced_work.finished(_log_dirs(response))
         rows.append(
             BrokerRow(
                 id=broker,
@@ -367,7 +380,7 @@ async def _brokers(console: Console, tally: _Tally, logs: Any) -> list[BrokerRow
                 replicas=tally.hosted.get(broker, 0),
                 preferred_leaders=tally.preferred.get(broker, 0),
                 out_of_sync=tally.out_of_sync.get(broker, 0),
-                log_dirs=[] if response is None else await services.sliced_work.finished(_log_dirs(response)),
+                log_dirs=None if logs is None else directories,
             )
         )
     return rows
@@ -397,15 +410,3 @@ def _log_dirs(response: Any) -> Slices[list[LogDir]]:
 
 def _skew(count: int, mean: float) -> float:
     return round(100 * (count - mean) / mean, 1) if mean else 0.0
-
-
-def _epoch_seen(console: Console) -> int | None:
-    """Return the newest epoch of a controller in the metadata of partitions; None if there is none."""
-    return max(
-        (
-            next(iter(topic.partitions.values())).controller_epoch
-            for topic in console.services.metadata_cache.topics.values()
-            if topic.partitions
-        ),
-        default=None,
-    )

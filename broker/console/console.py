@@ -6,6 +6,8 @@ Owns the wiring and the caches of cluster-wide facts that pages need without del
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +35,8 @@ from protocol.messages.list_groups import ListGroupsRequest
 T = TypeVar("T")
 
 CACHED_MS = 10_000
+STALE_MS_MAX = 60_000
+SOON_S = 0.1
 GROUPS_INDEXED_MAX = 5_000
 
 
@@ -77,19 +81,27 @@ class Cached(Generic[T]):
             if self._is_permitted:
                 return value
 
-    def recent(self) -> T | None:
-        """Return the fact as it was collected last, and collect it again in the background if it is too old."""
-        if not self._is_fresh or not self._is_permitted:
-            self._begin()
-        return self._value if self._is_permitted else None
+    async def soon(self, wait_s: float = SOON_S) -> T | None:
+        """Return the fact, for a page that does not wait for it longer than `wait_s`.
+
+        If the collection takes longer, returns the last fact of at most `STALE_MS_MAX`, else None.
+        """
+        if not (self._is_fresh and self._is_permitted):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._begin()), wait_s)
+        return self._value if self._is_permitted and self._age_ms < STALE_MS_MAX else None
 
     def forget(self) -> None:
         """Collect again at the next use: the fact was changed."""
         self._collected_ms = None
 
     @property
+    def _age_ms(self) -> float:
+        return math.inf if self._collected_ms is None else self._monotonic_ms() - self._collected_ms
+
+    @property
     def _is_fresh(self) -> bool:
-        return self._collected_ms is not None and self._monotonic_ms() - self._collected_ms < self._valid_ms
+        return self._age_ms < self._valid_ms
 
     @property
     def _is_permitted(self) -> bool:

@@ -23,7 +23,6 @@ from broker.loop.slices import Slices
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 
-GROUPS_WAIT_S = 0.1
 STEP_SIZE = 200
 """Partitions that are inspected in one step of a slice."""
 
@@ -296,12 +295,9 @@ async def _readers(
     console: Console, states: list[TopicState], ends: dict[TopicPartition, int]
 ) -> dict[str, list[TopicGroup]] | None:
     """Return the groups of each topic, or None while their offsets are being collected for the first time."""
-    index = console.group_offsets.recent()
+    index = await console.group_offsets.soon()
     if index is None:
-        try:
-            index = await asyncio.wait_for(console.group_offsets.get(), GROUPS_WAIT_S)
-        except TimeoutError:
-            return None
+        return None
     names = {state.name for state in states}
     return await console.services.sliced_work.finished(groups_by_topic(index, names, ends))
 

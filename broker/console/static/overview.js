@@ -111,7 +111,7 @@ export function brokersOf(state) {
       { title: "Leaders", number: true, of: (row) => count(row.leaders) },
       { title: "Replicas", number: true, of: (row) => count(row.replicas) },
       { title: "Out of sync", number: true, of: (row) => (row.out_of_sync ? tag(count(row.out_of_sync), "warn") : "0") },
-      { title: "Log directories", of: (row) => row.log_dirs.map(directory) },
+      { title: "Log directories", of: (row) => (row.log_dirs === null ? h("span", { class: "muted" }, "…") : row.log_dirs.map(directory)) },
     ],
     state.brokers,
   );

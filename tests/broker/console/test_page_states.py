@@ -16,17 +16,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import fastavro
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from broker.cluster.metadata_cache import TopicState
 from broker.console import records
 from broker.console.rates import HOUR_SAMPLES, Counts
 from broker.loop.slices import whole
+from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -401,6 +403,25 @@ def test_10_values_with_a_schema_of_the_registry_or_their_own(tmp_path: Path, br
         browser.sees("avro,", "dialog")
 
 
+# 13
+
+
+def test_13_the_overview_does_not_wait_for_log_directories(site: Hosted) -> None:
+    responded = asyncio.Event()
+    ask_all = site.console.client.ask_all
+
+    async def ask_slowly(request: object) -> Any:
+        await responded.wait()
+        return await ask_all(request)
+
+    site.console.client.ask_all = ask_slowly  # type: ignore[method-assign]
+    browser = site.open("overview")
+    assert browser.text("section tbody td:last-child").strip() == "\N{HORIZONTAL ELLIPSIS}"
+    site.call(responded.set)
+    browser = site.open("overview")
+    assert "free" in browser.text("section tbody td:last-child")
+
+
 # 14
 
 
@@ -482,8 +503,21 @@ def test_15_rules_of_a_principal_and_hanging_transactions(tmp_path: Path, browse
         ]
         response = site.run(site.broker.ask(CreateAclsRequest(creations=rules)))
         assert not any(each.error_code for each in response.results), response
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        (created,) = site.admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("alice", scram, b"wonderland")]
+        ).values()
+        created.result()
+        quota = EntryData(
+            entity=[EntityData(entity_type="user", entity_name="alice")],
+            ops=[OpData(key="producer_byte_rate", value=1_048_576.0, remove=False)],
+        )
+        altered = site.run(site.broker.ask(AlterClientQuotasRequest(entries=[quota], validate_only=False)))
+        assert not altered.entries[0].error_code, altered
         browser = site.open("security")
         browser.sees("3 rules. The console acts as User:ANONYMOUS.")
+        assert re.search(r"alice\s+SCRAM-SHA-256, 4096 iterations", browser.text())
+        assert re.search(r"user: alice\s+producer_byte_rate: 1,048,576", browser.text())
 
         def verdict(principal: str, operation: str, resource: str = "orders") -> str:
             browser.enter("#principal", principal)
