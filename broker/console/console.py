@@ -15,7 +15,7 @@ from broker.cluster.broker_state import BrokerState
 from broker.console.cluster_client import ClusterClient, Responses, TopicPartition
 from broker.console.committed_offsets import committed
 from broker.console.offset_growth import OffsetGrowth
-from broker.console.rates import LagHistory, RatesHistory
+from broker.console.rates import GroupHistory, RatesHistory
 from broker.console.record_reader import RecordReader
 from broker.console.schemas import SchemaRegistry
 from broker.metrics.host import Host
@@ -139,7 +139,7 @@ class Console:
         self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
         self.rates = RatesHistory()
         self.growth = OffsetGrowth()
-        self.lags = LagHistory()
+        self.group_history = GroupHistory()
         self.group_offsets = self._cached(self._collect_group_offsets, CACHED_MS)
         """The committed offsets of all groups, by group."""
         self._remembered: dict[str, Cached[Any]] = {}

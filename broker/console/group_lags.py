@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
 from broker.console.committed_offsets import committed
-from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition
+from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
 from broker.console.record_reader import Range
 from broker.loop.slices import Slices
 from protocol.errors import KafkaError
@@ -59,8 +59,8 @@ async def end_offsets(client: ClusterClient, partitions: list[TopicPartition]) -
     return ends
 
 
-async def local_lags(console: Console) -> dict[GroupPartition, int]:
-    """Return the lag in offsets of each partition of the groups that this broker coordinates."""
+async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
+    """Return lag and committed offset of each partition of the groups that this broker coordinates."""
     services = console.services
     try:
         _, groups = services.groups.inspection.groups()
@@ -71,7 +71,7 @@ async def local_lags(console: Console) -> dict[GroupPartition, int]:
     wanted = sorted({each for of_group in offsets.values() for each in of_group})[:GROUP_PARTITIONS_MAX]
     ends = await end_offsets(console.client, wanted)
     return {
-        (group, *each): max(0, ends[each] - offset)
+        (group, *each): Progress(max(0, ends[each] - offset), offset)
         for group, of_group in offsets.items()
         for each, offset in of_group.items()
         if each in ends

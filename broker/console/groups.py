@@ -80,10 +80,14 @@ class GroupPartitionRow(TypedDict):
     member: str
     status: Status
     lags: list[int | None]
+    rates: list[float | None]
 
 
 class GroupDetail(TypedDict):
-    """One group. `lags` of partitions are of the last hour, one a minute; only the coordinator keeps them."""
+    """One group. `lags` and `rates` (offsets committed per second) are of the last hour, one a minute.
+
+    Only the coordinator keeps them.
+    """
 
     group: str
     state: str
@@ -147,12 +151,13 @@ async def group(console: Console, *, group: str) -> GroupDetail:
         raise not_found(f"group {group!r} does not exist")
     ends, times = await _ends_and_times(console, offsets)
     members, readers = _members(described)
-    history = {(topic, partition): lags for topic, partition, lags in console.lags.of(group)}
+    history = {(each.topic, each.partition): each for each in console.group_history.of(group)}
     rows = []
     for each in sorted(offsets.keys() | readers.keys()):
         topic, partition = each
         position, end = offsets.get(each), ends.get(each)
         lag = None if position is None or end is None else max(0, end - position)
+        lags = history[each].lags if each in history else []
         rows.append(
             GroupPartitionRow(
                 topic=topic,
@@ -162,8 +167,9 @@ async def group(console: Console, *, group: str) -> GroupDetail:
                 lag=lag,
                 lag_ms=times.get(each),
                 member=readers.get(each, ""),
-                status=_status(lag, history.get(each, []), has_member=each in readers),
-                lags=history.get(each, []),
+                status=_status(lag, lags, has_member=each in readers),
+                lags=lags,
+                rates=history[each].rates if each in history else [],
             )
         )
     return GroupDetail(
@@ -176,7 +182,7 @@ async def group(console: Console, *, group: str) -> GroupDetail:
         partitions=rows,
         lag=_sum(offsets, ends),
         has_history=broker == console.services.broker_id,
-        history_end_ms=console.lags.recorded_ms,
+        history_end_ms=console.group_history.recorded_ms,
     )
 
 

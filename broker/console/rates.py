@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from broker.loop.slices import Slices
@@ -192,30 +193,60 @@ GroupPartition = tuple[str, str, int]
 """Group, topic, partition."""
 
 
-class LagHistory:
-    """The lag of the groups that this broker coordinates, one sample a minute for an hour."""
+class Progress(NamedTuple):
+    """How far a group is in a partition: unread offsets, and the committed offset."""
+
+    lag: int
+    committed: int
+
+
+class PartitionHistory(NamedTuple):
+    """The last hour of a group in a partition, the oldest sample first; rates are offsets per second."""
+
+    topic: str
+    partition: int
+    lags: list[int | None]
+    rates: list[float | None]
+
+
+class GroupHistory:
+    """The lag and the commits of the groups that this broker coordinates, one sample a minute for an hour."""
 
     def __init__(self) -> None:
         self.index = -1
         self.recorded_ms = 0
-        self._rings: dict[GroupPartition, array[int]] = {}
+        self._rings: dict[GroupPartition, tuple[array[int], array[int]]] = {}
+        """Lags and committed offsets."""
 
-    def record(self, lags: Mapping[GroupPartition, int], now_ms: int) -> None:
+    def record(self, progress: Mapping[GroupPartition, Progress], now_ms: int) -> None:
         """Take one sample. Partitions that no group reads any more lose their history."""
         self.index += 1
         self.recorded_ms = now_ms
-        for key in self._rings.keys() - lags.keys():
+        for key in self._rings.keys() - progress.keys():
             del self._rings[key]
-        for key, lag in lags.items():
-            ring = self._rings.get(key)
-            if ring is None:
+        for key, sample in progress.items():
+            rings = self._rings.get(key)
+            if rings is None:
                 if len(self._rings) >= GROUP_PARTITIONS_MAX:
                     continue
-                ring = self._rings[key] = array("q", [NO_SAMPLE]) * GROUP_SAMPLES
-            ring[self.index % GROUP_SAMPLES] = lag
+                empty = array("q", [NO_SAMPLE]) * GROUP_SAMPLES
+                rings = self._rings[key] = (empty, array("q", empty))
+            for ring, value in zip(rings, sample, strict=True):
+                ring[self.index % GROUP_SAMPLES] = value
 
-    def of(self, group: str) -> Iterator[tuple[str, int, list[int | None]]]:
-        """Yield topic, partition and lags, the oldest first."""
-        for (name, topic, partition), ring in self._rings.items():
+    def of(self, group: str) -> Iterator[PartitionHistory]:
+        """Yield the history of each partition of a group."""
+        for (name, topic, partition), (lags, committed) in self._rings.items():
             if name == group:
-                yield topic, partition, _unrolled(ring, self.index, GROUP_SAMPLES)
+                offsets = _unrolled(committed, self.index, GROUP_SAMPLES)
+                yield PartitionHistory(
+                    topic, partition, _unrolled(lags, self.index, GROUP_SAMPLES), [None, *map(_rate, pairwise(offsets))]
+                )
+
+
+def _rate(offsets: tuple[int | None, int | None]) -> float | None:
+    """Return the growth of committed offsets per second; 0 if they were reset to earlier ones."""
+    before, after = offsets
+    if before is None or after is None:
+        return None
+    return round(max(0, after - before) / (GROUP_INTERVAL_MS / 1000), 3)

@@ -1,4 +1,4 @@
-"""The periodic jobs that feed the console's histories: rates every 10 s, lags of groups every minute.
+"""The periodic jobs that feed the console's histories: rates every 10 s, lags and commits of groups every minute.
 
 Owns what is sampled. Must not know how histories are kept, or HTTP.
 """
@@ -6,7 +6,7 @@ Owns what is sampled. Must not know how histories are kept, or HTTP.
 from __future__ import annotations
 
 from broker.console.console import Console
-from broker.console.group_lags import local_lags
+from broker.console.group_lags import local_progress
 from broker.console.rates import GROUP_INTERVAL_MS, INTERVAL_MS, Counts
 from broker.loop.periodic_jobs import Job
 from broker.metrics.histogram import distribution
@@ -20,7 +20,7 @@ def sampling_jobs(console: Console) -> list[Job]:
     """Return the jobs that sample this broker."""
     return [
         Job("rates of the console", INTERVAL_MS, lambda: _sample_rates(console), initial_delay_ms=FIRST_SAMPLE_MS),
-        Job("lags of the console", GROUP_INTERVAL_MS, lambda: _sample_lags(console), initial_delay_ms=5_000),
+        Job("groups of the console", GROUP_INTERVAL_MS, lambda: _sample_groups(console), initial_delay_ms=5_000),
     ]
 
 
@@ -50,6 +50,6 @@ async def _sample_rates(console: Console) -> None:
     await services.sliced_work.finished(console.rates.record(counts, counters, gauges, services.clock.now_ms()))
 
 
-async def _sample_lags(console: Console) -> None:
+async def _sample_groups(console: Console) -> None:
     if console.is_ready:
-        console.lags.record(await local_lags(console), console.services.clock.now_ms())
+        console.group_history.record(await local_progress(console), console.services.clock.now_ms())

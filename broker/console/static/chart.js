@@ -88,12 +88,12 @@ export function chart(title, series, { end, step, text, isFilled = true, base = 
   return h("div", null, drawing, legend);
 }
 
-/** A small line without axes. Its label has the last and the largest value. */
-export function spark(title, values) {
+/** A small line without axes. Its label has the last and the largest value, which `text(value)` writes. */
+export function spark(title, values, text = count) {
   const top = Math.max(1, ...values.map((value) => value ?? 0));
   const largest = Math.max(0, ...values.map((value) => value ?? 0));
   const x = (at) => 1 + (118 * at) / Math.max(1, values.length - 1);
-  const drawing = svg("svg", { class: "spark", viewBox: "0 0 120 26", role: "img", "aria-label": `${title}: now ${now({ values }, count)}, at most ${count(largest)}` });
+  const drawing = svg("svg", { class: "spark", viewBox: "0 0 120 26", role: "img", "aria-label": `${title}: now ${now({ values }, text)}, at most ${text(largest)}` });
   for (const piece of pieces(values)) {
     const points = piece.map(([index, value]) => `${x(index).toFixed(1)} ${(24 - (22 * value) / top).toFixed(1)}`);
     drawing.append(svg("path", { d: points.length > 1 ? `M${points.join("L")}` : `M${points[0]}h2` }));

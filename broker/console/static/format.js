@@ -26,6 +26,7 @@ export function bytes(value) {
 }
 
 export function rate(value, text = compact) {
+  if (value === null) return "–";
   return value ? `${text(value)}/s` : "0/s";
 }
 

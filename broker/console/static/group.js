@@ -3,7 +3,7 @@
 import { getJson, mayWrite, path, readLines, sendJson } from "./api.js";
 import { spark } from "./chart.js";
 import { dialog, field, fill, h, notice, select, stat, tag, toast } from "./dom.js";
-import { clock, count, duration } from "./format.js";
+import { clock, count, duration, rate } from "./format.js";
 import { stateTag } from "./groups.js";
 import { csv, save, table } from "./table.js";
 
@@ -129,9 +129,15 @@ function partitionTable(group, unread) {
     { title: "Lag", number: true, of: (row) => count(row.lag) },
     { title: "Unread records", number: true, of: (row) => count(unread.of(row)) },
     { title: "In time", number: true, of: (row) => (row.lag_ms === null ? "–" : duration(row.lag_ms)) },
-    { title: "Last hour", of: (row) => (row.lags.length ? spark(`Lag of ${row.topic}-${row.partition} over the last hour`, row.lags) : h("span", { class: "muted" }, "–")) },
+    { title: "Lag, last hour", of: (row) => hour(`Lag of ${row.topic}-${row.partition} over the last hour`, row.lags) },
+    { title: "Read, last hour", of: (row) => hour(`Offsets per second of ${row.topic}-${row.partition} over the last hour`, row.rates, rate) },
     { title: "Status", of: (row) => tag(row.status, STATUS[row.status]) },
   ], group.partitions, { none: ["No committed offsets", "The group has not committed anything."] });
+}
+
+function hour(title, values, text) {
+  if (!values.length) return h("span", { class: "muted" }, "–");
+  return [spark(title, values, text), text ? [" ", h("span", { class: "small" }, text(values.at(-1)))] : null];
 }
 
 function openReset(group, done) {

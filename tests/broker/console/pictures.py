@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from PIL import Image
 
-from broker.console.rates import HOUR_SAMPLES, INTERVAL_MS, Counts
+from broker.console.rates import HOUR_SAMPLES, INTERVAL_MS, Counts, Progress
 from broker.loop.slices import whole
 from broker.metrics.metric import Distribution
 from tests.broker.console.site import Hosted, hosted
@@ -62,7 +62,7 @@ def fill(site: Hosted) -> None:
                 headers=[("source", chance.choice((b"web", b"shop", b"mobile")))],
             )
     assert producer.flush(30) == 0
-    lags = {("billing", "orders", partition): 5 + 7 * partition for partition in range(TOPICS["orders"])}
+    lags = {("billing", name, part): 25 + 7 * part for name in ("orders", "payments") for part in range(TOPICS[name])}
     site.commit("billing", "orders", dict.fromkeys(range(TOPICS["orders"]), 20))
     site.commit("billing", "payments", dict.fromkeys(range(TOPICS["payments"]), 100))
     site.commit("reports", "page-views", {0: 10})
@@ -82,12 +82,14 @@ def fill(site: Hosted) -> None:
 
 def remember(site: Hosted, lags: dict[tuple[str, str, int], int], chance: random.Random, now_ms: int) -> None:
     """Give the console the history of an hour."""
+    committed = dict.fromkeys(lags, 0)
     for minute in range(60):
-        grown = {
-            key: max(0, round(lag * (1 + math.sin(minute / 9 + key[2])) + chance.randrange(4)))
-            for key, lag in lags.items()
-        }
-        site.console.lags.record(grown, now_ms - MINUTE_MS * (59 - minute))
+        progress = {}
+        for key, lag in lags.items():
+            wave = 1 + math.sin(minute / 9 + key[2])
+            committed[key] += round(400 * (1.2 - 0.4 * wave)) + chance.randrange(60)
+            progress[key] = Progress(max(0, round(lag * wave) + chance.randrange(4)), committed[key])
+        site.console.group_history.record(progress, now_ms - MINUTE_MS * (59 - minute))
     counts = dict.fromkeys(TOPICS, Counts(0, 0, 0))
     requests = 0
     for sample in range(HOUR_SAMPLES + 1):

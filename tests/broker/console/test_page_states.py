@@ -26,7 +26,7 @@ from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism,
 
 from broker.cluster.metadata_cache import TopicState
 from broker.console import records
-from broker.console.rates import HOUR_SAMPLES, Counts
+from broker.console.rates import HOUR_SAMPLES, Counts, Progress
 from broker.loop.slices import whole
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.alter_partition_reassignments import (
@@ -165,9 +165,11 @@ def test_4_lags_of_the_last_hour_and_rates_of_topics(site: Hosted) -> None:
 
     def remember() -> None:
         for minute in range(60):
-            site.console.lags.record(
-                {("readers", "lagging", 0): minute + 1, ("readers", "lagging", 1): 0}, MINUTE_MS * minute
-            )
+            samples = {
+                ("readers", "lagging", 0): Progress(minute + 1, 120 * minute),
+                ("readers", "lagging", 1): Progress(0, 10),
+            }
+            site.console.group_history.record(samples, MINUTE_MS * minute)
         rates = site.console.rates
         whole(rates.record({"lagging": Counts(0, 0, 0)}, {}, {}, 0))
         whole(rates.record({"lagging": Counts(5_000, 70_000, 9_000)}, {}, {}, 10_000))
@@ -176,11 +178,14 @@ def test_4_lags_of_the_last_hour_and_rates_of_topics(site: Hosted) -> None:
     browser = site.open("groups/readers")
     drawn = "return [...document.querySelectorAll('svg.spark path')].map((each) => each.getAttribute('d'))"
     lines = [path.count("L") + 1 for path in browser.script(drawn)]
-    assert lines == [60, 60]
-    assert browser.script("return document.querySelector('svg.spark').getAttribute('aria-label')") == (
-        "Lag of lagging-0 over the last hour: now 60, at most 60"
-    )
-    assert browser.texts("tbody td:nth-child(9)")[:2] == ["WARN", "OK"]
+    assert lines == [60, 59, 60, 59]  # a rate needs two samples
+    named = "return [...document.querySelectorAll('svg.spark')].map((each) => each.getAttribute('aria-label'))"
+    assert browser.script(named)[:2] == [
+        "Lag of lagging-0 over the last hour: now 60, at most 60",
+        "Offsets per second of lagging-0 over the last hour: now 2/s, at most 2/s",
+    ]
+    assert browser.texts("tbody td:nth-child(9)")[:2] == [" 2/s", " 0/s"]
+    assert browser.texts("tbody td:nth-child(10)")[:2] == ["WARN", "OK"]
     browser = site.open("topics")
     row = browser.text("tbody tr")
     assert all(each in row for each in ("500/s", "6.84 KiB/s", "900 B/s", "readers", "60 behind")), row
