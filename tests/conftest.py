@@ -4,7 +4,10 @@ import faulthandler
 import gc
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -20,6 +23,7 @@ from tests.support.spread import FilesTogether, longest_first, mark
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("milena")
 
+_MEMORY = Path("/dev/shm")
 HANG_S = 60.0
 """How long a test may go on after its timeout, which ends no wait in C code and may end the wrong task."""
 
@@ -43,6 +47,17 @@ def no_secret_is_logged() -> Iterator[None]:
     yield
     logging.getLogger().removeHandler(handler)
     assert not handler.lines
+
+
+@pytest.fixture
+def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder, in memory if possible: for tests with thousands of small files or writes that are synced."""
+    if not _MEMORY.is_dir():
+        yield tmp_path_factory.mktemp("memory")
+        return
+    folder = Path(tempfile.mkdtemp(dir=_MEMORY))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

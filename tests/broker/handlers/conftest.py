@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,10 +12,16 @@ from tests.support.in_process import InProcessBroker, running_broker
 _numbers = itertools.count()
 
 
+@pytest.fixture
+def tmp_path(memory_path: Path) -> Path:
+    """In memory: a thousand brokers start here, and each syncs its first files."""
+    return memory_path
+
+
 @pytest_asyncio.fixture
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessBroker]:
+async def served(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
     """A broker of the test's own; starting one takes milliseconds."""
-    async with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+    async with running_broker(tmp_path / "broker") as broker:
         yield broker
 
 
