@@ -173,7 +173,7 @@ class KafkaReader:
     def _all(self, options: Mapping[str, object]) -> dict[str, str]:
         given = {key: str(value) for key, value in options.items()}
         own = {"kafka.bootstrap.servers": self._bootstrap, "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS}
-        return {**own, **given}
+        return {**own, "fetchOffset.retryIntervalMs": "10", **given}  # the default is a second
 
 
 class JobRunner:

@@ -185,6 +185,7 @@ def test_columns_have_the_types_that_spark_documents(topics: Topics, kafka: Kafk
 REFUSED = {
     "startingOffsets": ("latest", "starting offset can't be latest for batch queries"),
     "kafka.auto.offset.reset": ("earliest", "auto.offset.reset"),
+    "kafka.key.deserializer": ("x", "key.deserializer"),
     "kafka.value.deserializer": ("x", "value.deserializer"),
     "kafka.enable.auto.commit": ("true", "enable.auto.commit"),
     "kafka.interceptor.classes": ("x", "interceptor.classes"),
@@ -228,12 +229,14 @@ def drained(spark: SparkSession, folder: Path) -> DataFrame:
 
 @dataclass(frozen=True)
 class Stream:
-    """Options of a stream over all records of `numbers`, and the sizes of its batches."""
+    """Options of a stream over records of `numbers`, the sizes of its batches, and what it reads."""
 
     batches: list[int]
     options: Mapping[str, object] = field(default_factory=dict)
     trigger: Mapping[str, object] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
+    start: Mapping[int, int] | None = None  # the offset by partition; None for the earliest of all
+    places: list[Place] = field(default_factory=lambda: ALL)
 
 
 STREAMS = {
@@ -242,6 +245,7 @@ STREAMS = {
     "bounded batches": Stream([12, 12, 6], {"maxOffsetsPerTrigger": 12}),
     "read committed": Stream([30], {"kafka.isolation.level": "read_committed"}),
     "offsets through a group": Stream([30], conf={"spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "true"}),
+    "from offsets": Stream([14], start={0: -2, 1: -1, 2: 6}, places=ranges((0, 10), (10, 10), (6, 10))),
     "small fetches": Stream([30], {"kafka.max.partition.fetch.bytes": 64, "kafka.fetch.max.bytes": 100}),
 }
 
@@ -256,7 +260,8 @@ def copies(
     for name, stream in STREAMS.items():
         for key, value in stream.conf.items():
             spark.conf.set(key, value)  # a query keeps the settings that it was started with
-        records = kafka.stream({"subscribe": numbers, "startingOffsets": "earliest", **stream.options})
+        start = "earliest" if stream.start is None else of(numbers, stream.start)
+        records = kafka.stream({"subscribe": numbers, "startingOffsets": start, **stream.options})
         queries[name] = start_copy(records, folder / name, **stream.trigger)
         for key in stream.conf:
             spark.conf.unset(key)
@@ -273,8 +278,8 @@ def copies(
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_reads_everything_once(name: str, copies: dict[str, tuple[list[int], list[Place]]]) -> None:
-    assert copies[name] == (STREAMS[name].batches, ALL)
+def test_a_stream_reads_its_records_once(name: str, copies: dict[str, tuple[list[int], list[Place]]]) -> None:
+    assert copies[name] == (STREAMS[name].batches, STREAMS[name].places)
 
 
 @pytest.mark.parametrize(("delay", "sent", "batches"), [("1h", [5, 5], [30, 10]), ("1s", [1], [30, 1])])
