@@ -318,6 +318,8 @@ class _Repair:
         """
         self.scanned_from = self.segments[first].base_offset
         producer_state = self._state_at(self.scanned_from)
+        # They may describe records from before a truncation: a power cut undoes the removal of a file.
+        self._snapshots.delete_outside(0, self.scanned_from)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:

@@ -254,6 +254,27 @@ def test_log_with_damage_below_the_recovery_point_is_served(tmp_path: Path) -> N
         assert {each.last_sequence for each in loaded.producers().producers.values()} == {9}
 
 
+def test_snapshot_that_a_power_cut_brings_back_is_not_used(tmp_path: Path) -> None:
+    """It is of records that were truncated. Others have their offsets now."""
+    log = create_log(tmp_path)
+    for sequence in range(3):
+        append(log, batch(producer_id=7, sequence=sequence))
+    log.close(NOW_MS)
+    (snapshot,) = log.directory.glob("*.snapshot")
+    content = snapshot.read_bytes()
+    log = load_log(tmp_path, is_clean=True)
+    log.truncate_to(1, now_ms=NOW_MS)
+    for sequence in range(2):
+        append(log, batch(producer_id=8, sequence=sequence), leader_epoch=1)
+    log.take_offline()
+    assert not snapshot.exists()
+    snapshot.write_bytes(content)
+    for is_clean in (False, True):
+        log = load_log(tmp_path, is_clean=is_clean)
+        assert {it.producer_id: it.last_sequence for it in log.producers().producers.values()} == {7: 0, 8: 1}
+        log.close(NOW_MS)
+
+
 @pytest.mark.parametrize("position", [-5, 1 << 30])
 def test_index_that_points_beyond_its_log_loses_no_record(tmp_path: Path, position: int) -> None:
     config = log_config(segment_bytes=2000, index_interval_bytes=100)
