@@ -44,6 +44,9 @@ STATE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 )
 """The error in the response when the append failed with the error on the left; others are returned unchanged."""
 
+COMPLETION_RETRIED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+"""A broker that still leads the partition gets the second one for a storage error: the cause may be a shortage."""
+
 
 class TransactionRunner:
     """Performs the decisions for all transactional ids of one broker."""
@@ -152,7 +155,7 @@ class TransactionRunner:
             error = STATE_APPEND_ERRORS.get(error, error)
             if not error:
                 transaction.complete()
-            elif error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            elif error in COMPLETION_RETRIED:
                 partition.tasks.start(self._complete_later(partition, transaction))
             else:
                 logger.error("%s was not completed: %s", transaction.transactional_id, error.name)

@@ -408,12 +408,13 @@ async def test_a_partition_without_a_leader_gets_its_marker_later(here: Surround
     assert [partition for _, partition in here.channel.written] == [B0, A0]
 
 
-async def test_a_complete_state_that_cannot_be_stored_is_retried(here: Surroundings) -> None:
+@pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+async def test_a_complete_state_that_cannot_be_stored_is_retried(here: Surroundings, error: ErrorCode) -> None:
     producer = await open_transaction(here)
     here.channel.holds = True
     await here.end("id", producer, is_committed=True)
     await here.idle()
-    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    here.log.append_error = error
     here.channel.held[0].release()
     await here.advance(500)
     assert here.state() is TransactionState.PREPARE_COMMIT
