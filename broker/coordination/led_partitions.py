@@ -20,9 +20,12 @@ from broker.coordination.partitioner import partition_for
 from broker.loop.clock import Clock
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from storage.shortages import TryLaterError
 
 LOAD_TIMES_KEPT: Final = 50
 """One for each partition of a topic of the default size, for the metrics."""
+RELOAD_S: Final = 1
+"""The pause before a load is repeated."""
 
 
 class PartitionState(Enum):
@@ -59,7 +62,7 @@ class PartitionContents(Protocol[P]):
     async def read(self, partition: P) -> int:
         """Fill the partition from its log and return the number of ids in it, for the log message.
 
-        Raises KafkaError or Malformed if the log cannot be read.
+        Raises KafkaError or Malformed if the log cannot be read. After TryLaterError it is called again.
         """
 
     async def activated(self, partition: P) -> None:
@@ -200,10 +203,21 @@ class LedPartitions(Generic[P]):
 
     # Loading
 
+    async def _read(self, partition: P) -> int:
+        """Return what `PartitionContents.read` returns. Repeats it after a shortage of descriptors or memory."""
+        while True:
+            try:
+                return await self._contents.read(partition)
+            except TryLaterError as error:
+                self._logger.warning(
+                    "Partition %d of %s is loaded again in %d s: %s", partition.number, self._topic, RELOAD_S, error
+                )
+            await asyncio.sleep(RELOAD_S)
+
     async def _load(self, partition: P) -> None:
         started_ms = self._clock.monotonic_ms()
         try:
-            id_count = await self._contents.read(partition)
+            id_count = await self._read(partition)
         except (KafkaError, Malformed) as error:
             partition.state = PartitionState.FAILED
             self._logger.error("Partition %d of %s was not loaded: %s", partition.number, self._topic, error)

@@ -11,6 +11,7 @@ from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.coordination.led_partitions import LedPartition, LedPartitions, PartitionState
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
+from storage.shortages import TryLaterError
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock
 
@@ -93,6 +94,20 @@ async def test_a_partition_that_cannot_be_read_is_not_served(error: Exception) -
     assert error_of(partitions) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert [each.state for each in partitions] == [PartitionState.FAILED]
     assert list(partitions.active()) == []
+
+
+async def test_a_load_is_repeated_after_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.coordination.led_partitions.RELOAD_S", 0)
+    contents = Contents()
+    contents.error = TryLaterError("no descriptor is free")
+    contents.released.set()
+    partitions = led_partitions(contents)
+    partitions.become_leader(0, 0)
+    await idle()
+    assert error_of(partitions) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    contents.error = None
+    await idle()
+    assert error_of(partitions) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("reloads", [False, True])
