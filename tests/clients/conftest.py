@@ -1,6 +1,7 @@
 """One broker for all client tests; each test uses its own topics and groups."""
 
 import itertools
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -26,3 +27,12 @@ def topic(request: pytest.FixtureRequest) -> str:
 def group(request: pytest.FixtureRequest) -> str:
     """A new group id."""
     return f"group-{next(_numbers)}"
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many connections as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,8 +1,6 @@
 """Many groups on one broker: no member loses its place while its heartbeats are steady."""
 
-import resource
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -85,14 +83,6 @@ class Pair:
         return [
             member.receive(api, HEARTBEAT_VERSION).error_code for member, api in zip(self._members, sent, strict=True)
         ]
-
-
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.usefixtures("many_descriptors")

@@ -1,9 +1,12 @@
 """Producers that applications share between threads, that choose partitions, and whose broker does not respond."""
 
 import os
+import resource
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -11,12 +14,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
 from tests.support.broker import BrokerProcess
+from tests.support.wire_client import WireClient
 
 TIMEOUT_S = 30
 PARTITIONS = 4
 THREADS = 16
 COUNT = 10_000
+IDLE_COUNT, IDLE_BYTES_MAX = 2_000, 200_000_000
 
 
 @pytest.fixture
@@ -52,6 +59,25 @@ def test_sixteen_threads_share_one_producer_and_keep_their_order(broker: BrokerP
     for message in read(broker, created, THREADS * per_thread):
         by_thread[message.key()].append(int(message.value()))
     assert all(numbers == list(range(per_thread)) for numbers in by_thread.values())
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process has in use."""
+    (pages,) = Path(f"/proc/{pid}/statm").read_text().split()[1:2]
+    return int(pages) * resource.getpagesize()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_two_thousand_idle_producers_cost_less_than_200_mb(broker: BrokerProcess, created: str) -> None:
+    batch = build_batch([RecordData(timestamp=1_700_000_000_000, key=None, value=b"v" * 100)])
+    data = TopicProduceData(name=created, partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data])
+    with ExitStack() as connections:
+        before = resident_bytes(broker.pid)
+        for _ in range(IDLE_COUNT):
+            producer = connections.enter_context(WireClient(broker.port))
+            assert producer.ask(request, 7).responses[0].partition_responses[0].error_code == 0
+        assert resident_bytes(broker.pid) - before < IDLE_BYTES_MAX
 
 
 def test_records_without_a_key_are_spread_and_those_with_a_key_follow_its_hash(

@@ -235,6 +235,12 @@ def test_a_replay_of_all_events_gives_the_same_state_after_a_restart(tmp_path: P
         assert before.count("(") == min(count, 997)
 
 
+def limit_producer(broker: BrokerProcess, client_id: str, bytes_a_second: int) -> None:
+    entity = ["--entity-type", "clients", "--entity-name", client_id]
+    limit = ["--alter", "--add-config", f"producer_byte_rate={bytes_a_second}"]
+    assert configs.main(["--bootstrap-server", broker.bootstrap, *limit, *entity]) == 0
+
+
 def test_a_flooding_tenant_is_throttled_and_another_is_not(broker: BrokerProcess, topic: str) -> None:
     create(broker.bootstrap, topic)
     throttled: dict[str, list[float]] = defaultdict(list)
@@ -245,9 +251,7 @@ def test_a_flooding_tenant_is_throttled_and_another_is_not(broker: BrokerProcess
 
         return Producer({"bootstrap.servers": broker.bootstrap, "client.id": name, "throttle_cb": on_throttle})
 
-    entity = ["--entity-type", "clients", "--entity-name", f"{topic}-flood"]
-    limit = ["--alter", "--add-config", "producer_byte_rate=1000000"]
-    assert configs.main(["--bootstrap-server", broker.bootstrap, *limit, *entity]) == 0
+    limit_producer(broker, f"{topic}-flood", 1_000_000)
     flood, other = tenant(f"{topic}-flood"), tenant(f"{topic}-other")
     produce(flood, topic, [b"x" * 100_000] * 150)
     for _ in range(50):
@@ -259,6 +263,57 @@ def test_a_flooding_tenant_is_throttled_and_another_is_not(broker: BrokerProcess
     flood.flush(TIMEOUT_S)
     assert sum(throttled[f"{topic}-flood"]) > 0
     assert throttled[f"{topic}-other"] == []
+
+
+@pytest.mark.soak  # a figure of this machine; rates are tested on virtual time in broker/quotas/test_accuracy.py
+def test_the_slowest_requests_of_a_tenant_are_as_fast_beside_a_flood(broker: BrokerProcess, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    limit_producer(broker, f"{topic}-flood", 1_000_000)
+    stop, sizes = threading.Event(), list[tuple[float, int]]()
+
+    def flood() -> None:
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "client.id": f"{topic}-flood", "batch.size": 50_000}
+        )
+        while not stop.is_set():
+            try:
+                produced = (topic, b"x" * 10_000)
+                producer.produce(
+                    *produced, on_delivery=lambda _, message: sizes.append((time.monotonic(), len(message)))
+                )
+            except BufferError:
+                pass
+            producer.poll(0.001)
+        producer.purge()
+        producer.flush(TIMEOUT_S)
+
+    def slowest_s(seconds: float) -> float:
+        """Send a hundred records a second; return the 99th percentile of the time to their acknowledgement."""
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "all"})
+        latencies: list[float] = []
+        end = time.monotonic() + seconds
+        while (sent := time.monotonic()) < end:
+            producer.produce(
+                topic, b"y" * 100, on_delivery=lambda _, __, sent=sent: latencies.append(time.monotonic() - sent)
+            )
+            while time.monotonic() < sent + 0.01:
+                producer.poll(0.001)
+        assert producer.flush(TIMEOUT_S) == 0
+        return statistics.quantiles(latencies, n=100)[-1]
+
+    quiet = slowest_s(20)
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        slowest_s(12)  # the burst that empty windows allow
+        start = time.monotonic()
+        beside = slowest_s(22)
+        rate = sum(size for at, size in sizes if at >= start) / (time.monotonic() - start)
+    finally:
+        stop.set()
+        thread.join()
+    print(f"99th percentile {quiet * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside {rate / 1e6:.2f} MB/s")
+    assert beside <= max(1.5 * quiet, quiet + 0.005)
 
 
 @pytest.mark.parametrize("count", [30_000, pytest.param(3_000_000, marks=pytest.mark.soak)])
