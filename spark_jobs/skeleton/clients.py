@@ -48,6 +48,9 @@ LINGER_MS = "5"
 _LARGEST_REQUEST = "max.request.size"
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOKEN_MECHANISM = "OAUTHBEARER"
+_LOG_LEVEL = (
+    "5"  # syslog's "notice": without librdkafka's own affairs, such as events that nothing has handled at the end
+)
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 
 
@@ -64,7 +67,7 @@ def client_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
         settings.update(_login(options))
     if protocol.endswith("SSL"):
         settings.update(_stores(options))
-    return {**settings, "bootstrap.servers": bootstrap_servers}
+    return {**settings, "bootstrap.servers": bootstrap_servers, "log_level": _LOG_LEVEL}
 
 
 def producer_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
