@@ -62,6 +62,8 @@ class NumberedLoad:
         """`rate` is the approximate number of records per second, `first` the number to begin with."""
         self.acknowledged: dict[int, tuple[int, int]] = {}
         """The partition and offset of each acknowledged number."""
+        self.latencies_s: list[tuple[float, float]] = []
+        """When each acknowledged record was sent, and the time until its acknowledgement."""
         self.errors: list[str] = []
         self.longest_gap_s = 0.0
         """The longest time between two acknowledgements."""
@@ -108,11 +110,14 @@ class NumberedLoad:
                 continue
             number = self.sent
             due_s = started_s + (number - self._first) * self._interval_s
+            sent_s = time.monotonic()
             self._producer.produce(
                 self._topic,
                 str(number),
                 partition=number % self._partitions,
-                on_delivery=lambda error, message, number=number: self._report(number, error, message),
+                on_delivery=lambda error, message, number=number, sent_s=sent_s: self._report(
+                    number, sent_s, error, message
+                ),
             )
             self.sent += 1
             while not self._is_stopped.is_set():
@@ -120,7 +125,7 @@ class NumberedLoad:
                 if time.monotonic() >= due_s:
                     break
 
-    def _report(self, number: int, error: KafkaError | None, message: Message) -> None:
+    def _report(self, number: int, sent_s: float, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append(f"{number}: {error}")
             return
@@ -128,6 +133,7 @@ class NumberedLoad:
         offset = message.offset()
         self.acknowledged[number] = (number % self._partitions, UNKNOWN if offset is None or offset < 0 else offset)
         now_s = time.monotonic()
+        self.latencies_s.append((sent_s, now_s - sent_s))
         self.longest_gap_s = max(self.longest_gap_s, now_s - self._last_s)
         self._last_s = now_s
 
