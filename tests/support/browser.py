@@ -73,7 +73,12 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click the first element that a selector finds, as soon as that can be clicked."""
-        self.act(selector, lambda element: element.click())
+
+        def click(element: WebElement) -> None:
+            self.script("arguments[0].scrollIntoView({ block: 'center' })", element)  # the head may cover it
+            element.click()
+
+        self.act(selector, click)
 
     def enter(self, selector: str, text: str) -> None:
         """Replace the text of a field."""
