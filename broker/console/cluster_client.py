@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
+from broker.loop.slices import Slices
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Dispatcher, Outcome
 from broker.network.outgoing import OutgoingConnection, PeerUnavailable
@@ -40,6 +41,7 @@ CLIENT_ID: Final = "milena-console"
 CONSUMER: Final = -1
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+OFFSETS_PER_REQUEST: Final = 1_000
 TIMEOUT_MS: Final = 3_000
 """How long another broker may take for one response."""
 LAST_VERSION_WITH_NAMES: Final = 12  # of Fetch; later ones name topics by their ids
@@ -134,7 +136,27 @@ class ClusterClient:
     async def offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, FoundOffset]:
-        """Return offsets as ListOffsets has them; partitions without a leader, or with an error, are missing."""
+        """Return offsets as ListOffsets has them; partitions without a leader, or with an error, are missing.
+
+        Thousands of partitions take several requests, between which the event loop serves others.
+        """
+        found: dict[TopicPartition, FoundOffset] = {}
+        wanted = list(partitions)
+        for first in range(0, len(wanted), OFFSETS_PER_REQUEST):
+            responses = await self.ask_each(
+                self._offset_requests(wanted[first : first + OFFSETS_PER_REQUEST], timestamp, isolation)
+            )
+            for response in responses.by_broker.values():
+                for topic in response.topics:
+                    for one in topic.partitions:
+                        if not one.error_code:
+                            found[topic.name, one.partition_index] = FoundOffset(one.offset, one.timestamp)
+        return found
+
+    def _offset_requests(
+        self, partitions: Iterable[TopicPartition], timestamp: int, isolation: int
+    ) -> dict[int, ListOffsetsRequest]:
+        """Return the requests by the leader that is asked."""
         by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
         for topic, partition in partitions:
             leader = self._services.metadata_cache.leader_of(topic, partition)
@@ -143,23 +165,18 @@ class ClusterClient:
                 topics.setdefault(topic, []).append(
                     ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
                 )
-        responses = await self.ask_each(
-            {
-                leader: ListOffsetsRequest(
-                    replica_id=CONSUMER,
-                    isolation_level=isolation,
-                    topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
-                )
-                for leader, topics in by_leader.items()
-            }
-        )
         return {
-            (topic.name, one.partition_index): FoundOffset(one.offset, one.timestamp)
-            for response in responses.by_broker.values()
-            for topic in response.topics
-            for one in topic.partitions
-            if not one.error_code
+            leader: ListOffsetsRequest(
+                replica_id=CONSUMER,
+                isolation_level=isolation,
+                topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+            )
+            for leader, topics in by_leader.items()
         }
+
+    async def computed(self, work: Slices[T]) -> T:
+        """Run work over thousands of partitions in slices of the event loop; return its result."""
+        return await self._services.sliced_work.finished(work)
 
     async def _ask_here(self, api: Api, request: object, version: int) -> Any:
         frame = bytearray(request_header(api.key, version, 0, CLIENT_ID) + b"".join(encode(request, version)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from broker.console.cluster_client import ClusterClient, TopicPartition
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from broker.loop.slices import Slices
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
 GROUPS_PER_REQUEST = 100
+STEP_SIZE = 500
 
 
 async def committed(client: ClusterClient, broker: int, groups: list[str]) -> dict[str, dict[TopicPartition, int]]:
@@ -19,12 +21,23 @@ async def committed(client: ClusterClient, broker: int, groups: list[str]) -> di
             ]
         )
         response = await client.ask(broker, request)
-        for group in response.groups:
-            if not group.error_code:
-                found[group.group_id] = {
-                    (topic.name, one.partition_index): one.committed_offset
-                    for topic in group.topics
-                    for one in topic.partitions
-                    if not one.error_code and one.committed_offset >= 0
-                }
+        found.update(await client.computed(_by_group(response)))
+    return found
+
+
+def _by_group(response: OffsetFetchResponse) -> Slices[dict[str, dict[TopicPartition, int]]]:
+    found: dict[str, dict[TopicPartition, int]] = {}
+    for group in response.groups:
+        if group.error_code:
+            continue
+        offsets = found[group.group_id] = {}
+        steps = 0
+        for topic in group.topics:
+            for one in topic.partitions:
+                if not one.error_code and one.committed_offset >= 0:
+                    offsets[topic.name, one.partition_index] = one.committed_offset
+            steps += len(topic.partitions)
+            if steps >= STEP_SIZE:
+                steps = 0
+                yield
     return found

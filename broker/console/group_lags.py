@@ -5,7 +5,7 @@ Owns the arithmetic of lag. Must not know HTTP, or how a lag is shown.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
@@ -18,7 +18,7 @@ from protocol.errors import KafkaError
 if TYPE_CHECKING:
     from broker.console.console import Console
 
-END_OFFSETS_PER_REQUEST = 1_000
+STEP_SIZE = 500
 FIRST_UNREAD_MAX = 200
 """Partitions of which the first unread record is read for one page."""
 
@@ -37,7 +37,9 @@ def groups_by_topic(
     found: dict[str, list[TopicGroup]] = {}
     for group, offsets in index.items():
         lags: dict[str, int | None] = {}
-        for each, position in offsets.items():
+        for number, (each, position) in enumerate(offsets.items(), 1):
+            if number % STEP_SIZE == 0:
+                yield
             if each[0] in names:
                 before = lags.get(each[0], 0)
                 end = ends.get(each)
@@ -50,13 +52,9 @@ def groups_by_topic(
     return found
 
 
-async def end_offsets(client: ClusterClient, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+async def end_offsets(client: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the ends of partitions as readers of uncommitted records see them."""
-    ends: dict[TopicPartition, int] = {}
-    for first in range(0, len(partitions), END_OFFSETS_PER_REQUEST):
-        found = await client.offsets(partitions[first : first + END_OFFSETS_PER_REQUEST], LATEST)
-        ends.update({each: one.offset for each, one in found.items()})
-    return ends
+    return {each: one.offset for each, one in (await client.offsets(partitions, LATEST)).items()}
 
 
 async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
@@ -68,14 +66,35 @@ async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
         return {}
     names = sorted(group.group_id for group in groups)
     offsets = await committed(console.client, services.broker_id, names)
-    wanted = sorted({each for of_group in offsets.values() for each in of_group})[:GROUP_PARTITIONS_MAX]
+    wanted = await console.client.computed(_partitions_of(offsets))
     ends = await end_offsets(console.client, wanted)
-    return {
-        (group, *each): Progress(max(0, ends[each] - offset), offset)
-        for group, of_group in offsets.items()
-        for each, offset in of_group.items()
-        if each in ends
-    }
+    return await console.client.computed(_progress(offsets, ends))
+
+
+def _partitions_of(offsets: Mapping[str, Mapping[TopicPartition, int]]) -> Slices[list[TopicPartition]]:
+    """Return the partitions that groups read, `GROUP_PARTITIONS_MAX` at most."""
+    found: dict[TopicPartition, None] = {}
+    for of_group in offsets.values():
+        for number, each in enumerate(of_group):
+            if number % STEP_SIZE == 0:
+                yield
+            if len(found) >= GROUP_PARTITIONS_MAX:
+                return list(found)
+            found[each] = None
+    return list(found)
+
+
+def _progress(
+    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+) -> Slices[dict[GroupPartition, Progress]]:
+    progress: dict[GroupPartition, Progress] = {}
+    for group, of_group in offsets.items():
+        for number, (each, offset) in enumerate(of_group.items()):
+            if number % STEP_SIZE == 0:
+                yield
+            if each in ends:
+                progress[group, *each] = Progress(max(0, ends[each] - offset), offset)
+    return progress
 
 
 async def lags_in_time_ms(

@@ -8,7 +8,7 @@ partitions, which their leaders know. The history of lags is kept by the coordin
 
 from __future__ import annotations
 
-import asyncio
+import heapq
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Literal, TypedDict
@@ -21,6 +21,7 @@ from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, 
 from broker.console.problem import ProblemError, not_found, of_code
 from broker.console.topics import Unavailable, require_topic, unavailable_of
 from broker.coordination.partitioner import partition_for
+from broker.loop.slices import Slices
 from broker.network.outgoing import PeerUnavailable
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -28,8 +29,11 @@ from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequ
 from protocol.messages.list_groups import ListGroupsRequest
 
 LAG_SAMPLES_MIN = 3
+LARGEST_LAGS = 20
+STEP_SIZE = 500
 
 Status = Literal["OK", "WARN", "STOP"]
+PartitionSort = Literal["name", "lag"]
 
 
 class GroupRow(TypedDict):
@@ -84,9 +88,10 @@ class GroupPartitionRow(TypedDict):
 
 
 class GroupDetail(TypedDict):
-    """One group. `lags` and `rates` (offsets committed per second) are of the last hour, one a minute.
+    """One group with a page of its partitions. `topics` and `lag` are of all partitions.
 
-    Only the coordinator keeps them.
+    `lags` and `rates` of partitions (offsets committed per second) are of the last hour, one a minute. Only the
+    coordinator keeps them. `oldest_unread_ms` is of the page and of the partitions with the largest lags.
     """
 
     group: str
@@ -95,8 +100,11 @@ class GroupDetail(TypedDict):
     assignor: str
     coordinator: int
     members: list[MemberRow]
+    topics: list[str]
+    partition_count: int
     partitions: list[GroupPartitionRow]
     lag: int
+    oldest_unread_ms: int
     has_history: bool
     history_end_ms: int
 
@@ -124,7 +132,7 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
             offsets.update(await committed(console.client, broker, names))
         except (PeerUnavailable, KafkaError) as error:
             responses.unavailable[broker] = str(error)
-    ends = await end_offsets(console.client, sorted({each for of_group in offsets.values() for each in of_group}))
+    ends = await end_offsets(console.client, {each for of_group in offsets.values() for each in of_group})
     return GroupPage(
         total=len(listed),
         groups=[
@@ -142,22 +150,27 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
     )
 
 
-async def group(console: Console, *, group: str) -> GroupDetail:
-    """Return one group. Raises ProblemError."""
+async def group(console: Console, *, group: str, sort: PartitionSort, offset: int, limit: int) -> GroupDetail:
+    """Return one group with a page of its partitions, by name or the largest lag first. Raises ProblemError."""
     broker = coordinator_of(console, group)
     described = await described_group(console, broker, group)
     offsets = (await committed(console.client, broker, [group])).get(group, {})
     if described.group_state == "Dead" and not offsets:
         raise not_found(f"group {group!r} does not exist")
-    ends, times = await _ends_and_times(console, offsets)
-    members, readers = _members(described)
-    history = {(each.topic, each.partition): each for each in console.group_history.of(group)}
+    ends = await end_offsets(console.client, offsets)
+    members, readers = await console.client.computed(_members(described))
+    lags = await console.client.computed(_lags(offsets, ends))
+    largest = heapq.nlargest(LARGEST_LAGS, lags, key=lags.__getitem__)
+    ordered = sorted(offsets.keys() | readers.keys())
+    if sort == "lag":
+        ordered.sort(key=lambda each: lags.get(each, -1), reverse=True)
+    page = ordered[offset : offset + limit]
+    times = await _times(console, {each: offsets[each] for each in [*page, *largest] if each in offsets}, ends)
     rows = []
-    for each in sorted(offsets.keys() | readers.keys()):
+    for each in page:
         topic, partition = each
-        position, end = offsets.get(each), ends.get(each)
-        lag = None if position is None or end is None else max(0, end - position)
-        lags = history[each].lags if each in history else []
+        position, end, lag = offsets.get(each), ends.get(each), lags.get(each)
+        history = console.group_history.of(group, topic, partition)
         rows.append(
             GroupPartitionRow(
                 topic=topic,
@@ -167,9 +180,9 @@ async def group(console: Console, *, group: str) -> GroupDetail:
                 lag=lag,
                 lag_ms=times.get(each),
                 member=readers.get(each, ""),
-                status=_status(lag, lags, has_member=each in readers),
-                lags=lags,
-                rates=history[each].rates if each in history else [],
+                status=_status(lag, history.lags, has_member=each in readers),
+                lags=history.lags,
+                rates=history.rates,
             )
         )
     return GroupDetail(
@@ -179,8 +192,11 @@ async def group(console: Console, *, group: str) -> GroupDetail:
         assignor=described.protocol_data,
         coordinator=broker,
         members=members,
+        topics=sorted({topic for topic, _ in ordered}),
+        partition_count=len(ordered),
         partitions=rows,
-        lag=_sum(offsets, ends),
+        lag=sum(lags.values()),
+        oldest_unread_ms=max(times.values(), default=0),
         has_history=broker == console.services.broker_id,
         history_end_ms=console.group_history.recorded_ms,
     )
@@ -217,26 +233,37 @@ async def topic_groups(console: Console, *, name: str) -> TopicGroups:
     return TopicGroups(groups=found.get(name, []))
 
 
-async def _ends_and_times(
-    console: Console, offsets: Mapping[TopicPartition, int]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    partitions = sorted(offsets)
-    ends, starts = await asyncio.gather(
-        end_offsets(console.client, partitions), console.client.offsets(partitions, EARLIEST)
-    )
+def _lags(
+    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> Slices[dict[TopicPartition, int]]:
+    lags: dict[TopicPartition, int] = {}
+    for number, (each, position) in enumerate(offsets.items()):
+        if number % STEP_SIZE == 0:
+            yield
+        if each in ends:
+            lags[each] = max(0, ends[each] - position)
+    return lags
+
+
+async def _times(
+    console: Console, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the lags in time of some partitions. Records that are deleted already do not count."""
+    starts = await console.client.offsets(offsets, EARLIEST)
     positions = {
         each: max(position, starts[each].offset) if each in starts else position for each, position in offsets.items()
     }
     try:
-        return ends, await lags_in_time_ms(console, positions, ends)
+        return await lags_in_time_ms(console, positions, ends)
     except ProblemError:
-        return ends, {}
+        return {}
 
 
-def _members(described: DescribedGroup) -> tuple[list[MemberRow], dict[TopicPartition, str]]:
+def _members(described: DescribedGroup) -> Slices[tuple[list[MemberRow], dict[TopicPartition, str]]]:
     """Return the members, and which of them reads each partition."""
     rows = []
     readers: dict[TopicPartition, str] = {}
+    steps = 0
     for member in described.members:
         assigned: list[Assigned] = []
         if described.protocol_type == PROTOCOL_TYPE and member.member_assignment:
@@ -247,6 +274,10 @@ def _members(described: DescribedGroup) -> tuple[list[MemberRow], dict[TopicPart
             for each in () if assignment is None else assignment.assigned_partitions:
                 assigned.append(Assigned(topic=each.topic, partitions=sorted(each.partitions)))
                 readers.update({(each.topic, partition): member.member_id for partition in each.partitions})
+                steps += len(each.partitions)
+                if steps >= STEP_SIZE:
+                    steps = 0
+                    yield
         rows.append(
             MemberRow(
                 member_id=member.member_id,

@@ -10,7 +10,7 @@ series to a new one above `TOPICS_MAX`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -203,10 +203,11 @@ class Progress(NamedTuple):
 class PartitionHistory(NamedTuple):
     """The last hour of a group in a partition, the oldest sample first; rates are offsets per second."""
 
-    topic: str
-    partition: int
     lags: list[int | None]
     rates: list[float | None]
+
+
+NO_HISTORY: Final = PartitionHistory([], [])
 
 
 class GroupHistory:
@@ -234,14 +235,13 @@ class GroupHistory:
             for ring, value in zip(rings, sample, strict=True):
                 ring[self.index % GROUP_SAMPLES] = value
 
-    def of(self, group: str) -> Iterator[PartitionHistory]:
-        """Yield the history of each partition of a group."""
-        for (name, topic, partition), (lags, committed) in self._rings.items():
-            if name == group:
-                offsets = _unrolled(committed, self.index, GROUP_SAMPLES)
-                yield PartitionHistory(
-                    topic, partition, _unrolled(lags, self.index, GROUP_SAMPLES), [None, *map(_rate, pairwise(offsets))]
-                )
+    def of(self, group: str, topic: str, partition: int) -> PartitionHistory:
+        """Return the history of a group in a partition; `NO_HISTORY` if there is none."""
+        rings = self._rings.get((group, topic, partition))
+        if rings is None:
+            return NO_HISTORY
+        lags, offsets = (_unrolled(ring, self.index, GROUP_SAMPLES) for ring in rings)
+        return PartitionHistory(lags, [None, *map(_rate, pairwise(offsets))])
 
 
 def _rate(offsets: tuple[int | None, int | None]) -> float | None:

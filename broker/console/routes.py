@@ -227,8 +227,13 @@ RESOURCES: tuple[Resource, ...] = (
         "/groups/{group}",
         groups.group,
         groups.GroupDetail,
-        "One group: members, assignment, offsets, lag in offsets and in time, and its last hour.",
-        (GROUP,),
+        "One group: members, assignment, and a page of its partitions: offsets, lag in offsets and in time, last hour.",
+        (
+            GROUP,
+            Parameter("sort", "string", "By name, or the largest lag first.", "name", choices=("name", "lag")),
+            OFFSET,
+            Parameter("limit", "integer", "The most partitions of the page.", 100, minimum=1, maximum=500),
+        ),
     ),
     Resource(
         "GET",

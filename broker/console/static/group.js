@@ -5,7 +5,12 @@ import { spark } from "./chart.js";
 import { dialog, field, fill, h, notice, select, stat, tag, toast } from "./dom.js";
 import { clock, count, duration, rate } from "./format.js";
 import { stateTag } from "./groups.js";
-import { csv, save, table } from "./table.js";
+import { csv, pager, save, table } from "./table.js";
+
+const LIMIT = 100;
+const ASSIGNED_MAX = 20;
+/** Topics that a dialog shows one by one. */
+const TOPICS_MAX = 50;
 
 export function groupPage([name]) {
   const facts = h("div", { class: "skeleton" });
@@ -13,21 +18,40 @@ export function groupPage([name]) {
   const partitions = h("section", { class: "card" });
   const actions = h("div", { class: "end" });
   const rows = h("div", null);
-  const unread = new Unread(() => shown.partitions, () => fill(rows, partitionTable(shown, unread)));
+  const unread = new Unread(() => shown, () => showRows());
+  const query = { sort: "name", offset: 0 };
   let shown = null;
   fill(partitions, h("h2", null, "Partitions"), unread.root, rows);
 
+  const sorted = {
+    get key() { return query.sort; },
+    get order() { return query.sort === "name" ? "ascending" : "descending"; },
+    by: (key) => change({ sort: key, offset: 0 }),
+  };
+
+  function change(parts) {
+    Object.assign(query, parts);
+    draw().catch((error) => fill(rows, notice(error.message, "bad")));
+  }
+
+  function showRows() {
+    fill(rows, partitionTable(shown, unread, sorted),
+      shown.partition_count > LIMIT ? pager(query.offset, LIMIT, shown.partition_count, (offset) => change({ offset })) : null);
+  }
+
   async function draw(signal) {
-    const [group, isWritable] = await Promise.all([getJson(path`/groups/${name}`, {}, signal), mayWrite()]);
+    const asked = JSON.stringify(query);
+    const [group, isWritable] = await Promise.all([getJson(path`/groups/${name}`, { ...query, limit: LIMIT }, signal), mayWrite()]);
+    if (asked !== JSON.stringify(query)) return;
     shown = group;
     facts.className = "";
     fill(facts, h("div", { class: "stats" }, stat("state", group.state, group.state === "Stable" ? "good" : ""), stat("lag in offsets", count(group.lag)),
-      stat("oldest unread record", duration(Math.max(0, ...group.partitions.map((row) => row.lag_ms ?? 0)))), stat("members", count(group.members.length)),
+      stat("oldest unread record", duration(group.oldest_unread_ms)), stat("members", count(group.members.length)),
       stat("coordinator", `broker ${group.coordinator}`), stat("assignor", group.assignor || "–")),
       group.has_history ? null : notice(`The lag of the last hour is kept by the coordinator: open the console of broker ${group.coordinator}.`, "info"));
     fill(members, h("h2", null, "Members"), memberTable(group.members));
     unread.button.disabled = !group.lag && !unread.isRunning;
-    fill(rows, partitionTable(group, unread));
+    showRows();
     fill(actions, h("button", { type: "button", id: "export", click: exported }, "Export CSV"),
       isWritable
         ? [h("button", { type: "button", id: "reset", click: () => openReset(shown, draw) }, "Reset offsets"), h("button", { type: "button", id: "delete-topic", click: () => openDelete(shown, draw) }, "Delete offsets"),]
@@ -51,12 +75,12 @@ class Unread {
   #counts = new Map();
   #controller = null;
   #drawn;
-  #partitions;
+  #group;
   #state = h("span", { class: "muted", id: "unread-state", role: "status" });
 
-  /** `partitions()` returns the rows of the group; `drawn()` shows the counts. */
-  constructor(partitions, drawn) {
-    this.#partitions = partitions;
+  /** `group()` returns the group with the partitions that are shown; `drawn()` shows the counts. */
+  constructor(group, drawn) {
+    this.#group = group;
     this.#drawn = drawn;
     this.button = h("button", { type: "button", class: "quiet", id: "count-unread", click: () => (this.#controller ? this.stop() : this.#run()) }, "Count unread records");
     this.root = h("div", null, this.button, " ", this.#state);
@@ -79,8 +103,11 @@ class Unread {
     this.button.textContent = "Stop counting";
     this.#counts.clear();
     try {
-      for (const [topic, rows] of byTopic(this.#partitions().filter((row) => row.lag))) await this.#count(topic, rows);
-      this.#state.textContent = `${count([...this.#counts.values()].reduce((sum, value) => sum + value, 0))} unread records at ${clock()}, without markers, compacted offsets and aborted transactions`;
+      const group = this.#group();
+      for (const [topic, rows] of byTopic(group.partitions.filter((row) => row.lag))) await this.#count(topic, rows);
+      const sum = [...this.#counts.values()].reduce((total, value) => total + value, 0);
+      const where = group.partition_count > group.partitions.length ? " in the partitions that are shown" : "";
+      this.#state.textContent = `${count(sum)} unread records${where} at ${clock()}, without markers, compacted offsets and aborted transactions`;
     } catch (error) {
       this.#state.textContent = error.name === "AbortError" ? "Stopped." : error.message;
     }
@@ -114,25 +141,31 @@ function memberTable(rows) {
     { title: "Member", of: (row) => h("span", { class: "mono small" }, row.instance_id ? `${row.instance_id} (${row.member_id})` : row.member_id) },
     { title: "Client", of: (row) => row.client_id },
     { title: "Host", of: (row) => row.host },
-    { title: "Assignment", of: (row) => row.assignment.map((each) => h("div", null, `${each.topic}: ${each.partitions.join(", ")}`)) },
+    { title: "Assignment", of: (row) => assignment(row.assignment) },
   ], rows, { none: ["No members", "No consumer of the group is connected."] });
+}
+
+function assignment(topics) {
+  const more = topics.length - ASSIGNED_MAX;
+  return [...topics.slice(0, ASSIGNED_MAX).map((each) => h("div", null, `${each.topic}: ${each.partitions.join(", ")}`)),
+    more > 0 ? h("div", { class: "muted" }, `and ${count(more)} topics`) : null];
 }
 
 const STATUS = { OK: "good", WARN: "warn", STOP: "bad" };
 
-function partitionTable(group, unread) {
-  return table("Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member.", [
-    { title: "Topic", of: (row) => h("a", { href: `#/topics/${encodeURIComponent(row.topic)}` }, row.topic) },
+function partitionTable(group, unread, sorted) {
+  return table(`${count(group.partition_count)} partitions. Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member.`, [
+    { title: "Topic", sort: "name", of: (row) => h("a", { href: `#/topics/${encodeURIComponent(row.topic)}` }, row.topic) },
     { title: "Partition", number: true, of: (row) => row.partition },
     { title: "Committed", number: true, of: (row) => (row.committed === "" ? "–" : count(BigInt(row.committed))) },
     { title: "End", number: true, of: (row) => (row.end === null ? "–" : count(BigInt(row.end))) },
-    { title: "Lag", number: true, of: (row) => count(row.lag) },
+    { title: "Lag", sort: "lag", number: true, of: (row) => count(row.lag) },
     { title: "Unread records", number: true, of: (row) => count(unread.of(row)) },
     { title: "In time", number: true, of: (row) => (row.lag_ms === null ? "–" : duration(row.lag_ms)) },
     { title: "Lag, last hour", of: (row) => hour(`Lag of ${row.topic}-${row.partition} over the last hour`, row.lags) },
     { title: "Read, last hour", of: (row) => hour(`Offsets per second of ${row.topic}-${row.partition} over the last hour`, row.rates, rate) },
     { title: "Status", of: (row) => tag(row.status, STATUS[row.status]) },
-  ], group.partitions, { none: ["No committed offsets", "The group has not committed anything."] });
+  ], group.partitions, { sorted, none: ["No committed offsets", "The group has not committed anything."] });
 }
 
 function hour(title, values, text) {
@@ -141,7 +174,8 @@ function hour(title, values, text) {
 }
 
 function openReset(group, done) {
-  const topics = [...new Set(group.partitions.map((row) => row.topic))];
+  const all = group.topics.length > TOPICS_MAX ? `all ${count(group.topics.length)} topics` : "";
+  const topics = all ? [all] : group.topics;
   const boxes = topics.map((topic) => h("input", { type: "checkbox", value: topic, checked: true, change: clear }));
   const others = h("input", { id: "other-topics", type: "text", placeholder: "further topics, with commas", input: clear });
   const strategy = select("strategy", [["earliest", "to the first record"], ["latest", "to the end"], ["offset", "to an offset"], ["shift", "shift by a number"], ["time", "to a time"]], "earliest");
@@ -164,10 +198,12 @@ function openReset(group, done) {
   }
 
   async function send(isPreview) {
+    const chosen = [...boxes.filter((each) => each.checked).flatMap((each) => (all ? group.topics : each.value)), ...others.value.split(",").map((each) => each.trim()).filter(Boolean)];
+    if (!chosen.length) return fill(result, notice("Choose at least one topic.", "bad")); // none would mean all
     const value = strategy.value === "time" ? new Date(moment.value).getTime() : Number(number.value);
     try {
       const preview = await sendJson("POST", path`/groups/${group.group}/offsets`, {
-        topics: [...boxes.filter((each) => each.checked).map((each) => each.value), ...others.value.split(",").map((each) => each.trim()).filter(Boolean)],
+        topics: chosen,
         strategy: strategy.value, value: Number.isFinite(value) ? value : 0, is_preview: isPreview,
       });
       apply.disabled = !isPreview || Boolean(preview.problem);
@@ -193,7 +229,7 @@ function openReset(group, done) {
 }
 
 function openDelete(group, done) {
-  const topics = [...new Set(group.partitions.map((row) => row.topic))];
+  const topics = group.topics.slice(0, TOPICS_MAX);
   const result = h("div", null);
   const run = (request) => async () => {
     try {

@@ -212,6 +212,12 @@ def test_5_offsets_are_reset_with_a_preview(site: Site) -> None:
     browser = site.open("groups/resetting")
     browser.click("#reset")
     browser.click("#strategy option[value=shift]")
+    for topic in ("reset-a", "reset-b"):
+        browser.click(f"dialog input[value={topic}]")
+    browser.click("#show-preview")
+    browser.sees("Choose at least one topic.", "#preview")
+    for topic in ("reset-a", "reset-b"):
+        browser.click(f"dialog input[value={topic}]")
     browser.enter("#reset-value", "-5")
     assert not browser.find("#apply").is_enabled()
     browser.click("#show-preview")

@@ -9,6 +9,7 @@ from broker.console.rates import (
     DAY_SAMPLES,
     GROUP_SAMPLES,
     HOUR_SAMPLES,
+    NO_HISTORY,
     SAMPLES_PER_OUTLINE,
     Counts,
     GroupHistory,
@@ -65,18 +66,17 @@ def test_a_group_has_lags_and_rates_of_the_last_hour() -> None:
     history = GroupHistory()
     for minute in range(GROUP_SAMPLES + 5):
         history.record({KEY: Progress(minute, 60 * minute)}, minute)
-    (found,) = history.of("g")
-    assert (found.topic, found.partition) == ("t", 0)
+    found = history.of(*KEY)
     assert found.lags == list(range(5, GROUP_SAMPLES + 5))
     assert found.rates == [None] + [1.0] * (GROUP_SAMPLES - 1)
     history.record({KEY: Progress(9, 0)}, 0)
-    (found,) = history.of("g")
+    found = history.of(*KEY)
     assert found.rates[-1] == 0, "the offsets were reset"
-    assert list(history.of("other")) == []
+    assert history.of("other", "t", 0) == NO_HISTORY
     history.record({}, 0)
-    assert list(history.of("g")) == []
+    assert history.of(*KEY) == NO_HISTORY
     history.record({KEY: Progress(1, 1)}, 0)
-    (found,) = history.of("g")
+    found = history.of(*KEY)
     assert [each for each in found.lags if each is not None] == [1], "the time without offsets has no samples"
 
 
@@ -85,4 +85,4 @@ def test_partitions_above_the_limit_have_no_history(monkeypatch: pytest.MonkeyPa
     history = GroupHistory()
     for _ in range(2):
         history.record({KEY: Progress(1, 1), ("g", "t", 1): Progress(1, 1)}, 0)
-    assert [each.partition for each in history.of("g")] == [0]
+    assert [each for each in range(2) if history.of("g", "t", each) != NO_HISTORY] == [0]
