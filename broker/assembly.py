@@ -217,7 +217,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         sliced_work,
     )
     producer_ids = ProducerIds(link.allocate_producer_ids)
-    guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS])
+    guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS], replica_manager.leading_since)
     marker_writer = MarkerWriter(
         replica_manager, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
     )

@@ -143,6 +143,11 @@ class ReplicaManager:
         """Return the partition if a replica of it is hosted here, else None."""
         return self._partitions.get((topic, partition))
 
+    def leading_since(self, key: TopicPartition) -> int:
+        """Return `Partition.leading_since`, -1 if this broker does not lead the partition."""
+        partition = self._partitions.get(key)
+        return NO_EPOCH if partition is None else partition.leading_since
+
     def topic_of(self, topic_id: UUID) -> str | None:
         """Return the topic with this id if a replica of it is hosted here.
 

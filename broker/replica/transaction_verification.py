@@ -9,7 +9,8 @@ Must not know: where the coordinator is (`CoordinatorLink` does), requests, or l
 A guard is created before the verification and checked after it. A marker appended in between cancels the guard, because
 the verification concerned the transaction that the marker ended. A guard also keeps the lowest sequence number of the
 producer. So a later batch cannot overtake an earlier, rejected one while the partition has no state of the producer.
-Once the transaction has data here, its guard is not used until the marker removes it.
+Once the transaction has data here, its guard is not used until the marker removes it. A guard ends with the leadership:
+other leaders may append markers and batches of the producer.
 """
 
 from __future__ import annotations
@@ -72,24 +73,28 @@ class CoordinatorLink(Protocol):
 class Guard:
     """The verification of one partition for one producer."""
 
-    __slots__ = ("epoch", "is_cancelled", "lowest_sequence", "used_ms")
+    __slots__ = ("epoch", "is_cancelled", "leading_since", "lowest_sequence", "used_ms")
 
-    def __init__(self, epoch: int, sequence: int, now_ms: int) -> None:
+    def __init__(self, epoch: int, leading_since: int, sequence: int, now_ms: int) -> None:
         self.epoch = epoch
+        self.leading_since = leading_since
         self.lowest_sequence = sequence
         self.used_ms = now_ms
         self.is_cancelled = False
 
 
 GuardKey = tuple[TopicPartition, int]
+LeadingSince = Callable[[TopicPartition], int]
+"""Returns the leader epoch in which this broker became the leader of a partition (`Partition.leading_since`)."""
 
 
 class Guards:
     """The guards of all partitions led here. Those of producers that send nothing more expire."""
 
-    def __init__(self, expiration_ms: Callable[[], int]) -> None:
+    def __init__(self, expiration_ms: Callable[[], int], leading_since: LeadingSince) -> None:
         """`expiration_ms()` returns how long a partition keeps an inactive producer (producer.id.expiration.ms)."""
         self._expiration_ms = expiration_ms
+        self.leading_since = leading_since
         self._guards: OrderedDict[GuardKey, Guard] = OrderedDict()
         """By last use, the least recent first."""
 
@@ -100,9 +105,9 @@ class Guards:
         """Return the guard of a producer that is about to append a batch whose first sequence number is `sequence`."""
         self._drop_expired(now_ms)
         key = (partition, producer.producer_id)
-        guard = self._guards.get(key)
-        if guard is None or guard.epoch < producer.epoch:
-            guard = self._guards[key] = Guard(producer.epoch, sequence, now_ms)
+        guard, leading_since = self._guards.get(key), self.leading_since(partition)
+        if guard is None or guard.epoch < producer.epoch or guard.leading_since != leading_since:
+            guard = self._guards[key] = Guard(producer.epoch, leading_since, sequence, now_ms)
         elif guard.epoch == producer.epoch:
             guard.lowest_sequence = min(guard.lowest_sequence, sequence)
         guard.used_ms = now_ms
@@ -124,13 +129,20 @@ class Guards:
 class Admission:
     """Which transactional batches of a request may be appended, by the coordinator's verdicts on its partitions."""
 
-    __slots__ = ("_guards", "_is_required", "_says_abortable", "_verdicts")
+    __slots__ = ("_guards", "_is_required", "_leading_since", "_says_abortable", "_verdicts")
 
     def __init__(
-        self, guards: Mapping[TopicPartition, Guard], verdicts: Verdicts, *, is_required: bool, says_abortable: bool
+        self,
+        guards: Mapping[TopicPartition, Guard],
+        verdicts: Verdicts,
+        leading_since: LeadingSince,
+        *,
+        is_required: bool,
+        says_abortable: bool,
     ) -> None:
         self._guards = guards
         self._verdicts = verdicts
+        self._leading_since = leading_since
         self._is_required = is_required
         self._says_abortable = says_abortable
 
@@ -139,14 +151,16 @@ class Admission:
 
         Raises:
             KafkaError: INVALID_TXN_STATE or TRANSACTION_ABORTABLE if it is not part of a transaction;
-                OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch is missing; a code of `PRODUCE_ERRORS` if the
-                coordinator could not verify the partition.
+                OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch is missing; NOT_LEADER_OR_FOLLOWER if another broker
+                has led since; a code of `PRODUCE_ERRORS` if the coordinator could not verify the partition.
         """
         if not self._is_required or has_open_transaction(state, header):
             return
         guard = self._guards.get(partition)
         if guard is None or guard.is_cancelled:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction")
+        if guard.leading_since != self._leading_since(partition):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         code = self._verdicts[partition]
         if code:
             raise self._error(code)
@@ -200,7 +214,7 @@ class TransactionVerifier:
             KafkaError: INVALID_PRODUCER_ID_MAPPING if the batches are of several producers.
         """
         if not self._is_enabled():
-            return Admission({}, {}, is_required=False, says_abortable=says_abortable)
+            return self._admission({}, {}, is_required=False, says_abortable=says_abortable)
         now_ms = self._clock.now_ms()
         guards: dict[TopicPartition, Guard] = {}
         producers = set()
@@ -212,11 +226,11 @@ class TransactionVerifier:
         if len(producers) > 1:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained several producers")
         if not guards:
-            return Admission({}, {}, is_required=True, says_abortable=says_abortable)
+            return self._admission({}, {}, says_abortable=says_abortable)
         verdicts = self._link.verify(transactional_id, producers.pop(), list(guards))
         if isinstance(verdicts, Mapping):
             self._count_failures(verdicts)
-            return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
+            return self._admission(guards, verdicts, says_abortable=says_abortable)
         return self._when_known(guards, verdicts, says_abortable=says_abortable)
 
     async def admit_offsets(
@@ -235,6 +249,8 @@ class TransactionVerifier:
         code = verdicts[partition]
         if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not says_abortable):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if guard.leading_since != self._guards.leading_since(partition):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # the client asks again
         if code:
             raise KafkaError(COMMIT_ERRORS.get(code, ErrorCode(code)))
 
@@ -243,7 +259,19 @@ class TransactionVerifier:
     ) -> Admission:
         verdicts = await self._timed(awaited)
         self._count_failures(verdicts)
-        return Admission(guards, verdicts, is_required=True, says_abortable=says_abortable)
+        return self._admission(guards, verdicts, says_abortable=says_abortable)
+
+    def _admission(
+        self,
+        guards: Mapping[TopicPartition, Guard],
+        verdicts: Verdicts,
+        *,
+        is_required: bool = True,
+        says_abortable: bool,
+    ) -> Admission:
+        return Admission(
+            guards, verdicts, self._guards.leading_since, is_required=is_required, says_abortable=says_abortable
+        )
 
     async def _timed(self, awaited: Awaitable[Verdicts]) -> Verdicts:
         began_ms = self._clock.monotonic_ms()

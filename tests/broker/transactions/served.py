@@ -67,7 +67,7 @@ class ServedTransactions(Served):
         super().__init__(has_offsets_topic=has_offsets_topic)
         self.there = Surroundings(partition_count=1 if has_transactions_topic else None)
         self.leading = Leading(folder)
-        self.guards = Guards(lambda: MINUTE_MS)
+        self.guards = Guards(lambda: MINUTE_MS, lambda partition: 0)
         self.marker_writer = MarkerWriter(
             self.leading.replica_manager, self.guards, self.here.clock, MINUTE_MS, lambda *_: None
         )

@@ -82,7 +82,9 @@ class World:
             fetch_purge_interval=1000,
         )  # fmt: skip
         leaders = FakeLeaders()
-        writer = MarkerWriter(self.replica_manager, Guards(lambda: TIMEOUT_MS), clock, TIMEOUT_MS, lambda *_: None)
+        writer = MarkerWriter(
+            self.replica_manager, Guards(lambda: TIMEOUT_MS, lambda partition: 0), clock, TIMEOUT_MS, lambda *_: None
+        )
         self.coordinator = TransactionCoordinator(
             TransactionSettings(),
             ReplicatedLog(TRANSACTION_STATE_TOPIC, self.replica_manager, cast(MetadataCache, leaders), clock, _at_once),

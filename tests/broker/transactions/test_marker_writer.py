@@ -27,7 +27,7 @@ TIMEOUT_MS = 30_000
 class Writing(Leading):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.guards = Guards(lambda: 86_400_000)
+        self.guards = Guards(lambda: 86_400_000, lambda partition: 0)
         self.reported: list[tuple[str, int, Marker]] = []
         self.writer = MarkerWriter(
             self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.reported.append(each)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import (
     Admission,
     Guards,
@@ -52,7 +53,7 @@ class Verifying(Leading):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.link = FakeLink()
-        self.guards = Guards(lambda: EXPIRATION_MS)
+        self.guards = Guards(lambda: EXPIRATION_MS, self.replica_manager.leading_since)
         self.is_enabled = True
         self.verifier = TransactionVerifier(self.link, self.guards, lambda: self.is_enabled, self.clock)
         self.partition = self.lead("t", 0)
@@ -187,6 +188,21 @@ async def test_batch_after_the_end_of_a_verified_transaction_is_rejected(here: V
     assert here.check(admission, header(1)) is ErrorCode.INVALID_TXN_STATE
 
 
+async def test_a_guard_ends_with_the_leadership(here: Verifying) -> None:
+    """Another leader has appended the end of the transaction, and further ones."""
+    here.link.waits = True
+    late = asyncio.ensure_future(here.admit(header(0)))
+    await asyncio.sleep(0)
+    here.partition.follow(Leadership(1, 2, 1, (1, 2), 1, (1, 2)))
+    here.partition.lead(Leadership(1, 1, 2, (1, 2), 2, (1, 2)), 0)
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    assert here.check(await late, header(0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    here.link.waits = False
+    assert await here.verdict(header(5)) is ErrorCode.NONE, "the guard of sequence number 0 does not count"
+    here.partition.lead(Leadership(1, 1, 3, (1,), 3, (1, 2)), 0)
+    assert await here.verdict(header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "the same leader"
+
+
 async def test_a_later_batch_does_not_overtake_a_rejected_one(here: Verifying) -> None:
     here.link.code = ErrorCode.NOT_COORDINATOR
     assert await here.verdict(header(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -217,7 +233,7 @@ async def test_a_request_without_transactional_batches_is_not_verified(here: Ver
 
 
 def test_guards_of_silent_producers_are_dropped() -> None:
-    guards, clock = Guards(lambda: EXPIRATION_MS), ManualClock()
+    guards, clock = Guards(lambda: EXPIRATION_MS, lambda partition: 0), ManualClock()
     for number in range(100):
         guards.take(("t", number), Producer(7, 0), 0, clock.now_ms())
     clock.advance(EXPIRATION_MS // 2)
@@ -259,6 +275,17 @@ async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -
     await here.write_marker()
     here.link.waiting[0].set_result({T0: ErrorCode.NONE})
     with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
+        await verifying
+
+
+async def test_a_change_of_the_coordinator_before_the_verdict_lets_the_client_retry(here: Verifying) -> None:
+    here.link.waits = True
+    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
+    await asyncio.sleep(0)
+    here.partition.follow(Leadership(1, 2, 1, (1, 2), 1, (1, 2)))
+    here.partition.lead(Leadership(1, 1, 2, (1, 2), 2, (1, 2)), 0)
+    here.link.waiting[0].set_result({T0: ErrorCode.NONE})
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await verifying
 
 
