@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 import pytest
@@ -45,13 +45,17 @@ class Steps:
     def __init__(self) -> None:
         self.longest: Counter[str] = Counter()
         """Lines of the longest turn, by function."""
-        self._lines: Counter[str] = Counter()
+        self._longest_count = 0
+        self._count = 0
+        self._lines: defaultdict[CodeType, int] = defaultdict(int)
+        self._is_counted: dict[str, bool] = {}
+        """By file."""
         self._is_over = False
 
     @contextmanager
     def counted(self) -> Iterator[None]:
         before = sys.gettrace()
-        sys.settrace(self._trace)
+        sys.settrace(self._trace_call)
         asyncio.get_running_loop().call_soon(self._turn_ended)
         try:
             yield
@@ -59,16 +63,26 @@ class Steps:
             sys.settrace(before)
             self._is_over = True
 
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(COUNTED):
-            return None
+    def _trace_call(self, frame: FrameType, event: str, _: object) -> Any:
+        file = frame.f_code.co_filename
+        is_counted = self._is_counted.get(file)
+        if is_counted is None:
+            is_counted = self._is_counted[file] = file.startswith(COUNTED)
+        return self._trace_line if is_counted else None
+
+    def _trace_line(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "line":
-            self._lines[frame.f_code.co_qualname] += 1
-        return self._trace
+            self._count += 1
+            self._lines[frame.f_code] += 1
+        return self._trace_line
 
     def _turn_ended(self) -> None:
-        if self._lines.total() > self.longest.total():
-            self.longest = self._lines.copy()
+        if self._count > self._longest_count:
+            self._longest_count = self._count
+            self.longest = Counter()
+            for code, count in self._lines.items():
+                self.longest[code.co_qualname] += count
+        self._count = 0
         self._lines.clear()
         if not self._is_over:
             asyncio.get_running_loop().call_soon(self._turn_ended)
