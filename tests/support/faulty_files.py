@@ -111,12 +111,13 @@ class FaultyFiles(OsFiles):
     def sync_directory(self, path: str) -> None:
         self._count("sync directory", path)
         self._durable_directories.add(path)
-        self._durable_names[path] = {
-            name: self._id_of(f"{path}/{name}") for name in os.listdir(path) if not os.path.isdir(f"{path}/{name}")
-        }
-        self._durable_directories.update(
-            f"{path}/{name}" for name in os.listdir(path) if os.path.isdir(f"{path}/{name}")
-        )
+        self._durable_names[path] = names = {}
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    self._durable_directories.add(entry.path)
+                else:
+                    names[entry.name] = self._id_of(entry.path)
 
     def truncate(self, file: OpenFile, size: int) -> None:
         self._count("truncate", file.path)
