@@ -123,8 +123,8 @@ class ProgressLines:
             self._batches += 1
             state = f", state {batch.state_rows:,} rows" if batch.state_rows else ""
             _LOG.info(
-                "%s: batch %d: %s records in %d ms (%s/s), lag %s%s",
-                batch.query, batch.number, f"{batch.records:,}", batch.duration_ms,
+                "%s: batch %d: %s records in %s ms (%s/s), lag %s%s",
+                batch.query, batch.number, f"{batch.records:,}", f"{batch.duration_ms:,}",
                 f"{batch.records_per_second:,}", f"{batch.lag:,}", state,
             )  # fmt: skip
         if batch.late:
@@ -137,8 +137,9 @@ class ProgressLines:
 
     def close(self) -> None:
         seconds = time.monotonic() - self._started_s
+        batches = "1 batch" if self._batches == 1 else f"{self._batches:,} batches"
         _LOG.info(
-            "%s: %s records in %d batches, %.1f s; %d late, %d malformed; continues from %s",
-            self._app_id, f"{self._totals['records']:,}", self._batches, seconds,
+            "%s: %s records in %s, %.1f s; %d late, %d malformed; continues from %s",
+            self._app_id, f"{self._totals['records']:,}", batches, seconds,
             self._totals["late"], self._totals["malformed"], self._checkpoint,
         )  # fmt: skip

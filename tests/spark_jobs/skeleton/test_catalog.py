@@ -66,4 +66,4 @@ def test_a_job_written_from_the_template_runs_by_its_path(
     reported = [message for message in caplog.messages if message.startswith("shout")]
     assert len(reported) == 2, caplog.messages
     assert "shout: batch 0: 1 records in" in reported[0]
-    assert "shout: 1 records in 1 batches" in reported[1]
+    assert "shout: 1 records in 1 batch," in reported[1]

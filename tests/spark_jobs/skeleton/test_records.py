@@ -48,7 +48,7 @@ def test_skipped_records_are_counted_and_dropped(
     assert "country_count: batch 0: 5 malformed records" in caplog.text
     assert "country_count: batch 0: 6 records in " in caplog.text
     assert "lag 0, state 1 rows" in caplog.text
-    assert "country_count: 6 records in 1 batches" in caplog.text
+    assert "country_count: 6 records in 1 batch," in caplog.text
 
 
 def test_dead_letters_keep_the_record_and_name_its_place_and_the_error(
