@@ -15,7 +15,7 @@ follower fetched              the follower has every record below its fetch offs
 appended                      the high watermark advances if that is all the ISR needs
 AlterPartition response        the change of the ISR is committed, dropped, repeated or left to the controller
 fetched from the leader       records are appended as they are; high watermark and log start follow the leader's
-time passed                   followers that lag for too long are to leave the ISR
+time passed                   followers that lag for too long are to leave the ISR; nothing waits for such outside of it
 ============================  ==========================================================================
 
 Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
@@ -394,9 +394,15 @@ class Partition:
         return self._change_isr((*leadership.isr, replica_id), {})
 
     def time_passed(self, now_ms: int) -> Effects:
-        """Have followers leave the ISR that lag for longer than `replica.lag.time.max.ms`."""
-        if not self.is_leader or self.is_alone or self.isr_change is not None:
+        """Have followers leave the ISR that lag for longer than `replica.lag.time.max.ms`.
+
+        Also commit what has only waited for a follower that was about to join, and has lagged for that long since.
+        """
+        if not self.is_leader or self.is_alone:
             return ()
+        effects = (Effect.HIGH_WATERMARK_ADVANCED,) if self.advance_high_watermark(now_ms) else ()
+        if self.isr_change is not None:
+            return effects
         leadership = self.leadership
         lagging = out_of_sync(
             leadership.isr,
@@ -406,8 +412,8 @@ class Partition:
             lag_ms_max=self._rules.lag_ms_max,
         )
         if not lagging:
-            return ()
-        return self._change_isr(tuple(it for it in leadership.isr if it not in lagging), lagging)
+            return effects
+        return (*effects, *self._change_isr(tuple(it for it in leadership.isr if it not in lagging), lagging))
 
     def expand_isr(self) -> Effects:
         """Have a follower with all records join the ISR that could not join when it fetched.

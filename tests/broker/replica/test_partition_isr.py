@@ -97,6 +97,18 @@ def test_replica_that_is_not_assigned_any_more_does_not_join(tmp_path: Path) -> 
     assert partition.isr_change is None
 
 
+def test_records_do_not_wait_for_a_follower_that_hangs_before_it_has_joined(tmp_path: Path) -> None:
+    """No event but the passing of time follows: the others have everything, and producers wait."""
+    partition, change = expanding(tmp_path)
+    partition.isr_responded(change, IsrResponse(ErrorCode.INELIGIBLE_REPLICA), 0)
+    append(partition)
+    partition.follower_fetched(A, 4, 0, 1)
+    assert partition.log.high_watermark == 3, "the other follower is about to join"
+    assert partition.time_passed(LAG_MS) == ()
+    assert partition.time_passed(LATE_MS) == (Effect.HIGH_WATERMARK_ADVANCED,)
+    assert partition.log.high_watermark == 4
+
+
 def test_one_change_is_in_flight_at_a_time(tmp_path: Path) -> None:
     partition, change = expanding(tmp_path)
     append(partition)
