@@ -37,12 +37,13 @@ PartitionSort = Literal["name", "lag"]
 
 
 class GroupRow(TypedDict):
-    """One group of the list; `lag` is null while its offsets are not known."""
+    """One group of the list; `members` and `lag` are null if its coordinator does not report them."""
 
     group: str
     state: str
     protocol_type: str
     coordinator: int
+    members: int | None
     topics: int
     lag: int | None
 
@@ -127,9 +128,12 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
     for group, broker in page:
         by_broker.setdefault(broker, []).append(group.group_id)
     offsets: dict[str, dict[TopicPartition, int]] = {}
+    members: dict[str, int] = {}
     for broker, names in by_broker.items():
         try:
             offsets.update(await committed(console.client, broker, names))
+            described = await console.client.ask(broker, DescribeGroupsRequest(groups=names))
+            members.update({each.group_id: len(each.members) for each in described.groups if not each.error_code})
         except (PeerUnavailable, KafkaError) as error:
             responses.unavailable[broker] = str(error)
     ends = await end_offsets(console.client, {each for of_group in offsets.values() for each in of_group})
@@ -141,6 +145,7 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
                 state=group.group_state,
                 protocol_type=group.protocol_type,
                 coordinator=broker,
+                members=members.get(group.group_id),
                 topics=len({topic for topic, _ in offsets.get(group.group_id, ())}),
                 lag=_sum(offsets[group.group_id], ends) if group.group_id in offsets else None,
             )

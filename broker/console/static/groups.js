@@ -32,6 +32,7 @@ export function groupsPage() {
         { title: "State", of: (row) => stateTag(row.state) },
         { title: "Protocol", of: (row) => row.protocol_type || "–" },
         { title: "Coordinator", number: true, of: (row) => row.coordinator },
+        { title: "Members", number: true, of: (row) => count(row.members) },
         { title: "Topics", number: true, of: (row) => count(row.topics) },
         { title: "Lag", number: true, of: (row) => count(row.lag) },
       ], page.groups, { onRow: (row) => (location.hash = `#/groups/${encodeURIComponent(row.group)}`), none: ["No groups", "Groups appear when a consumer joins one or commits offsets."] }),

@@ -201,6 +201,10 @@ def test_4_topics_have_sizes_and_groups_with_lag(site: Site) -> None:
     browser = site.open("groups/listing")
     browser.sees("Stable")
     browser.sees("listed: 0, 1")
+    browser = site.open("groups")
+    browser.enter("#search", "listing")
+    browser.wait(lambda: len(browser.all("tbody tr")) == 1, "one group")
+    assert browser.texts("tbody td")[:6] == ["listing", "Stable", "consumer", "0", "1", "1"]
     consumer.close()
 
 
