@@ -274,6 +274,11 @@ class PlannedAppends:
         if self.is_being_stored:
             raise TryLaterError(f"{self._directory.path} is being written")
 
+    def refuse_reserved(self) -> None:
+        """Raises TryLaterError while the log belongs to another thread."""
+        if self.is_reserved:
+            raise TryLaterError(f"{self._directory.path} is being changed")
+
     def refuse_any(self) -> None:
         """Raises TryLaterError while appends are planned: a change of the log's end would make their offsets wrong."""
         if self.count:

@@ -478,6 +478,7 @@ class Partition:
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER if this broker does not follow in that epoch; and what
                 `Log.append_as_follower` raises.
+            TryLaterError: Another thread truncates the log. The fetcher that began this may have been replaced since.
         """
         if self.is_leader or leader_epoch != self.leader_epoch:
             raise KafkaError(
@@ -485,6 +486,7 @@ class Partition:
                 f"{self.topic}-{self.partition} does not follow in the leader epoch {leader_epoch}",
             )
         log = self.log
+        log.planned.refuse_reserved()
         result = None
         if len(records):
             result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch, may_plan=True)

@@ -16,6 +16,7 @@ from storage import log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import OsFiles
 from storage.log import AppendOrigin, LogOptions
+from storage.shortages import TryLaterError
 from tests.storage.test_directory_writer import Slow
 
 ME, A, B = 1, 2, 3
@@ -194,6 +195,23 @@ def test_a_planned_append_is_kept_when_the_log_start_of_the_leader_rises(tmp_pat
     slow.thread.run()
     fetched(bytearray())  # what the fetcher does once the records are stored
     assert (slow.log.log_end_offset, slow.log.high_watermark, slow.log.log_start_offset) == (3, 3, 2)
+
+
+def test_nothing_is_appended_during_a_truncation_in_another_thread(partition: Partition) -> None:
+    """Another fetcher may serve the partition by now, because num.replica.fetchers was changed."""
+    partition.follow(led_by(A, 1))
+    records = memoryview(bytearray(build_batch([RecordData(timestamp=1, key=None, value=b"v")])))
+
+    def append_fetched() -> None:
+        partition.append_fetched(records, leader_epoch=1, leader_high_watermark=1, leader_log_start_offset=0, now_ms=0)
+
+    partition.log.planned.reserve()
+    with pytest.raises(TryLaterError):
+        append_fetched()
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (0, 0)
+    partition.log.planned.release()
+    append_fetched()
+    assert (partition.log.log_end_offset, partition.log.high_watermark) == (1, 1)
 
 
 @pytest.mark.parametrize(
