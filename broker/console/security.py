@@ -11,15 +11,18 @@ from typing import Any, TypedDict
 
 from broker.console.console import Console
 from broker.console.problem import bad_request
+from broker.loop.slices import Slices
 from broker.network.outgoing import PeerUnavailable
 from broker.security.acls import OPERATIONS, Operation, PatternType, Permission, ResourceType
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.messages.describe_acls import DescribeAclsRequest
+from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
 SHOWN_MAX = 1_000
+STEP_SIZE = 100
+"""Resources whose rules are processed in one step."""
 ANY, ANY_PATTERN = 1, 1
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
@@ -166,21 +169,27 @@ async def _acls(console: Console, problems: list[str]) -> list[AclRow]:
         permission_type=ANY,
     )
     response = await _part(console, "ACLs", request, problems)
-    if response is None:
-        return []
-    return [
-        AclRow(
-            resource_type=ResourceType(each.resource_type).title,
-            resource=each.resource_name,
-            pattern=PatternType(each.pattern_type).name,
-            principal=one.principal,
-            host=one.host,
-            operation=Operation(one.operation).title,
-            permission=Permission(one.permission_type).title,
-        )
-        for each in response.resources
-        for one in each.acls
-    ]
+    return [] if response is None else await console.client.computed(_rows(response))
+
+
+def _rows(response: DescribeAclsResponse) -> Slices[list[AclRow]]:
+    rows: list[AclRow] = []
+    for number, each in enumerate(response.resources, 1):
+        if number % STEP_SIZE == 0:
+            yield
+        rows += [
+            AclRow(
+                resource_type=ResourceType(each.resource_type).title,
+                resource=each.resource_name,
+                pattern=PatternType(each.pattern_type).name,
+                principal=one.principal,
+                host=one.host,
+                operation=Operation(one.operation).title,
+                permission=Permission(one.permission_type).title,
+            )
+            for one in each.acls
+        ]
+    return rows
 
 
 async def _part(console: Console, what: str, request: object, problems: list[str]) -> Any:
