@@ -105,6 +105,7 @@ from controller.zookeeper.session_events import CLOSED, SessionEvents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frame import MAPPED_FROM_SIZE
 from protocol.releases import RELEASES, release_named
+from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
 from storage.log_manager import LogManager
@@ -580,7 +581,7 @@ class Server:
         self._log_manager.on_write_finished = services.replica_manager.write_finished
         self._log_manager.on_log_start_raised = services.replica_manager.log_start_raised
         self._log_manager.on_log_offline = lambda log: self._loop.call_soon_threadsafe(
-            services.replica_manager.log_went_offline, log
+            self._log_went_offline, services, log
         )
         services.replica_manager.on_not_opened = lambda: self._reopen_later(foundation)
         self._on_directory_lost = lambda: self._notify(
@@ -864,12 +865,23 @@ class Server:
             logger.critical("stopping: %s", reason)
             self._loop.call_soon_threadsafe(self._on_fatal)
 
+    def _log_went_offline(self, services: Services, log: Log) -> None:
+        """Fail what waits for a log. If it is offline alone, have other replicas lead, as with a failed directory."""
+        services.replica_manager.log_went_offline(log)
+        directory = self._log_manager.directory_of(log.topic, log.partition)
+        if (
+            directory is not None
+            and not directory.is_offline
+            and self._log_manager.get(log.topic, log.partition) is log
+        ):
+            self._on_directory_lost()
+
     async def _lose_directory(self, foundation: Foundation, services: Services) -> None:
-        """Stop serving the partitions of failed log directories, and notify the controller."""
+        """Stop serving the partitions whose logs are offline, and notify the controller."""
         lost = await services.sliced_work.finished(services.replica_manager.directory_failed())
         if not lost:
             return
-        logger.error("%d partitions are offline with their log directory", len(lost))
+        logger.error("%d partitions are offline with their logs", len(lost))
         self._request_replica_states(foundation)
 
     def _reopen_later(self, foundation: Foundation) -> None:

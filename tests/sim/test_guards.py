@@ -25,6 +25,7 @@ from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
+from broker.server import Server
 from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides
@@ -885,6 +886,23 @@ def leader_is_dropped_while_it_is_away(script: Script) -> None:
         script._note("I9 a deposed leader acknowledges nothing", f"broker {leader}, which has no replica any more", P)
 
 
+def logs_fail_quietly(patch: Patch) -> None:
+    patch.setattr(
+        Server, "_log_went_offline", lambda self, services, log: services.replica_manager.log_went_offline(log)
+    )
+
+
+def log_of_a_leader_fails_alone(script: Script) -> None:
+    """A shortage has interrupted a change of its files; the log directory works."""
+    leader = script.leader(P)
+    script.replica(P, leader).log.take_offline()
+    script.wait(3.0)
+    if script.produce("a").acked_us is None:
+        script._note("no client is stuck", f"broker {leader} leads with a log that is offline", P)
+    script.leave(leader)
+    script.cluster.start(leader)
+
+
 # Topics
 
 
@@ -1311,6 +1329,12 @@ GUARDS = [
         dropped_replicas_stay,
         leader_is_dropped_while_it_is_away,
         ("I9 a deposed leader acknowledges nothing",),
+    ),
+    Guard(
+        "the controller hears of a log that fails alone",
+        logs_fail_quietly,
+        log_of_a_leader_fails_alone,
+        ("no client is stuck",),
     ),
     Guard(
         "a deletion waits for brokers that are away",
