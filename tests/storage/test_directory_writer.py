@@ -150,9 +150,9 @@ def offsets_in(log: Log) -> list[int]:
 @pytest.mark.parametrize(
     ("write_s", "count", "is_slow"),
     [
-        (0.020, 2, False),
-        (0.020, 3, True),
-        (0.100, 1, True),
+        (0.020, 9, False),
+        (0.020, 11, True),
+        (0.210, 1, True),
         (0.009, 100, False),  # none of them is slow
         (0.0, 100, False),
     ],
