@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -72,9 +73,19 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    _ignore_sigterm(session)
     if not is_local:
         _send_package(session)
     return session
+
+
+def _ignore_sigterm(session: SparkSession) -> None:
+    """Let the JVM outlive SIGTERM, which timeout(1) and systemd send to all processes of a job.
+
+    This process finishes the current batch first. The JVM ends with it, because its standard input is closed then.
+    """
+    jvm: Any = session.sparkContext._jvm
+    jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
 
 
 def _send_package(session: SparkSession) -> None:

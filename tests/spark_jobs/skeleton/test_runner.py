@@ -1,11 +1,15 @@
 """The process of a job: exit codes, reports, committed offsets, lost checkpoints."""
 
 import logging
+import re
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_jobs import split_errors, stock_stats, wordcount
 from spark_jobs.skeleton import runner
@@ -44,6 +48,13 @@ def test_a_group_gets_the_end_offsets_and_tells_that_a_checkpoint_is_lost(
     shutil.rmtree(job_runner.folder / "checkpoint")
     assert job_runner.supervise(wordcount.JOB, *flags, "--starting-offsets", "earliest") == 0
     assert last_values(topics.read(target))["a"] == "2"
+
+
+def test_the_jvm_ignores_sigterm_so_that_a_job_finishes_its_batch(spark: SparkSession) -> None:
+    gateway: Any = spark.sparkContext._gateway
+    status = Path(f"/proc/{gateway.proc.pid}/status").read_text()
+    (ignored,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    assert int(ignored, 16) >> (signal.SIGTERM - 1) & 1
 
 
 def test_a_group_without_offsets_is_no_start(topics: Topics, job_runner: JobRunner) -> None:
