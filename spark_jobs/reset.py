@@ -1,9 +1,9 @@
 """Resets a job, so that its next run reads everything again: reprocessing in place.
 
 It removes the checkpoint with its state, sets the offsets of `--commit-group`, and with `--delete-output` removes
-what the job has written: the records of `--output` topics, and the content of `--output-folder`. It refuses to run
-while the job does, which it sees by the checkpoint: a file changed within the last minute (`--force` skips this
-check).
+what the job has written: the records of `--output` topics, and the content of `--output-folder`. Brokers do not delete
+the records of a compacted topic: there each key gets a tombstone. It refuses to run while the job does, which it sees
+by the checkpoint: a file changed within the last minute (`--force` skips this check).
 
     spark-job reset wordcount --bootstrap-servers localhost:9092 --checkpoint var/wordcount --dry-run
 
@@ -18,19 +18,21 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from spark_jobs.skeleton.clients import client_settings
+from spark_jobs.skeleton.clients import LINGER_MS, client_settings
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import add_client_settings, bare_parser
 from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
+from spark_jobs.skeleton.stored import stored_messages
 
 _TIMEOUT_S = 30
+_FULL_QUEUE_WAIT_S = 0.1
 _ACTIVE_MS = 60_000
 
 Step = tuple[str, Callable[[], None]]
@@ -47,7 +49,12 @@ def plan(spark: SparkSession, flags: argparse.Namespace) -> list[Step]:
         )
     steps: list[Step] = []
     if flags.delete_output:
-        steps += [(f"delete the records of {topic}", partial(delete_records, flags, topic)) for topic in flags.output]
+        for topic in flags.output:
+            if may_delete_records(flags, topic):
+                steps.append((f"delete the records of {topic}", partial(delete_records, flags, topic)))
+            else:
+                text = f"write a tombstone for each key of {topic}, which is compacted"
+                steps.append((text, partial(write_tombstones, flags, topic)))
         for uri in flags.output_folder:
             folder = Folder(spark, uri)
             steps.append((f"delete {uri} ({folder.size_bytes():,} bytes)", folder.delete))
@@ -82,6 +89,39 @@ def new_offsets(flags: argparse.Namespace) -> dict[str, dict[int, int]]:
         return found
     finally:
         consumer.close()
+
+
+def may_delete_records(flags: argparse.Namespace, topic: str) -> bool:
+    """Return whether brokers delete records of a topic on request: not if it is only compacted."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient(_settings(flags))
+    config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+    return "delete" in config["cleanup.policy"].value
+
+
+def write_tombstones(flags: argparse.Namespace, topic: str) -> None:
+    """Write a tombstone for each key that has a value, into its partition. Raises JobError."""
+    has_value: dict[tuple[int, bytes], bool] = {}
+    for message in stored_messages(_settings(flags), topic):
+        if message.key() is not None:
+            has_value[message.partition(), message.key()] = message.value() is not None
+    failures: list[KafkaError] = []
+    producer = Producer({**_settings(flags), "linger.ms": LINGER_MS})
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for (partition, key), is_there in has_value.items():
+        while is_there:
+            try:
+                producer.produce(topic, None, key, partition, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(_FULL_QUEUE_WAIT_S)
+    if producer.flush(_TIMEOUT_S) or failures:
+        reason = failures[0].str() if failures else f"no response within {_TIMEOUT_S} s"
+        raise JobError(f"{topic}: not all tombstones were stored: {reason}")
 
 
 def delete_records(flags: argparse.Namespace, topic: str) -> None:

@@ -28,27 +28,30 @@ def run_steps(spark: SparkSession, arguments: list[str]) -> list[str]:
     return [text for text, _ in steps]
 
 
-def test_a_job_that_was_reset_reads_everything_again_into_an_empty_topic(
-    spark: SparkSession, topics: Topics, job_runner: JobRunner
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_job_that_was_reset_reads_everything_again_into_a_topic_without_values(
+    policy: str, spark: SparkSession, topics: Topics, job_runner: JobRunner
 ) -> None:
-    source, target = topics.create("words", 2), topics.create("counts", 1)
+    source, target = topics.create("words", 2), topics.create("counts", 1, {"cleanup.policy": policy})
     topics.send(source, [*lines("a b", "b"), *lines("c", partition=1)])
-    flags = ["--input", source, "--output", target, "--commit-group", "reset-me"]
+    flags = ["--input", source, "--output", target, "--commit-group", f"reset-{policy}"]
     job_runner.supervise(wordcount.JOB, *flags)
     fresh = last_values(topics.read(target))
     checkpoint = job_runner.folder / "checkpoint"
     arguments = ["wordcount", "--bootstrap-servers", topics.bootstrap, "--checkpoint", str(checkpoint)]
-    arguments += ["--input", source, "--commit-group", "reset-me", "--delete-output", "--output", target]
+    arguments += ["--input", source, "--commit-group", f"reset-{policy}", "--delete-output", "--output", target]
     with pytest.raises(JobError, match=r"wordcount: .*/checkpoint has changed \d+ s ago: stop the job first"):
         run_steps(spark, arguments)
     make_old(checkpoint)
     texts = run_steps(spark, arguments)
     assert texts[:2] == [
-        f"delete the records of {target}",
-        f"set the offsets of group reset-me: {source}-0 0; {source}-1 0",
+        f"write a tombstone for each key of {target}, which is compacted"
+        if policy == "compact"
+        else f"delete the records of {target}",
+        f"set the offsets of group reset-{policy}: {source}-0 0; {source}-1 0",
     ]
     assert not checkpoint.exists()
-    assert topics.read(target) == []
+    assert last_values(topics.read(target)) == (dict.fromkeys(fresh) if policy == "compact" else {})
     job_runner.supervise(wordcount.JOB, *flags, "--from-group")
     assert last_values(topics.read(target)) == fresh == {"a": "1", "b": "2", "c": "1"}
 
