@@ -354,7 +354,10 @@ def add_topics(site: Hosted, numbers: range) -> None:
 # 9
 
 
-def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(site: Hosted) -> None:
+def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(
+    site: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "TAIL_PAUSE_S", 1.0)  # the records arrive between two reads
     site.create("flooded", 2)
     browser = site.open("topics/flooded/tail")
     browser.click("#follow")
