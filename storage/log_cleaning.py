@@ -309,7 +309,7 @@ class LogCleaning(LogObserver):
     def _write_checkpoint(self, directory: LogDirectory) -> None:
         offsets = {
             name: offset
-            for name, offset in list(self._first_dirty.items())
+            for name, offset in self._first_dirty.copy().items()  # in one step, see `_LogCheckpoint.write`
             if (log := directory.logs.get(name)) is not None and not log.is_future
         }
         try:

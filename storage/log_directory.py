@@ -54,14 +54,17 @@ class _LogCheckpoint:
         self._outdated.update(offsets)  # the next write removes the entries of logs that no longer exist
         return offsets
 
-    def write(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write the offsets of `logs`. Waits for the disk. Raises OSError."""
+    def write(self, logs: dict[TopicPartition, Log]) -> None:
+        """Write the offsets of `logs`, to which another thread may add some. Waits for the disk. Raises OSError."""
         with self._writing:
             # The sets are exchanged before the logs are read, so that a log that is deleted afterwards is in the new
             # set. The order of the two assignments keeps every name in at least one of the sets.
             self._being_removed = self._outdated
             self._outdated = set()
-            offsets = {name: offset for name, log in list(logs.items()) if (offset := self._offset_of(log)) is not None}
+            # `list(logs.items())` would not do: a tuple for each item may start a garbage collection, whose callbacks
+            # (the metrics have one) are Python, and another thread may run there.
+            present = logs.copy()
+            offsets = {name: offset for name, log in present.items() if (offset := self._offset_of(log)) is not None}
             try:
                 checkpoints.write_offsets(self._files, self._path, offsets)
             except OSError:
@@ -74,12 +77,12 @@ class _LogCheckpoint:
         """Note that the log was removed from the directory. Call after the removal."""
         self._outdated.add(name)
 
-    def free_all(self, logs: Mapping[TopicPartition, Log]) -> None:
+    def free_all(self, logs: dict[TopicPartition, Log]) -> None:
         """Write the file if it may have an entry of a log that was removed."""
         if self._outdated:
             self.write(logs)
 
-    def free(self, name: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+    def free(self, name: TopicPartition, logs: dict[TopicPartition, Log]) -> None:
         """Write the file if it may have an entry of a removed log of this name."""
         if name in self._outdated or name in self._being_removed:
             self.write(logs)

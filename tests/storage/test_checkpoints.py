@@ -1,7 +1,10 @@
 """Small text files: exact bytes, round trips, and an error that names file and line for whatever is wrong."""
 
+import gc
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,7 @@ from storage import checkpoints, meta_properties
 from storage.checkpoints import MalformedCheckpointError, TopicPartition
 from storage.files import OsFiles
 from storage.leader_epochs import EpochStart
+from storage.log_directory import LogDirectory
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 
 FILES = OsFiles()
@@ -123,3 +127,27 @@ def test_incomplete_meta_properties_are_rejected(tmp_path: Path, text: str) -> N
     path.write_text(text)
     with pytest.raises(WrongDirectoryError, match=r"meta\.properties"):
         meta_properties.read(FILES, str(path))
+
+
+def test_logs_may_be_added_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    """Another thread may add them in each callback of a garbage collection, which any allocation may start."""
+    directory = LogDirectory(FILES, str(tmp_path))
+    log: Any = SimpleNamespace(high_watermark=7)
+    directory.logs = {TopicPartition("t", number): log for number in range(2_000)}
+    added: list[TopicPartition] = []
+
+    def add(phase: str, _: object) -> None:
+        added.append(TopicPartition("added", len(added)))
+        directory.logs[added[-1]] = log
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(add)
+    gc.set_threshold(100)
+    try:
+        directory.write_high_watermarks()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(add)
+    assert added
+    offsets = checkpoints.read_offsets(FILES, str(tmp_path / "replication-offset-checkpoint"))
+    assert offsets.keys() >= {TopicPartition("t", number) for number in range(2_000)}
