@@ -10,6 +10,10 @@ usual (checked, numbered, applied to the state of their producers), and then wai
 No record is readable or acknowledged before it is written. So a failure, which takes the directory offline, needs no
 rollback.
 
+On a machine with too few processors a write is late as well, and a thread would make that worse. To subtract the time
+for which the thread waits for a processor takes several microseconds a write, so it is measured only for a while after
+a write was slow.
+
     directly    plan -> write -> readable and acknowledged      in the thread that owns the logs
     slow        plan -> submit ... store ... finish             `store` in the directory's thread, the rest in the other
 
@@ -41,6 +45,8 @@ An append through the thread costs three times the CPU time of a direct one, so 
 journal of a file system, are cheaper.
 """
 WINDOW_S: Final = 1.0
+CERTAIN_S: Final = 1.0
+"""A write that took this long was slow, even if nobody knows how long it waited for a processor."""
 FAST_WRITES_MIN: Final = 20
 FAST_SECONDS_MIN: Final = 1.0
 """A directory is fast again after this many writes in a row and this much time without a slow one."""
@@ -97,11 +103,15 @@ class DirectoryWriter:
         path: str,
         *,
         now_s: Callable[[], float] = lambda: 0.0,
+        undelayed_s: Callable[[], float] | None = None,
         sleep: Callable[[float], None] = lambda seconds: None,
         on_shortage: Callable[[ShortageError], None] = lambda error: None,
         slow_paths: set[str] | None = None,
     ) -> None:
-        """`now_s` measures writes, and `sleep` waits before a write is repeated. By default no write takes any time.
+        """`sleep` waits before a write is repeated. By default no write takes any time.
+
+        `undelayed_s` is `now_s` without the time for which the calling thread has waited for a processor, and takes
+        longer. By default the two are the same.
 
         `slow_paths` contains `path` while the directory is slow; the writers of a broker share it.
         """
@@ -122,7 +132,11 @@ class DirectoryWriter:
         self._last_slow_s = -SLOW_AGAIN_S
         self._fast_count = 0
         self._fast_after_s = FAST_SECONDS_MIN
-        self.now_s = now_s
+        self._now_s = now_s
+        self._undelayed_s = now_s if undelayed_s is None else undelayed_s
+        self._watched_until_s = 0.0
+        self.clock_s = now_s
+        """The clock for the next write; one write is measured by one clock."""
         self.is_slow = False
         self.pending_size = 0
         self.slow_count = 0
@@ -177,12 +191,16 @@ class DirectoryWriter:
             action()
 
     def note_slow_write(self, elapsed_s: float) -> None:
-        """Note a direct write that took longer than SLOW_WRITE_S. Any thread."""
+        """Note a direct write that took longer than SLOW_WRITE_S by `clock_s`. Any thread."""
         with self._noting:
-            now_s = self.now_s()
+            now_s = self._now_s()
+            is_certain = self.clock_s != self._now_s or self._undelayed_s == self._now_s or elapsed_s >= CERTAIN_S
+            self._watched_until_s = now_s + WINDOW_S
+            self.clock_s = self._watching_clock_s
             writes = self._slow_writes
-            writes.append((now_s, elapsed_s))
-            while writes[0][0] < now_s - WINDOW_S:
+            if is_certain:
+                writes.append((now_s, elapsed_s))
+            while writes and writes[0][0] < now_s - WINDOW_S:
                 writes.popleft()
             count, total_s = len(writes), sum(each for _, each in writes)
             if self._start is None or self.is_slow or total_s < SLOW_SECOND_S:
@@ -202,6 +220,12 @@ class DirectoryWriter:
             count,
             total_s * 1000,
         )
+
+    def _watching_clock_s(self) -> float:
+        """The clock while slow writes are watched; after that time it replaces itself by the cheaper one."""
+        if self._now_s() >= self._watched_until_s:
+            self.clock_s = self._now_s
+        return self._undelayed_s()
 
     def submit(self, write: DeferredWrite) -> None:
         """Queue `write` behind all that were submitted before. Requires `is_slow`."""
@@ -230,9 +254,9 @@ class DirectoryWriter:
     def _store(self) -> None:
         """Store the group, up to a write that fails: that may take the directory offline. In the directory's thread."""
         for write in self._in_progress.values():
-            started_s = self.now_s()
+            started_s = self._undelayed_s()
             error = self._stored_with_retries(write)
-            self._stored.append((write, error, self.now_s() - started_s))
+            self._stored.append((write, error, self._undelayed_s() - started_s))
             if error is not None:
                 return
 
@@ -273,7 +297,7 @@ class DirectoryWriter:
             self._store_next()
             return
         self._is_busy = False
-        if self._fast_count >= FAST_WRITES_MIN and self.now_s() - self._last_slow_s >= self._fast_after_s:
+        if self._fast_count >= FAST_WRITES_MIN and self._now_s() - self._last_slow_s >= self._fast_after_s:
             self._become_fast()
             self.fast_count += 1
             _logger.info("log directory %s is fast again: its separate thread no longer writes to it", self._path)
@@ -286,7 +310,7 @@ class DirectoryWriter:
 
     def _count_write(self, elapsed_s: float) -> None:
         if elapsed_s > SLOW_WRITE_S:
-            self._last_slow_s = self.now_s()
+            self._last_slow_s = self._now_s()
             self._fast_count = 0
         else:
             self._fast_count += 1

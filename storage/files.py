@@ -16,9 +16,11 @@ Invariants:
 import ctypes
 import errno
 import fcntl
+import math
 import mmap
 import os
 import struct
+import threading
 import time
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -192,6 +194,13 @@ class Files(ABC):
     def monotonic_s(self) -> float:
         """Return the seconds since an arbitrary start, to measure how long calls take."""
 
+    def undelayed_s(self) -> float:
+        """Return `monotonic_s` less the time for which the calling thread has waited for a processor, if that is known.
+
+        Takes several microseconds. Only values of one thread can be compared. NaN if the time cannot be read now.
+        """
+        return self.monotonic_s()
+
     @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Wait before a call is repeated. Only for threads that may wait for the disk."""
@@ -292,11 +301,31 @@ class FileSlice:
         return sent
 
 
+_DELAYS = "/proc/thread-self/schedstat"
+"""Of the thread that opens it: its time on a processor and its time of waiting for one, both in nanoseconds."""
+
+
+class _Delays:
+    """How long the thread that created it has waited for a processor. Raises OSError."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.open(_DELAYS, os.O_RDONLY | os.O_CLOEXEC)
+
+    def delay_s(self) -> float:
+        return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
 class OsFiles(Files):
     """The files of Linux. RWF_NOWAIT and open-file-description locks exist on no other system."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._are_delays_known = os.path.exists(_DELAYS)
+        self._of_thread = threading.local()
         self._libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
     def open(self, path: str, *, create: bool = False) -> OpenFile:
@@ -416,6 +445,18 @@ class OsFiles(Files):
         return sorted(found)
 
     monotonic_s = staticmethod(time.perf_counter)  # without a frame of its own: appends call it twice
+
+    def undelayed_s(self) -> float:
+        if not self._are_delays_known:
+            return time.perf_counter()
+        own = self._of_thread
+        try:
+            if not hasattr(own, "delays"):
+                own.delays = _Delays()
+            delay_s = own.delays.delay_s()
+        except OSError:
+            return math.nan
+        return time.perf_counter() - float(delay_s)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

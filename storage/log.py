@@ -131,7 +131,6 @@ class Log:
     __slots__ = (
         "_directory",
         "_files",
-        "_now_s",
         "_options",
         "_producers",
         "_reader",
@@ -170,7 +169,6 @@ class Log:
         self._options = options
         self._files = options.files
         self._writer = options.writer
-        self._now_s = options.writer.now_s
         self._directory = PartitionDirectory(options.files, directory)
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
@@ -425,7 +423,7 @@ class Log:
     ) -> None:
         """Raises KafkaError: KAFKA_STORAGE_ERROR."""
         segment = self._segments.active
-        now_s = self._now_s
+        now_s = self._writer.clock_s
         started_s = now_s()
         try:
             # This append stores nearly all batches; `_store` handles the rest. It spares a call on the hot path.

@@ -139,6 +139,7 @@ class LogManager:
             path: DirectoryWriter(
                 path,
                 now_s=files.monotonic_s,
+                undelayed_s=files.undelayed_s,
                 sleep=files.sleep,
                 on_shortage=self.shortages.report,
                 slow_paths=self.slow_directories,

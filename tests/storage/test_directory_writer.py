@@ -58,17 +58,26 @@ class Disk(QuickFiles):
         super().__init__()
         self.now_s = 0.0
         self.write_s = 0.0
+        self.starved_part = 0.0
+        """The part of the time of a write for which the thread waits for a processor."""
+        self.starved_s = 0.0
+        self.undelayed_count = 0
         self.errors: deque[int] = deque()
         self.written: list[str] = []
 
     def write(self, file: OpenFile, buffer: Buffer, position: int) -> int:
         if file.path.endswith(".log"):
             self.now_s += self.write_s
+            self.starved_s += self.write_s * self.starved_part
             if self.errors:
                 number = self.errors.popleft()
                 raise failure(OSError(number, os.strerror(number)), "write", file.path)
             self.written.append(os.path.basename(os.path.dirname(file.path)))
         return super().write(file, buffer, position)
+
+    def undelayed_s(self) -> float:
+        self.undelayed_count += 1
+        return self.now_s - self.starved_s
 
 
 class Thread:
@@ -176,6 +185,51 @@ def test_rare_slow_writes_do_not_make_a_directory_slow(tmp_path: Path) -> None:
         append(slow.log, batch(1))
         slow.disk.now_s += 1
     assert not slow.writer.is_slow
+
+
+@pytest.mark.parametrize(
+    ("write_s", "starved_part", "count", "is_slow"),
+    [
+        (0.100, 1.0, 100, False),
+        (0.100, 0.95, 100, False),  # 5 ms of the disk
+        (0.100, 0.5, 5, True),  # the first one is only a reason to look closer
+        (0.100, 0.5, 4, False),
+        (1.000, 0.0, 1, True),
+    ],
+)
+def test_waiting_for_a_processor_makes_no_directory_slow(
+    tmp_path: Path, write_s: float, starved_part: float, count: int, is_slow: bool
+) -> None:
+    disk = Disk()
+    disk.write_s, disk.starved_part = write_s, starved_part
+    writer = DirectoryWriter("/d", now_s=lambda: disk.now_s, undelayed_s=disk.undelayed_s)
+    writer.use(Thread().start)
+    log = create_log(tmp_path, options=log_options(disk, writer=writer))
+    for _ in range(count):
+        append(log, batch(1))
+    assert writer.is_slow is is_slow
+
+
+def test_waiting_for_a_processor_is_measured_only_for_a_second_after_a_slow_write(tmp_path: Path) -> None:
+    disk = Disk()
+    writer = DirectoryWriter("/d", now_s=lambda: disk.now_s, undelayed_s=disk.undelayed_s)
+    writer.use(Thread().start)
+    log = create_log(tmp_path, options=log_options(disk, writer=writer))
+
+    def measured(seconds: float) -> int:
+        before, end_s = disk.undelayed_count, disk.now_s + seconds
+        while disk.now_s < end_s:
+            disk.now_s += 0.1
+            append(log, batch(1))
+        return disk.undelayed_count - before
+
+    assert measured(3.0) == 0
+    disk.write_s = 0.02
+    append(log, batch(1))
+    disk.write_s = 0.0
+    assert measured(0.8) == 2 * 8
+    assert measured(1.0) > 0
+    assert measured(3.0) == 0
 
 
 def test_directory_without_a_thread_is_never_slow(tmp_path: Path) -> None:

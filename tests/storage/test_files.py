@@ -6,6 +6,9 @@ import errno
 import gc
 import os
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -198,3 +201,44 @@ def test_finish_writeback_falls_back_to_fdatasync(
     with contextlib.nullcontext() if syncs else pytest.raises(OSError, match="Input/output error"):
         files.finish_writeback(file)
     assert synced == [file.descriptor] * syncs
+
+
+def test_time_of_waiting_for_a_processor_is_left_out() -> None:
+    """Two threads that compute share one processor, so each waits for half of the time."""
+    program = """
+import os, sys, threading, time
+from storage.files import OsFiles
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+if os.fork() == 0:
+    end_s = time.monotonic() + 1.0
+    while time.monotonic() < end_s:
+        pass
+    os._exit(0)
+files = OsFiles()
+started_s, undelayed_s, computed_s = time.monotonic(), files.undelayed_s(), time.thread_time()
+while time.monotonic() < started_s + 0.5:
+    pass
+print(time.thread_time() - computed_s, files.undelayed_s() - undelayed_s, time.monotonic() - started_s)
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    computed_s, undelayed_s, passed_s = map(float, done.stdout.split())
+    assert computed_s < 0.9 * passed_s
+    assert undelayed_s == pytest.approx(computed_s, abs=0.05)
+
+
+def test_a_thread_that_has_ended_keeps_no_file_of_its_delays() -> None:
+    def open_count() -> int:
+        folder = "/proc/self/fd"
+        links = [os.path.join(folder, name) for name in os.listdir(folder)]
+        return sum(os.readlink(link).endswith("schedstat") for link in links if os.path.lexists(link))
+
+    files = OsFiles()
+    files.undelayed_s()
+    before = open_count()
+    assert before > 0
+    for _ in range(5):
+        thread = threading.Thread(target=files.undelayed_s)
+        thread.start()
+        thread.join()
+    assert open_count() == before
