@@ -81,8 +81,9 @@ class ConsoleUser:
         raise AssertionError(f"{method} {path} is not in the OpenAPI document")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """A browser for the files of this folder that one worker runs; it ends before the worker's next folder."""
     with skip_when_unavailable(), open_browser() as opened:
         yield opened
 
