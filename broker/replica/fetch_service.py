@@ -485,10 +485,10 @@ def _ignore_news(session: FetchSession, on_news: Callable[[FetchPartition], None
 
 
 def _is_worth_sending(read: PartitionRead) -> bool:
-    is_changed = read.wanted.is_worth_sending(
+    return read.wanted.is_worth_sending(
         has_records=len(read.records) > 0,
-        error_code=read.error_code,
+        # A follower whose log diverges truncates it, and applies nothing else.
+        is_refused=bool(read.error_code) or read.diverging is not None,
         high_watermark=read.high_watermark,
         log_start_offset=read.log_start_offset,
     )
-    return is_changed or read.diverging is not None

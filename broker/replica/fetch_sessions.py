@@ -92,10 +92,10 @@ class FetchPartition:
             self.session.on_news(self)
 
     def is_worth_sending(
-        self, *, has_records: bool, error_code: int, high_watermark: int, log_start_offset: int
+        self, *, has_records: bool, is_refused: bool, high_watermark: int, log_start_offset: int
     ) -> bool:
         """Return whether the response of a session must include this partition, and record what is sent."""
-        if error_code:
+        if is_refused:
             # Include it again once the error is over, even if its offsets have not changed.
             self.sent_high_watermark = -1
             return True

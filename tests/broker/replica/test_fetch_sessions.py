@@ -138,10 +138,10 @@ def test_a_session_without_partitions_ends() -> None:
 
 
 def is_worth_sending(
-    partition: FetchPartition, *, has_records: bool = False, error_code: int = 0, high_watermark: int = 5
+    partition: FetchPartition, *, has_records: bool = False, is_refused: bool = False, high_watermark: int = 5
 ) -> bool:
     return partition.is_worth_sending(
-        has_records=has_records, error_code=error_code, high_watermark=high_watermark, log_start_offset=0
+        has_records=has_records, is_refused=is_refused, high_watermark=high_watermark, log_start_offset=0
     )
 
 
@@ -152,7 +152,7 @@ def test_response_contains_only_changed_partitions() -> None:
     assert not is_worth_sending(one)
     assert is_worth_sending(one, has_records=True)
     assert is_worth_sending(other, high_watermark=6)
-    assert is_worth_sending(other, error_code=3, high_watermark=6)
+    assert is_worth_sending(other, is_refused=True, high_watermark=6)
     assert is_worth_sending(other, high_watermark=6), "mentioned again once the error is over"
     assert not is_worth_sending(other, high_watermark=6)
 
