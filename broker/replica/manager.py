@@ -380,26 +380,28 @@ class ReplicaManager:
         return response
 
     def stop_dropped_replicas(self, request: UpdateMetadataRequest) -> Slices[None]:
-        """Stop the replicas that a later leader epoch than theirs assigns to other brokers, and keep their logs.
+        """Stop the replicas that a later leader epoch than theirs assigns to other brokers, and those of another topic.
 
-        While this broker was not registered, no StopReplica was sent to it, and LeaderAndIsr requests name the replicas
-        of a broker only. Kafka does not check this, so such a replica leads on in its epoch until a restart.
+        Their logs are kept. While this broker was not registered, no StopReplica was sent to it, and LeaderAndIsr
+        requests name the replicas of a broker only. Kafka does not check this, so such a replica leads on in its epoch
+        until a restart.
         """
         for topic in request.topic_states:
+            topic_id = _known_id(topic.topic_id)
             for state in topic.partition_states:
                 partition = self._partitions.get((topic.topic_name, state.partition_index))
-                if (
-                    partition is not None
-                    and state.leader_epoch > partition.leader_epoch
-                    and self._broker_id not in state.replicas
-                    and partition.leadership.leader_id != NO_LEADER
-                ):
+                if partition is None or partition.leadership.leader_id == NO_LEADER:
+                    yield
+                    continue
+                is_dropped = state.leader_epoch > partition.leader_epoch and self._broker_id not in state.replicas
+                if is_dropped or _is_of_another_topic(partition.log, topic_id):
                     logger.info(
-                        "stopping %s-%d: its replicas are %s in the later leader epoch %d",
+                        "stopping %s-%d: in leader epoch %d of topic id %s its replicas are %s",
                         topic.topic_name,
                         state.partition_index,
-                        state.replicas,
                         state.leader_epoch,
+                        topic_id,
+                        state.replicas,
                     )
                     self._end_service(partition)
                 yield
@@ -635,9 +637,14 @@ def _known_id(topic_id: UUID) -> UUID | None:
     return None if topic_id == ZERO_UUID else topic_id
 
 
+def _is_of_another_topic(log: Log, topic_id: UUID | None) -> bool:
+    """Return whether the log belongs to another topic of the same name."""
+    return topic_id is not None and log.topic_id is not None and log.topic_id != topic_id
+
+
 def _require_same_topic(log: Log, topic_id: UUID | None) -> None:
     """Raise KafkaError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic of the same name."""
-    if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
+    if _is_of_another_topic(log, topic_id):
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
             f"{log.directory} belongs to the topic id {log.topic_id}, expected {topic_id}",

@@ -34,6 +34,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.schema import ZERO_UUID
 from storage.files import OsFiles
 from storage.log_manager import LogManager
 from storage.log_startup import LogManagerSettings
@@ -248,12 +249,19 @@ async def test_update_of_all_partitions_removes_the_others(door: Door) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leader_epoch", "replicas", "leads"), [(2, [1, 2], False), (2, [ME, 1], True), (1, [1, 2], True)]
+    ("leader_epoch", "replicas", "topic_id", "leads"),
+    [
+        (2, [1, 2], TOPIC_ID, False),
+        (2, [ME, 1], TOPIC_ID, True),
+        (1, [1, 2], TOPIC_ID, True),
+        (0, [1, 2], UUID(int=8), False),
+        (0, [1, 2], ZERO_UUID, True),
+    ],
 )
-async def test_replica_that_a_later_epoch_assigns_elsewhere_is_stopped(
-    door: Door, leader_epoch: int, replicas: list[int], leads: bool
+async def test_replica_that_a_later_epoch_or_topic_assigns_elsewhere_is_stopped(
+    door: Door, leader_epoch: int, replicas: list[int], topic_id: UUID, leads: bool
 ) -> None:
-    """As after a move that was completed while this broker was not registered."""
+    """As after a move that was completed while this broker was not registered, or after the topic was created anew."""
     hosted = door.manager.find("t", 0)
     assert hosted is not None
     assert (hosted.is_leader, hosted.leader_epoch) == (True, 1)
@@ -270,7 +278,7 @@ async def test_replica_that_a_later_epoch_assigns_elsewhere_is_stopped(
         controller_id=3,
         controller_epoch=5,
         broker_epoch=OWN_EPOCH,
-        topic_states=[UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])],
+        topic_states=[UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
         live_brokers=[],
     )
     await door.door.submit(request)
