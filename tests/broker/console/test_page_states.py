@@ -279,9 +279,9 @@ def test_6_ten_thousand_topics_are_shown_without_a_stall(tmp_path: Path, browser
             browser = site.open(page)
             browser.sees(text)
             assert turns.longest_s < 0.05, f"{page}: one turn of {turns.longest_s * 1000:.0f} ms"
+            # The wait of the browser is that for the processor time of the broker, and for its own.
+            assert turns.total_s < 0.3, f"{page}: {turns.total_s * 1000:.0f} ms"
             if page == "topics":
-                # The wait of the browser is that for the processor time of the broker, and for its own.
-                assert turns.total_s < 0.3, f"{page}: {turns.total_s * 1000:.0f} ms"
                 assert len(browser.all("tbody tr")) == 50
                 assert "0 B" in browser.text("tbody tr")
         site.open("topics")
@@ -341,6 +341,7 @@ async def commit_all(site: Hosted, group: str) -> None:
 
 def add_topics(site: Hosted, numbers: range) -> None:
     """Let the metadata have topics of four partitions that no broker hosts."""
+    services = site.broker.services
     for number in numbers:
         state = TopicState(f"later-{number:05}", uuid4())
         for index in range(9 if number == 5_000 else 4):
@@ -355,7 +356,8 @@ def add_topics(site: Hosted, numbers: range) -> None:
                 replicas=[0],
                 offline_replicas=[],
             )
-        site.broker.services.metadata_cache.topics[state.name] = state
+        services.metadata_cache.topics[state.name] = state
+        services.topic_configs.effective(state.name)  # known for every topic that the broker hosts
 
 
 # 9
