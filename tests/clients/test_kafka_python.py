@@ -103,7 +103,7 @@ def test_every_protocol_version_of_the_client_works(
 
 
 def consumer_of(broker: BrokerProcess, version: tuple[int, ...], group: str, topic: str) -> KafkaConsumer:
-    timeouts = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6000} if version >= FIRST_WITH_GROUPS else {}
+    timeouts = {"heartbeat_interval_ms": 50, "session_timeout_ms": 6000} if version >= FIRST_WITH_GROUPS else {}
     return KafkaConsumer(
         topic,
         bootstrap_servers=broker.bootstrap,
@@ -111,6 +111,7 @@ def consumer_of(broker: BrokerProcess, version: tuple[int, ...], group: str, top
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        fetch_max_wait_ms=50,
         **timeouts,
     )
 
