@@ -131,11 +131,16 @@ def project(prepared: Project) -> Iterator[Project]:
 
 
 def test_ready_environment_is_used_without_output(project: Project) -> None:
-    began_s = time.monotonic()
-    status, stdout, stderr = project.run("bin/kafka-topics", "--list", "a b", "")
+    """The launcher does not even start the program that prepares an environment."""
+    program = project.root / "tools" / "environment.py"
+    content = program.read_text()
+    program.unlink()
+    try:
+        status, stdout, stderr = project.run("bin/kafka-topics", "--list", "a b", "")
+    finally:
+        program.write_text(content)
     assert (status, stderr) == (0, "")
     assert stdout == f"1.0|{project.root}|['--list', 'a b', '']|{project.root}\n"
-    assert time.monotonic() - began_s < 5
 
 
 def test_launcher_works_from_any_folder_and_keeps_it(project: Project, tmp_path: Path) -> None:
