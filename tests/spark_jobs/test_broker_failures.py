@@ -112,8 +112,9 @@ def test_a_job_whose_broker_stays_away_ends_with_1_and_continues_from_its_checkp
         source, target = topics.create("words"), topics.create("counts")
         topics.send(source, lines(*["a b"] * 4))
         flags = ["--input", source, "--output", target, "--max-offsets-per-trigger", "1"]
-        for key in ("request.timeout.ms", "default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms"):
+        for key in ("request.timeout.ms", "default.api.timeout.ms", "max.block.ms"):
             flags += ["--kafka-option", f"{key}=2000"]
+        flags += ["--kafka-option", "delivery.timeout.ms=2100"]  # at least request.timeout.ms and linger.ms
         handler, log = AfterFirstBatch(broker.kill), logging.getLogger("spark_jobs")
         log.addHandler(handler)
         try:
@@ -122,6 +123,7 @@ def test_a_job_whose_broker_stays_away_ends_with_1_and_continues_from_its_checkp
             log.removeHandler(handler)
         (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         assert line.startswith("query failed: ")
+        assert "wordcount: batch 0: 1 records in " in caplog.text
         broker.start()
         topics.send(source, lines("b"))
         assert runner.supervise(wordcount.JOB, *flags) == 0
