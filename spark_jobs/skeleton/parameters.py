@@ -87,8 +87,12 @@ class JobParameters:
 
     def sink_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
-        own = {"kafka.linger.ms": LINGER_MS, "includeHeaders": "true"}
-        return {**own, **self._client_options(), "topic": topic or self.output}
+        client = self._client_options()
+        own = {"includeHeaders": "true"}
+        # With linger.ms, producers refuse a delivery.timeout.ms that equals request.timeout.ms.
+        if "kafka.delivery.timeout.ms" not in client:
+            own["kafka.linger.ms"] = LINGER_MS
+        return {**own, **client, "topic": topic or self.output}
 
     def topic(self, name: str, config: Mapping[str, str] = NO_CONFIG, partitions: int | None = None) -> TopicSpec:
         """Return a topic as --create-topics makes it."""

@@ -143,6 +143,14 @@ def test_options_are_passed_to_source_and_sink() -> None:
     assert parameters.trigger == {"availableNow": True}
 
 
+def test_sink_waits_for_no_more_records_if_its_delivery_timeout_is_given() -> None:
+    """A timeout that equals request.timeout.ms would be too short with linger.ms."""
+    options = parse(
+        "--kafka-option", "request.timeout.ms=2000", "--kafka-option", "delivery.timeout.ms=2000"
+    ).sink_options()
+    assert "kafka.linger.ms" not in options
+
+
 def test_kafka_option_wins_over_the_file_wherever_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
