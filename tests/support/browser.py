@@ -133,6 +133,10 @@ class Browser:
         except Exception:
             raise AssertionError(f"{text!r} is not in {self.text(selector)!r}") from None
 
+    def leave(self) -> None:
+        """Leave the page, which would go on with its requests: call this before its server stops."""
+        self.driver.get("about:blank")
+
     def errors(self) -> list[str]:
         """Return what the browser has reported since the last call: scripts that failed, violations of the policy.
 

@@ -62,7 +62,7 @@ class Site:
         """Show a page, and wait until it is complete."""
         browser = self.browser
         browser.script("delete document.body?.dataset.ready")
-        browser.driver.get("about:blank")
+        browser.leave()
         browser.driver.get(f"{self.address}/#/{page}")
         browser.wait(lambda: browser.script("return document.body?.dataset.ready ?? ''") == f"#/{page}", page)
         return browser
@@ -110,4 +110,7 @@ def hosted(
         loop_thread(new_loop) as thread,
         thread.entered(running_broker(folder, {**SETTINGS, **(settings or {})})) as broker,
     ):
-        yield Hosted(browser, broker, built[0], thread)
+        try:
+            yield Hosted(browser, broker, built[0], thread)
+        finally:
+            browser.leave()

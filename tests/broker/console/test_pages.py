@@ -29,7 +29,10 @@ def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
     folder: Path = tmp_path_factory.mktemp("console")
     settings = {**SETTINGS, "console.write.enable": "true", "log.cleaner.backoff.ms": "200"}
     with BrokerProcess(folder, settings) as broker:
-        yield Site(browser, broker.bootstrap, f"http://127.0.0.1:{broker.metrics_port}")
+        try:
+            yield Site(browser, broker.bootstrap, f"http://127.0.0.1:{broker.metrics_port}")
+        finally:
+            browser.leave()
 
 
 @pytest.fixture(autouse=True)
