@@ -143,6 +143,9 @@ async def test_every_broker_shows_the_whole_cluster(tmp_path: Path) -> None:
         for user in users.values():
             overview = await user.get("/overview")
             assert [(each["id"], each["is_alive"]) for each in overview["brokers"]] == [(1, True), (2, True), (3, True)]
+            async with asyncio.timeout(60):
+                while any(each["log_dirs"] is None for each in overview["brokers"]):  # they are being collected
+                    overview = await user.get("/overview")
             assert all(each["log_dirs"] for each in overview["brokers"])
             topic = await user.get("/topics/t")
             assert [each["end_offset"] for each in topic["partitions"]] == ["10"] * 3
