@@ -16,7 +16,7 @@ COUNT = 500
 GIB = 1 << 30
 RECORD_SIZE = 100_000
 READ_SIZE = GIB
-ROUNDS = 3
+ROUNDS = 8
 DIFFERENCE_MAX = 0.15
 READER_SETTINGS = {"enable.auto.commit": False, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
 
