@@ -116,11 +116,14 @@ def _encode(lines: Sequence[str]) -> bytes:
 def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
     """Return the numbered lines of the entries, None if the file does not exist or is empty."""
     try:
-        lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
+        text = files.read_whole(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
-    if not lines:
+    if not text:
         return None
+    lines = text.splitlines()
+    if not text.endswith("\n"):  # a power cut may have torn a number
+        raise MalformedCheckpointError(f'{path} line {len(lines)}: "{lines[-1]}", expected a line end behind it')
     if lines[0] != _VERSION:
         raise MalformedCheckpointError(f'{path} line 1: "{lines[0]}", expected version {_VERSION}')
     if len(lines) < 2 or not _is_number(lines[1]) or int(lines[1]) != len(lines) - 2:

@@ -90,6 +90,17 @@ def test_malformed_leader_epochs_are_rejected(tmp_path: Path, content: bytes) ->
         checkpoints.read_leader_epochs(FILES, str(path))
 
 
+def test_no_part_of_a_file_counts_as_a_whole_one(tmp_path: Path) -> None:
+    """A power cut may leave any part of a file that was not synced: `1 2` of `1 29` is another offset."""
+    path = tmp_path / "epochs"
+    checkpoints.write_leader_epochs(FILES, str(path), [EpochStart(0, 0), EpochStart(1, 29)])
+    content = path.read_bytes()
+    for size in range(1, len(content)):
+        path.write_bytes(content[:size])
+        with pytest.raises(MalformedCheckpointError, match="epochs line"):
+            checkpoints.read_leader_epochs(FILES, str(path))
+
+
 @pytest.mark.parametrize(
     "content", [b"version: 1\ntopic_id: x", b"version: 0\n", b"version: 0\ntopic_id: short", bytes(9)]
 )
