@@ -185,6 +185,7 @@ def test_payments_are_stored_once_through_failures_and_fast_outside_of_them(clus
     failures = (kill_a_follower, kill_the_controller, kill_zookeeper, roll, halt_the_leader)
     windows: list[tuple[float, float]] = []
     with NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=1_000) as load:
+        windows.append((0, time.monotonic()))  # until the producer has its id
         while len(load.acknowledged) < PAYMENTS:
             for failure in failures:
                 load.wait_for(PAYMENTS // 20)
@@ -200,5 +201,7 @@ def test_payments_are_stored_once_through_failures_and_fast_outside_of_them(clus
         if not any(start_s - LATENCY_MAX_S <= sent_s <= end_s for start_s, end_s in windows)
     ]
     slowest_s = statistics.quantiles(calm, n=100)[-1]
-    print(f"{len(load.acknowledged)} payments, {len(windows)} failures; 99 % of {len(calm)} within {slowest_s:.3f} s")
+    print(
+        f"{len(load.acknowledged)} payments, {len(windows) - 1} failures; 99 % of {len(calm)} within {slowest_s:.3f} s"
+    )
     assert slowest_s <= LATENCY_MAX_S
