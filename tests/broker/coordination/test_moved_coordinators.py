@@ -65,6 +65,7 @@ def response_code(response: Any) -> int:
 async def test_committed_offsets_are_served_by_the_next_coordinator(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, (1, 2, 3), REPLICATED) as cluster:
         await create(cluster, "t", [1, 2])
+        await until(lambda: all(cluster.services(each).metadata_cache.has_leaders("t", 1) for each in (1, 2, 3)))
         first = await coordinator_of(cluster, "g", 0)
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata="")
         commit = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])])
