@@ -55,9 +55,11 @@ def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not _MEMORY.is_dir():
         yield tmp_path_factory.mktemp("memory")
         return
-    folder = Path(tempfile.mkdtemp(dir=_MEMORY))
+    parent = Path(tempfile.mkdtemp(dir=_MEMORY))  # no other test changes what is beside the folder
+    folder = parent / "memory"
+    folder.mkdir()
     yield folder
-    shutil.rmtree(folder)
+    shutil.rmtree(parent)
 
 
 @pytest.fixture
