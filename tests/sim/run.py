@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from protocol.errors import ErrorCode
-from tests.sim.checkers import Violation, check
+from tests.sim.checkers import OFFSETS, Violation, check
 from tests.sim.clients.admin import Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import Consumer
@@ -235,7 +235,8 @@ class Run:
         if name == "committed-reader":
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=True)
         if name == MOVER:
-            return Mover(name, self, [*PLAIN, SOURCE, *TARGETS], count=12, replication_factor=self._replication_factor)
+            moved = [*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS]
+            return Mover(name, self, moved, count=12, replication_factor=self._replication_factor)
         if name == "admin":
             return Admin(name, self, [*PLAIN, SOURCE, *TARGETS], count=4, replication_factor=self._replication_factor)
         return Member(name, self, "group", [*PLAIN, SOURCE], count=12)
