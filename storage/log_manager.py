@@ -302,32 +302,50 @@ class LogManager:
             self._delete(logs.pop(name), now_ms)
         self.observer.deleted(name)
 
-    def _delete(self, log: Log, now_ms: int) -> None:
+    def set_aside(self, topic: str, partition: int, *, now_ms: int) -> None:
+        """End the use of a log of another topic of this name; delete its copy. Its directory is kept, as `-stray`.
+
+        The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
+        KAFKA_STORAGE_ERROR.
+        """
+        name = TopicPartition(topic, partition)
+        self._logs[name].refuse_offline()
+        self.drop_future(topic, partition, now_ms=now_ms)
+        self._delete(self._logs.pop(name), now_ms, DirectoryState.STRAY)
+        self.observer.deleted(name)
+
+    def _delete(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
         directory = self._forget(log)
         if log.planned.is_being_stored:
             log.is_offline = True  # stops further writes
             self._leaving.add(log.name)
-            log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms))
+            log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms, state))
         else:
-            self._remove_files(log, directory, now_ms)
+            self._remove_files(log, directory, now_ms, state)
 
-    def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
+    def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
         with contextlib.suppress(KafkaError):  # reported, and no request waits for it
-            self._remove_files(log, directory, now_ms)
+            self._remove_files(log, directory, now_ms, state)
 
-    def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int) -> None:
+    def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
         self._leaving.discard(log.name)
         try:
             log.retire()
-            path = directory.rename_partition_directory(
-                str(log.directory), self.marked_name(log.name, DirectoryState.DELETE)
-            )
+            path = directory.rename_partition_directory(str(log.directory), self.marked_name(log.name, state))
         except OSError as error:
             if isinstance(error, ShortageError):
-                # The directory still has its name, which new logs need: remove it as soon as possible.
-                self.remove_later(directory, str(log.directory), due_ms=now_ms)
+                # The directory still has its name, which new logs need.
+                if state is DirectoryState.STRAY:
+                    self.add(log, directory)  # offline until the next start
+                else:
+                    self.remove_later(directory, str(log.directory), due_ms=now_ms)
             raise self.directories.storage_error(directory, error) from error
-        self.remove_later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms)
+        if state is DirectoryState.STRAY:
+            _logger.warning(
+                "%s, topic id %s, is kept as %s: a new topic has this name", log.directory, log.topic_id, path
+            )
+        else:
+            self.remove_later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms)
 
     def remove_later(self, directory: LogDirectory, path: str, *, due_ms: int) -> None:
         """Remove a partition directory that no log uses with the first `remove_deleted` from `due_ms` on."""

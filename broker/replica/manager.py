@@ -323,7 +323,8 @@ class ReplicaManager:
     def create_logs(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[None]:
         """Create the logs of replicas that are new to this broker, before `become_leader_or_follower`.
 
-        `become_leader_or_follower` reports the error of a log that cannot be created.
+        A log of an earlier topic of the same name is set aside. `become_leader_or_follower` reports the error of a log
+        that cannot be created.
         """
         wanted: list[NewLog] = []
         for topic in request.topic_states:
@@ -331,10 +332,36 @@ class ReplicaManager:
                 name = checkpoints.TopicPartition(topic.topic_name, state.partition_index)
                 if state.is_new:
                     self._forget_lost_records(name)  # of an earlier topic of this name, or of an earlier replica
+                self._set_aside_stray(name, _known_id(topic.topic_id), state, now_ms)
                 if self._lacks_log(name, state) and (state.is_new or self._may_begin_anew(name)):
                     wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
                 yield None
         self._not_created = yield from self._log_manager.create(wanted, now_ms=now_ms)
+
+    def _set_aside_stray(
+        self, name: TopicPartition, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int
+    ) -> None:
+        """Set aside a log of another topic that has the name of a replica of this broker.
+
+        The topic was deleted after this broker had lost the replica, so no StopReplica named it. The log stays, and
+        `_apply` refuses the request, if the replica is in service, because the request may be a late one of a deleted
+        topic, or if it counts as in sync although it is not new.
+        """
+        log = self._log_manager.get(*name)
+        partition = self._partitions.get(name)
+        if log is None or name in self._offline or not _is_of_another_topic(log, topic_id):
+            return
+        if partition is not None and partition.leadership.leader_id != NO_LEADER:
+            return
+        if self._broker_id not in state.replicas or (self._broker_id in state.isr and not state.is_new):
+            return
+        self._close(*name)
+        self._forget_lost_records(name)
+        try:
+            self._log_manager.set_aside(*name, now_ms=now_ms)
+        except KafkaError as error:
+            logger.error("cannot set %s aside: %s", log.directory, error)
+            self._offline.add(name)
 
     def _lacks_log(self, name: TopicPartition, state: LeaderAndIsrPartitionState) -> bool:
         return (
@@ -411,7 +438,7 @@ class ReplicaManager:
 
         Call this after the controller has sent metadata. As in Kafka with ZooKeeper, these logs are kept: a
         controller that does not know a topic does not prove that its records are not wanted. A new topic of the same
-        name, with another id, is rejected (see `_open`).
+        name sets them aside (see `_set_aside_stray`).
         """
         for log in self._log_manager.logs():
             if not log.is_offline and not is_assigned(log.topic, log.partition):

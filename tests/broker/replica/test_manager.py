@@ -36,6 +36,7 @@ from storage.files import OsFiles
 from storage.log_manager import LogManager
 from storage.log_startup import LogManagerSettings
 from storage.names import PARTITION_METADATA
+from storage.shortages import ShortageError
 from tests.storage.builders import created, done
 
 ME, OTHER = 0, 1
@@ -360,6 +361,46 @@ def test_existing_log_is_used_if_its_topic_id_matches(
     else:
         assert manager.find("t", 0) is None
         assert log.topic_id == found_id
+
+
+@pytest.mark.parametrize(
+    ("isr", "is_new"), [((ME, OTHER), True), ((OTHER,), False)], ids=["new topic", "was away at its creation"]
+)
+@pytest.mark.parametrize("is_hosted", [True, False])
+def test_log_of_an_earlier_topic_is_set_aside_whole(
+    manager: ReplicaManager, log_manager: LogManager, isr: tuple[int, ...], is_new: bool, is_hosted: bool
+) -> None:
+    log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+    if is_hosted:
+        assert apply_state(manager, topic_id=UUID(int=8), leader_epoch=9) == ErrorCode.NONE
+        append(manager)
+        assert apply_state(manager, leader=OTHER, isr=isr, is_new=is_new) == ErrorCode.INCONSISTENT_TOPIC_ID, "late"
+        stop(manager, is_deleted=False)  # as UpdateMetadata does, which precedes the state of a new topic
+    before = {path.name: path.read_bytes() for path in log.directory.iterdir() if path.suffix == ".log"}
+    folder = log.directory.parent
+    assert apply_state(manager, leader=OTHER, isr=isr, is_new=is_new) == ErrorCode.NONE
+    assert led(manager).topic_id == TOPIC_ID
+    assert (led(manager).leader_epoch, led(manager).log.log_end_offset) == (0, 0)
+    log_manager.remove_deleted(NOW_MS + 10**9)
+    (stray,) = folder.glob("t-0.*-stray")
+    assert {path.name: path.read_bytes() for path in stray.iterdir() if path.suffix == ".log"} == before
+    assert read_partition_metadata(OsFiles(), str(stray / PARTITION_METADATA)) == UUID(int=8)
+
+
+def test_log_that_cannot_be_set_aside_keeps_its_folder(
+    manager: ReplicaManager, log_manager: LogManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
+
+    def fail(self: OsFiles, source: str, target: str) -> None:
+        raise ShortageError(errno.ENFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFiles, "rename", fail)
+        assert apply_state(manager, is_new=True) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert apply_state(manager, is_new=True) == ErrorCode.KAFKA_STORAGE_ERROR, "until the next start"
+    log_manager.remove_deleted(NOW_MS + 10**9)
+    assert read_partition_metadata(OsFiles(), str(log.directory / PARTITION_METADATA)) == UUID(int=8)
 
 
 def request_for(*states: LeaderAndIsrPartitionState) -> LeaderAndIsrRequest:
