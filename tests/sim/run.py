@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from protocol.errors import ErrorCode
-from tests.sim.checkers import OFFSETS, Violation, check
+from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check
 from tests.sim.clients.admin import Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import Consumer
@@ -49,7 +49,6 @@ STUCK_US: Final = 30 * SECOND_US
 """After healing every client must have finished within this time, and every ISR must be complete."""
 
 PLAIN: Final = [Partition("plain", 0), Partition("plain", 1)]
-TRANSACTIONS: Final = Partition("__transaction_state", 0)
 SOURCE: Final = Partition("source", 0)
 TARGETS: Final = [Partition("target", 0), Partition("target", 1)]
 

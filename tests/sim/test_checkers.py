@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.checkers import CHECKERS, check, forgiven
+from tests.sim.checkers import CHECKERS, TRANSACTIONS, check, forgiven
 from tests.sim.history import (
     Anomaly,
     Assignment,
@@ -300,6 +300,15 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
 
 def test_good_history_has_no_violation() -> None:
     assert check(good()) == []
+
+
+def test_transactions_are_not_judged_after_the_loss_of_their_state() -> None:
+    history = good()
+    hanging(history)
+    history.leader_states.append(LeaderState(100, TRANSACTIONS, 1, 0, (1,), 0, 1, (1, 2, 3)))
+    assert "transactions are atomic" in [it.rule for it in check(history)]
+    history.losses.append(DataLoss(200, 1))
+    assert "transactions are atomic" not in [it.rule for it in check(history)]
 
 
 def test_old_offsets_of_a_deposed_coordinator_are_excused_with_what_follows_from_them() -> None:

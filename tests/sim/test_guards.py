@@ -48,6 +48,7 @@ from storage import log as log_module
 from storage.leader_epochs import EpochEnd
 from storage.producer_state import ProducerState
 from storage.truncation import TruncationPoint
+from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import Admin
 from tests.sim.clients.base import GROUP, Failed
 from tests.sim.clients.consumer import Consumer
@@ -56,7 +57,7 @@ from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
-from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS, TRANSACTIONS
+from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
