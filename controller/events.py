@@ -23,7 +23,7 @@ class Event:
     __slots__ = ()
     statistic: ClassVar[str] = ""
     is_recorded: ClassVar[bool] = True
-    """Whether the list of recent events has it. Questions, which monitoring repeats, would leave no room for others."""
+    """Whether the list of recent events includes it. A query that monitoring repeats would displace all others."""
 
 
 # -- which broker is controller ------------------------------------------------------------------------------------

@@ -8,14 +8,16 @@ Events, each of which depends on the state of the partition and the time alone:
 
 ============================  ==========================================================================
 leader began                  followers' positions are unknown; the epoch begins at the end of the log
-same leader, new epoch        the ISR and the replicas change; positions and waiting producers stay
+same leader, next epoch       the ISR and the replicas change; positions and waiting producers stay
+same leader, later epoch      the same, but positions are unknown: another broker may have led in between
 follower began                appends are rejected, operations that wait for the leader fail
 replica stopped               as follower, without a leader
 follower fetched              the follower has every record below its fetch offset; it may join the ISR
 appended                      the high watermark advances if that is all the ISR needs
 AlterPartition response        the change of the ISR is committed, dropped, repeated or left to the controller
 fetched from the leader       records are appended as they are; high watermark and log start follow the leader's
-time passed                   followers that lag for too long are to leave the ISR; nothing waits for such outside of it
+time passed                   followers that lag for too long are to leave the ISR; if one of them was about to join,
+                              commits no longer wait for it
 ============================  ==========================================================================
 
 Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
