@@ -86,6 +86,8 @@ class ServerProcess:
         self.settings = settings
         self._properties = properties
         self._environment = {**os.environ, **(environment or {})}
+        # Without bytecode files every start would compile the whole program again; the launchers do this too.
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._command = command
         self._is_ready = is_ready
         self._process: subprocess.Popen[bytes] | None = None
