@@ -66,8 +66,9 @@ class TargetTopics:
         if self._sync_configs:
             _alter(target, {name: configs.get(topic, {}) for name, topic in wanted.items() if name in there})
         new = {name: topic for name, topic in wanted.items() if name not in self._of_known_retention}
-        _warn_of_retention(_retention_ms(source, new.values()), _retention_ms(target, new), new)
-        self._of_known_retention.update(new)
+        of_source, of_target = _retention_ms(source, new.values()), _retention_ms(target, new)
+        _warn_of_retention(of_source, of_target, new)
+        self._of_known_retention.update(name for name in of_target if new[name] in of_source)
         return {name: max(there.get(name, 0), present[topic]) for name, topic in wanted.items()}
 
     def _create(
@@ -105,6 +106,7 @@ def _retention_ms(admin: AdminClient, topics: Iterable[str]) -> dict[str, float]
     """Return how long each topic keeps its records, infinity for ever.
 
     Topics whose settings this client may not read are absent: a mirror without `sync_configs` needs no permission to.
+    So are topics that the broker does not know yet: another one may respond than the one that made them.
     """
     found = {}
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]

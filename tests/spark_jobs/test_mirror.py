@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 
 from spark_jobs.mirror import JOB
-from spark_jobs.mirroring import sending
+from spark_jobs.mirroring import sending, target_topics
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
@@ -117,6 +117,24 @@ def test_a_target_that_deletes_records_earlier_is_reported_once_in_one_line(
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     shorter = f"{stem}-for-ever (8000, -1 at the source), {stem}-shorter (5000, 6000 at the source)"
     assert f"retention.ms is shorter for {shorter}. " in line
+
+
+def test_a_topic_that_the_target_does_not_know_yet_is_compared_later(
+    topics: Topics, target: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.new_name("just-made")
+    topics.create_named(topic, 1, {"retention.ms": "6000"})
+    target.create_named(topic, 1, {"retention.ms": "5000"})
+    mirrored = TargetTopics(topics.client, target.client, TopicNames(topic), replication_factor=1, sync_configs=False)
+    of_both = [{topic: 6000.0}, dict[str, float]()]
+    with monkeypatch.context() as patch:
+        patch.setattr(target_topics, "_retention_ms", lambda *_: of_both.pop(0))
+        mirrored.sync()
+    assert of_both == []
+    assert "retention.ms is shorter" not in caplog.text
+    mirrored.sync()
+    mirrored.sync()
+    assert caplog.text.count(f"retention.ms is shorter for {topic} (5000, 6000 at the source)") == 1
 
 
 def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
