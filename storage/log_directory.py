@@ -61,8 +61,8 @@ class _LogCheckpoint:
             # set. The order of the two assignments keeps every name in at least one of the sets.
             self._being_removed = self._outdated
             self._outdated = set()
-            # `list(logs.items())` would not do: a tuple for each item may start a garbage collection, whose callbacks
-            # (the metrics have one) are Python, and another thread may run there.
+            # Not `list(logs.items())`: each of its tuples may start a garbage collection, which calls Python callbacks
+            # (the metrics have one). During a callback another thread may add a log.
             present = logs.copy()
             offsets = {name: offset for name, log in present.items() if (offset := self._offset_of(log)) is not None}
             try:

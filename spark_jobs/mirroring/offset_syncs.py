@@ -74,7 +74,8 @@ class OffsetSyncs:
         news = [run for run in sorted(runs) if self.translation.add(run)]
         if not news:
             return
-        # One request at a time keeps the order. A pair may be stored twice. An idempotent producer waits for its id.
+        # One request at a time keeps the order. A retry may store a pair twice, which changes no translation. An
+        # idempotent producer would first wait half a second for its id.
         producer = Producer({**self._target, "max.in.flight": 1})
         for run in news:
             producer.produce(self._topic, json.dumps(run._asdict()), self._source_alias, partition=0)

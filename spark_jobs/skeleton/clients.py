@@ -48,9 +48,9 @@ LINGER_MS = "5"
 _LARGEST_REQUEST = "max.request.size"
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOKEN_MECHANISM = "OAUTHBEARER"
-_LOG_LEVEL = (
-    "5"  # syslog's "notice": without librdkafka's own affairs, such as events that nothing has handled at the end
-)
+_LOG_LEVEL = "5"
+"""syslog's "notice". It leaves out what librdkafka logs about itself, such as events that nobody received at the end."""
+
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 
 

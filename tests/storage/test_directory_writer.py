@@ -192,7 +192,7 @@ def test_rare_slow_writes_do_not_make_a_directory_slow(tmp_path: Path) -> None:
     [
         (0.100, 1.0, 100, False),
         (0.100, 0.95, 100, False),  # 5 ms of the disk
-        (0.100, 0.5, 5, True),  # the first one is only a reason to look closer
+        (0.100, 0.5, 5, True),  # the first one only starts the measurement
         (0.100, 0.5, 4, False),
         (1.000, 0.0, 1, True),
     ],

@@ -993,7 +993,8 @@ async def test_a_session_names_a_partition_whose_epochs_diverge_at_every_fetch(
     request = client.request({0: 1})
     request.topics[0].partitions[0].last_fetched_epoch = 0
     client.epoch += 1
-    assert sent(await served.ask(request, 12))[0].high_watermark == 1, "who truncates its log has not applied it"
+    response = await served.ask(request, 12)
+    assert sent(response)[0].high_watermark == 1, "a follower that truncates its log has not applied it"
 
 
 async def test_sessions_learn_that_a_single_log_went_out_of_service(served: InProcessBroker, name: str) -> None:
