@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -77,9 +79,19 @@ class OffsetSyncs:
         # One request at a time keeps the order. A retry may store a pair twice, which changes no translation. An
         # idempotent producer would first wait half a second for its id.
         producer = Producer({**self._target, "max.in.flight": 1})
+        failures: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
         for run in news:
-            producer.produce(self._topic, json.dumps(run._asdict()), self._source_alias, partition=0)
-        if producer.flush(_TIMEOUT_S):
+            pair = json.dumps(run._asdict())
+            producer.produce(self._topic, pair, self._source_alias, partition=0, on_delivery=on_delivery)
+        is_late = producer.flush(_TIMEOUT_S) > 0
+        if failures:
+            raise JobError(f"{self._topic}: offset pairs were not stored: {failures[0].str()}")
+        if is_late:
             raise JobError(f"{self._topic}: offset pairs were not acknowledged within {_TIMEOUT_S} s")
 
     def _load(self) -> None:

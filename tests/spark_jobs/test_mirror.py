@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from spark_jobs.mirror import JOB
 from spark_jobs.mirroring import sending, target_topics
 from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.mirroring.offset_syncs import OffsetSyncs
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
@@ -135,6 +136,13 @@ def test_a_topic_that_the_target_does_not_know_yet_is_compared_later(
     mirrored.sync()
     mirrored.sync()
     assert caplog.text.count(f"retention.ms is shorter for {topic} (5000, 6000 at the source)") == 1
+
+
+def test_offset_pairs_that_the_target_rejects_are_reported(target: Topics) -> None:
+    topic = target.create("rejected-syncs", 1, {"max.message.bytes": "1"})
+    syncs = OffsetSyncs(target.client, topic, "a")
+    with pytest.raises(JobError, match=f"{topic}: offset pairs were not stored: .*[Mm]essage size too large"):
+        syncs.add([sending.Run("t", 0, 0, "t", 0, 5)])
 
 
 def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
