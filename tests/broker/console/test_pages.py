@@ -274,7 +274,6 @@ def test_5_offsets_are_reset_to_a_time_also_in_further_topics(site: Site) -> Non
     partitions = [TopicPartition(topic, each) for topic in ("timed-a", "timed-b", "timed-c") for each in (0, 1)]
     committed = [each.offset for each in site.consumer("timing").committed(partitions, 10)]
     assert committed == [4, 4, 3, -1001, 4, 4]
-    site.consumer("timing")
     member = site.consumer("timing", **{"session.timeout.ms": 10_000})
     member.subscribe(["timed-a"])
     member.poll(5)
