@@ -49,7 +49,7 @@ _LARGEST_REQUEST = "max.request.size"
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOKEN_MECHANISM = "OAUTHBEARER"
 _LOG_LEVEL = "5"
-"""syslog's "notice". It leaves out what librdkafka logs about itself, such as events that nobody received at the end."""
+"""syslog's "notice". librdkafka then logs nothing about itself, such as events that nobody received at the end."""
 
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 
