@@ -93,7 +93,7 @@ FORM = Parameter("form", "string", "How values are shown.", "auto", choices=("au
 FILTER = Parameter("filter", "string", "A filter, see docs/console.md.", "", length_max=1_000)
 RECORD_LIMIT = Parameter("limit", "integer", "The most records.", 100, minimum=1, maximum=500)
 CURSOR_SIZE_MAX: Final = 60_000
-"""Characters of a cursor, which fit into a request line (`http_connections.LINE_SIZE_MAX`)."""
+"""Characters of a cursor. At most half of them are separators, which browsers encode as three bytes each."""
 CURSOR = Parameter("cursor", "string", "Cursor of the former page.", "", length_max=CURSOR_SIZE_MAX)
 ORDER = Parameter("order", "string", "Order of the list.", "ascending", choices=("ascending", "descending"))
 

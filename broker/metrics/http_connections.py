@@ -29,8 +29,8 @@ CONNECTIONS_MAX: Final = 256
 FIRST_REQUEST_S: Final = 10.0
 BODY_SIZE_MAX: Final = 2 << 20
 BODY_S: Final = 10.0
-LINE_SIZE_MAX: Final = 64 << 10
-"""Bytes of a request line. The cursor in the address of a page of records has about 13 bytes a partition."""
+LINE_SIZE_MAX: Final = 128 << 10
+"""Bytes of a request line. The cursor in the address of a page of records has about 17 bytes a partition."""
 REASON_MAX: Final = 200
 LINGERING_S: Final = 1.0
 """How long the rest of a body is received after the response, so that the client gets to read it."""
