@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 
 class Partition(NamedTuple):
-    """A partition of one incarnation of a topic."""
+    """A partition of one incarnation of a topic; see `History.incarnation`."""
 
     topic: str
     index: int
@@ -222,14 +222,31 @@ class History:
     created_topics: dict[str, int] = field(default_factory=dict)
     """How many partitions each topic has whose creation was acknowledged."""
     deleted_topics: dict[str, int] = field(default_factory=dict)
-    """When the deletion of each topic was first requested; none of them is created again."""
+    """When the deletion of each incarnation of a topic was first requested."""
+    topic_ids: dict[str, list[str]] = field(default_factory=dict)
+    """The ids that each name of a topic had, in order."""
     remains: dict[str, list[str]] = field(default_factory=dict)
-    """Where something of each topic is after healing: nodes of ZooKeeper, and brokers with a replica."""
+    """Where something of each incarnation is after healing: nodes of ZooKeeper, and brokers with a replica."""
     min_isr: int = 1
     allows_unclean: bool = False
     healed_us: int | None = None
     final_replicas: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
     """After healing. A move ends with a change of the replicas, which no state follows."""
+
+    def incarnation(self, topic: str, topic_id: str | None) -> str:
+        """Return the name of a topic if it has the first id of that name, else with a number.
+
+        Without an id, as in a replica whose machine lost power, it is the latest one.
+        """
+        known = self.topic_ids.setdefault(topic, [])
+        if topic_id is not None and topic_id not in known:
+            known.append(topic_id)
+        number = len(known) if topic_id is None else known.index(topic_id) + 1
+        return topic if number <= 1 else f"{topic}#{number}"
+
+    def incarnations(self, topic: str) -> list[str]:
+        """Return all that are known so far; the first one also if it is not known yet."""
+        return [self.incarnation(topic, topic_id) for topic_id in self.topic_ids.get(topic, ())] or [topic]
 
     def acked(self) -> Iterator[tuple[Send, int, str]]:
         """Yield each acknowledged record as (send, offset, value)."""

@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from controller.state_store import Create, Operation, SetData
+from storage.checkpoints import encode_id
+from storage.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches
 from tests.sim.cluster import FOLDER, Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, LeaderState, LogRecord, Partition, ReplicaLog
 
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
 _TOPIC_NODE: Final = re.compile(r"/(?:brokers/topics|config/topics|admin/delete_topics)/([^/]+)")
 _REPLICA: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _LOG: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)/(\d{20})\.log")
+_TOPIC_ID: Final = re.compile(rb"topic_id: ([a-zA-Z0-9_-]{22})")
 ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
 
@@ -43,6 +47,9 @@ class StateRecorder:
                 found = _STATE.fullmatch(operation.path)
                 if found is not None:
                     self._note_state(Partition(found[1], int(found[2])), operation.path)
+                elif created := _TOPIC.fullmatch(operation.path):
+                    node = json.loads(self._cluster.zookeeper.tree.entries[operation.path].data or b"{}")
+                    self._history.incarnation(created[1], node["topic_id"])
                 elif operation.path == "/controller":
                     self._history.counts["controller elections"] += 1
 
@@ -51,6 +58,7 @@ class StateRecorder:
         entry = entries[path]
         node = json.loads(entry.data or b"{}")
         topic = json.loads(entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
+        partition = Partition(self._history.incarnation(partition.topic, topic["topic_id"]), partition.index)
         state = LeaderState(
             world.now_us,
             partition,
@@ -73,10 +81,14 @@ class StateRecorder:
 
     def assignment(self, partition: Partition) -> tuple[int, ...]:
         """Return the present replicas, which the topic node may have changed since the last state."""
-        entry = self._cluster.zookeeper.tree.entries.get(f"/brokers/topics/{partition.topic}")
+        topic = partition.topic.partition("#")[0]
+        entry = self._cluster.zookeeper.tree.entries.get(f"/brokers/topics/{topic}")
         if entry is None:
             return ()
-        return tuple(json.loads(entry.data or b"{}")["partitions"].get(str(partition.index), ()))
+        node = json.loads(entry.data or b"{}")
+        if self._history.incarnation(topic, node["topic_id"]) != partition.topic:
+            return ()
+        return tuple(node["partitions"].get(str(partition.index), ()))
 
     def is_reassigning(self) -> bool:
         tree = self._cluster.zookeeper.tree
@@ -96,17 +108,21 @@ class StateRecorder:
         )
 
 
-def remains_of_topics(cluster: Cluster) -> dict[str, list[str]]:
-    """Return where something of each topic is: nodes of ZooKeeper, and brokers with a directory of a replica."""
+def remains_of_topics(cluster: Cluster, history: History) -> dict[str, list[str]]:
+    """Return where something of each incarnation is: nodes of ZooKeeper, and brokers with a directory of a replica."""
     places: dict[str, list[str]] = {}
-    for path in sorted(cluster.zookeeper.tree.entries):
+    for path, entry in sorted(cluster.zookeeper.tree.entries.items()):
         if found := _TOPIC_NODE.fullmatch(path):
-            places.setdefault(found[1], []).append(path)
+            topic_id = json.loads(entry.data or b"{}")["topic_id"] if _TOPIC.fullmatch(path) else None
+            places.setdefault(history.incarnation(found[1], topic_id), []).append(path)
     for machine in cluster.machines.values():
         folder: Any = machine.disk.find(FOLDER)
         for name in sorted(folder.entries) if folder is not None else ():
             if found := _REPLICA.fullmatch(name):
-                places.setdefault(found[1], []).append(f"{machine.host}:{FOLDER}/{name}")
+                metadata = _content(machine.disk, f"{FOLDER}/{name}/{PARTITION_METADATA}")
+                written = _TOPIC_ID.search(metadata)
+                topic_id = written[1].decode() if written is not None else None
+                places.setdefault(history.incarnation(found[1], topic_id), []).append(f"{machine.host}:{FOLDER}/{name}")
     return places
 
 
@@ -134,7 +150,7 @@ def _content(disk: SimulatedDisk, path: str) -> bytes:
     return found.read(found.size, 0) if found is not None else b""
 
 
-def replica_logs(machine: Machine) -> list[ReplicaLog]:
+def replica_logs(machine: Machine, history: History) -> list[ReplicaLog]:
     """Return the logs of all replicas of a machine, whose broker runs, without those of internal topics."""
     folders: dict[Partition, list[bytes]] = {}
     for path, content in machine.disk.files_below(FOLDER):
@@ -148,7 +164,9 @@ def replica_logs(machine: Machine) -> list[ReplicaLog]:
             continue
         log_start = hosted.log.log_start_offset
         records = [record for content in contents for record in log_records(content) if record.offset >= log_start]
-        logs.append(ReplicaLog(machine.broker_id, partition, log_start, hosted.log.high_watermark, records))
+        topic_id = None if hosted.topic_id is None else encode_id(hosted.topic_id)
+        judged = Partition(history.incarnation(partition.topic, topic_id), partition.index)
+        logs.append(ReplicaLog(machine.broker_id, judged, log_start, hosted.log.high_watermark, records))
     return logs
 
 

@@ -289,21 +289,21 @@ class Run:
 
     def _has_settled(self) -> bool:
         """Return whether deletions are complete, and every running replica knows that all it has is committed."""
-        return not self.history.deleted_topics.keys() & remains_of_topics(self.cluster).keys() and all(
+        return not self.history.deleted_topics.keys() & remains_of_topics(self.cluster, self.history).keys() and all(
             log.high_watermark >= log.end
             for broker_id, machine in self.cluster.machines.items()
             if self.cluster.is_running(broker_id)
-            for log in replica_logs(machine)
+            for log in replica_logs(machine, self.history)
             if log.partition.topic not in self.history.deleted_topics
         )
 
     def _collect_logs(self) -> None:
         # The leaders may have been rebalanced a moment ago. The checkers report what has not settled in time.
         self._until(self._has_settled, 5 * SECOND_US)
-        self.history.remains = remains_of_topics(self.cluster)
+        self.history.remains = remains_of_topics(self.cluster, self.history)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
-                self.history.logs += replica_logs(machine)
+                self.history.logs += replica_logs(machine, self.history)
 
 
 def clients_of(brokers: int) -> tuple[str, ...]:

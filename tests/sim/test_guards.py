@@ -1136,6 +1136,30 @@ def move_is_cancelled_while_only_added_replicas_are_in_sync(script: Script) -> N
     script.wait(1.0)
 
 
+def no_log_is_set_aside(patch: Patch) -> None:
+    patch.setattr(ReplicaManager, "_set_aside_stray", lambda *_: None)
+
+
+def topic_is_created_again_where_a_dropped_replica_left_its_log(script: Script) -> None:
+    """A partition moves off a broker that is away, so the deletion of the topic does not reach that broker's log."""
+    admin = Admin("admin", script, [], count=0, replication_factor=BROKERS)
+    extra = TopicPartition("extra", 0)
+    script.do(admin.create(extra.topic, 1))
+    script.wait_until(lambda: extra in script.states.latest and len(script.state(extra).isr) == BROKERS)
+    away = script.others(script.leader(extra), script.controller())[0]
+    script.leave(away)
+    script.wait(1)
+    script.move(extra, script.others(away))
+    script.wait(1)
+    script.cluster.start(away)
+    script.wait_until(lambda: script.cluster.is_running(away))
+    script.wait(2)
+    script.do(admin.delete(extra.topic))
+    script.wait(2)
+    script.do(admin.create(extra.topic, 1))
+    script.wait(2)
+
+
 GUARDS = [
     Guard(
         "leader epoch of a fetch",
@@ -1391,6 +1415,12 @@ GUARDS = [
         move_is_cancelled_while_only_added_replicas_are_in_sync,
         ("I8 ISR is never empty and holds the leader", "I4 no acknowledged record is lost"),
         brokers=5,
+    ),
+    Guard(
+        "logs of earlier topics are set aside",
+        no_log_is_set_aside,
+        topic_is_created_again_where_a_dropped_replica_left_its_log,
+        ("I12 replicas are complete after healing",),
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.records.builder import RecordData, build_batch
 from tests.sim.cluster import FOLDER
 from tests.sim.disk import DiskFiles, SimulatedDisk
-from tests.sim.history import Partition
+from tests.sim.history import History, Partition
 from tests.sim.inspection import has_offset
 
 P = Partition("t", 0)
@@ -22,3 +22,11 @@ def test_records_behind_a_damaged_batch_do_not_count() -> None:
     files.write(segment, bytes(len(batch)), len(batch))
     assert has_offset(disk, P, 0)
     assert not has_offset(disk, P, 1)
+
+
+def test_topics_of_one_name_are_told_apart_by_their_ids() -> None:
+    history = History()
+    assert history.incarnations("t") == ["t"]
+    assert [history.incarnation("t", topic_id) for topic_id in ("a", "b", "a", None)] == ["t", "t#2", "t", "t#2"]
+    assert history.incarnations("t") == ["t", "t#2"]
+    assert history.incarnation("other", "b") == "other"

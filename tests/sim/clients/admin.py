@@ -58,7 +58,7 @@ class Admin(SimulatedClient):
             self.expect(response.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
         if await self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR):
-            self.history.created_topics[topic] = partitions
+            self.history.created_topics.setdefault(topic, partitions)
 
     async def _perform(self, what: str, attempt: Any, *allowed: ErrorCode) -> bool:
         """Perform an operation; an error that is not retriable ends it. Return whether it succeeded."""
@@ -83,13 +83,22 @@ class Admin(SimulatedClient):
     async def _delete(self) -> None:
         if not self._extra:
             return
-        await self.delete(self._extra.pop())
+        topic = self._extra.pop()
+        # A second request may have been sent that is late, and would delete the new topic.
+        if await self.delete(topic) == 1 and self.random.random() < 0.7:
+            await self.think(2.0)
+            await self.create(topic, 2)
+            self._extra.append(topic)
 
-    async def delete(self, topic: str) -> None:
-        """Delete a topic, perhaps later, when a broker that is away returns."""
-        self.history.deleted_topics[topic] = self.now_us()
+    async def delete(self, topic: str) -> int:
+        """Delete a topic, perhaps later, when a broker that is away returns. Return how many requests that took."""
+        for incarnation in self.history.incarnations(topic):
+            self.history.deleted_topics.setdefault(incarnation, self.now_us())
+        requests = 0
 
         async def attempt() -> None:
+            nonlocal requests
+            requests += 1
             request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=3000)
             response = await self.ask(await self.controller(), request, 4)
             self.expect(
@@ -99,6 +108,7 @@ class Admin(SimulatedClient):
             )
 
         await self._perform(f"DeleteTopics {topic}", attempt)
+        return requests
 
     async def _reassign(self) -> None:
         """Reorder, shrink or move the replicas of one partition; or cancel."""
