@@ -1,6 +1,7 @@
 """A query survives a kill and restart of its broker; a job whose broker stays away ends, and continues later."""
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_a_sink_loses_nothing_while_its_broker_is_away(topics: Topics, kafka: Ka
             topics.send(source, [Sent(b"%d" % number) for number in range(100, 200)])
             while not query.status["isTriggerActive"] or not query.status["isDataAvailable"]:
                 assert query.isActive, query.exception()
+                time.sleep(0.02)
             broker.start()
             query.processAllAvailable()
         finally:
