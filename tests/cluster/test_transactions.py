@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from tests.cluster.conftest import PARTITIONS, create_topic
 from tests.cluster.load import (
@@ -69,7 +69,7 @@ class Copier:
         deadline = time.monotonic() + DEADLINE_S
         while self.copied < count:
             assert time.monotonic() < deadline, f"only {self.copied} of {count} records were copied"
-            messages = [it for it in self._consumer.consume(BATCH, 0.2) if it.error() is None]
+            messages = self._polled()
             if not messages:
                 continue
             try:
@@ -85,6 +85,17 @@ class Copier:
                 self._begin_again()
             else:
                 self.copied += len(messages)
+
+    def _polled(self) -> list[Message]:
+        """Return up to `BATCH` records. `Consumer.consume` twice did not return from its client library in minutes."""
+        messages: list[Message] = []
+        while len(messages) < BATCH:
+            message = self._consumer.poll(0.0 if messages else 0.2)
+            if message is None:
+                break
+            if message.error() is None:
+                messages.append(message)
+        return messages
 
     def _begin_again(self) -> None:
         """Start with a new producer, which fences the old one and aborts its transaction, and from its positions."""
