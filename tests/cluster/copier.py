@@ -41,6 +41,7 @@ class Copier:
         self._arguments = [bootstrap, source, target, group, str(partitions)]
         self._wanted = 0
         self._process: subprocess.Popen[str] | None = None
+        self._follower = threading.Thread()
         self._reported_s = 0.0
 
     def __enter__(self) -> Self:
@@ -68,7 +69,8 @@ class Copier:
         command = [sys.executable, "-P", "-m", "tests.cluster.copier", *self._arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self._reported_s = time.monotonic()
-        threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
+        self._follower = threading.Thread(target=self._follow, args=(self._process,))
+        self._follower.start()
         self._tell(self._process)
 
     def _tell(self, process: subprocess.Popen[str]) -> None:
@@ -87,8 +89,8 @@ class Copier:
     def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            self._process.stdin.close()
+            self._follower.join()
+            self._process.communicate()
             self._process = None
 
 
