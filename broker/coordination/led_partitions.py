@@ -20,12 +20,13 @@ from broker.coordination.partitioner import partition_for
 from broker.loop.clock import Clock
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from storage.shortages import TryLaterError
+from storage.shortages import LineLimit, TryLaterError
 
 LOAD_TIMES_KEPT: Final = 50
 """One for each partition of a topic of the default size, for the metrics."""
 RELOAD_S: Final = 1
 """The pause before a load is repeated."""
+LINE_INTERVAL_S: Final = 10.0
 
 
 class PartitionState(Enum):
@@ -99,6 +100,7 @@ class LedPartitions(Generic[P]):
         self._reloads_in_new_epoch = reloads_in_new_epoch
         self._led: dict[int, P] = {}
         self._is_stopping = False
+        self._lines = LineLimit(LINE_INTERVAL_S)  # of all partitions: a shortage concerns all that are being loaded
         self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES_KEPT)
 
     # The topic
@@ -209,9 +211,16 @@ class LedPartitions(Generic[P]):
             try:
                 return await self._contents.read(partition)
             except TryLaterError as error:
-                self._logger.warning(
-                    "Partition %d of %s is loaded again in %d s: %s", partition.number, self._topic, RELOAD_S, error
-                )
+                suppressed = self._lines.admit(self._clock.monotonic_s())
+                if suppressed is not None:
+                    self._logger.warning(
+                        "Partition %d of %s is loaded again in %d s: %s (%d such failures not logged)",
+                        partition.number,
+                        self._topic,
+                        RELOAD_S,
+                        error,
+                        suppressed,
+                    )
             await asyncio.sleep(RELOAD_S)
 
     async def _load(self, partition: P) -> None:

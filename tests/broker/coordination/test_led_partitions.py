@@ -43,12 +43,14 @@ class Contents:
             self.active.remove(partition.number)
 
 
-def led_partitions(contents: Contents, *, reloads_in_new_epoch: bool = False) -> LedPartitions[LedPartition]:
+def led_partitions(
+    contents: Contents, *, reloads_in_new_epoch: bool = False, clock: ManualClock | None = None
+) -> LedPartitions[LedPartition]:
     async def ensure_internal_topic(name: str) -> None:
         raise AssertionError(name)
 
     return LedPartitions(
-        "topic", FakeLog(1), ManualClock(), ensure_internal_topic, contents, logger,
+        "topic", FakeLog(1), clock or ManualClock(), ensure_internal_topic, contents, logger,
         reloads_in_new_epoch=reloads_in_new_epoch,
     )  # fmt: skip
 
@@ -108,6 +110,26 @@ async def test_a_load_is_repeated_after_a_shortage(monkeypatch: pytest.MonkeyPat
     contents.error = None
     await idle()
     assert error_of(partitions) is ErrorCode.NONE
+
+
+async def test_repeated_loads_are_logged_once_in_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("broker.coordination.led_partitions.RELOAD_S", 0)
+    contents = Contents()
+    contents.error = TryLaterError("no descriptor is free")
+    contents.released.set()
+    clock = ManualClock()
+    partitions = led_partitions(contents, clock=clock)
+    for number in range(2):
+        partitions.become_leader(number, 0)
+    await idle()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Partition 0 of topic is loaded again")
+    clock.advance(10_000)
+    await idle()
+    assert len(caplog.records) == 2
+    await partitions.stop()
 
 
 @pytest.mark.parametrize("reloads", [False, True])
