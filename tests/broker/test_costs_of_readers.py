@@ -12,13 +12,12 @@ from types import FrameType
 from typing import Any
 
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.members import join_alone
 
 RECORD = build_batch([RecordData(timestamp=1_700_000_000_000, key=b"k", value=b"v" * 100)])
 BATCHES = 4  # of each segment
@@ -100,23 +99,9 @@ async def test_reading_runs_no_more_lines_where_twenty_times_as_much_is_kept(tmp
 
 async def join_and_leave(broker: InProcessBroker, group: str, *, stays: bool = False) -> None:
     """Join a group as its only member, and leave it unless the member stays."""
-    join = JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=60_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    joined = await broker.ask(join, 3)
-    assert joined.error_code == 0
-    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
-    sync = SyncGroupRequest(
-        group_id=group, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment]
-    )
-    assert (await broker.ask(sync, 3)).error_code == 0
+    member = await join_alone(broker, group)
     if not stays:
-        leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=joined.member_id)])
+        leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=member.member_id)])
         assert (await broker.ask(leave, 4)).error_code == 0
 
 

@@ -26,16 +26,16 @@ from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.sync_group import SyncGroupRequest
+from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.records.batch import batches, records
 from protocol.schema import Struct
 from tests.fuzz.documented_codes import ALWAYS, DOCUMENTED, REFUSED
 from tests.fuzz.mutants import MANY, Mutant, changes, mutants
 from tests.fuzz.valid_requests import READ_TOPIC, TOPIC, VALUE, Known, batch, build, valid_requests
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.members import join_alone
 
 KEPT = "kept"
 TIMEOUT_S = 10.0
@@ -212,21 +212,8 @@ class Run:
         tag = f"{api.key}-{self._knowns}"
         broker = self._broker
         group, transactional_id = f"group-{tag}", f"transaction-{tag}"
-        joined = await self._coordinated(
-            group,
-            0,
-            JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=1_800_000,
-                rebalance_timeout_ms=1000,
-                member_id="",
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-            ),
-            3,
-        )
-        sync = SyncGroupRequest(group_id=group, generation_id=1, member_id=joined.member_id, assignments=[])
-        assert not (await broker.ask(sync, 3)).error_code
+        await self._coordinated(group, 0, OffsetFetchRequest(group_id=group, topics=[]), 7)
+        member = await join_alone(broker, group, session_timeout_ms=1_800_000)
         producer = await self._coordinated(
             transactional_id,
             1,
@@ -243,7 +230,7 @@ class Run:
             await broker.create_topic(own_topic)
         return Known(
             await self._topic_id(READ_TOPIC),
-            joined.member_id,
+            member.member_id,
             group,
             transactional_id,
             producer.producer_id,

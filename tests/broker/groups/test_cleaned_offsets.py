@@ -9,15 +9,14 @@ from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.members import join_alone
 
 DEADLINE_S = 30
 GROUPS = [f"group-{number}" for number in range(5)]
@@ -52,22 +51,6 @@ async def commit(broker: InProcessBroker, group: str, offset: int) -> None:
     assert {partition.error_code for partition in response.topics[0].partitions} == {ErrorCode.NONE}
 
 
-async def stable_member(broker: InProcessBroker) -> None:
-    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"subscription")]
-    join = JoinGroupRequest(
-        group_id=MEMBERS,
-        session_timeout_ms=60_000,
-        rebalance_timeout_ms=60_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=protocols,
-    )
-    joined = await broker.ask(join, 2)
-    share = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"everything")]
-    sync = SyncGroupRequest(group_id=MEMBERS, generation_id=1, member_id=joined.member_id, assignments=share)
-    assert (await broker.ask(sync, 2)).assignment == b"everything"
-
-
 async def all_there_is(broker: InProcessBroker) -> object:
     offsets = {}
     for group in (*GROUPS, DELETED):
@@ -91,7 +74,7 @@ async def test_a_cleaned_log_loads_like_the_uncleaned_one(tmp_path: Path) -> Non
     async with running_broker(folder, SETTINGS) as broker:
         await broker.create_topic("t", 3)
         await coordinating(broker)
-        await stable_member(broker)
+        await join_alone(broker, MEMBERS, metadata=b"subscription", assignment=b"everything")
         await commit(broker, DELETED, 1)
         for offset in range(200):
             for group in GROUPS:

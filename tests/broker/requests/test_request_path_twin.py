@@ -57,7 +57,6 @@ from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -75,7 +74,6 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceData,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
@@ -86,6 +84,7 @@ from storage.log import AppendOrigin
 from tests.storage.builders import batch, marker
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
+from tests.support.members import join_alone
 
 PRODUCE, FETCH, COMMIT, HEARTBEAT = 0, 1, 8, 12
 ACKS_ALL = -1
@@ -362,21 +361,8 @@ class Walk:
                 await side.create(topic)
             await side.broker.ask(FindCoordinatorRequest(key=GROUPS[0], key_type=0), 2)
             await side.groups_loaded()
-            protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
-            join = JoinGroupRequest(
-                member_id="",
-                group_id="members",
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=10_000,
-                protocol_type="consumer",
-                protocols=protocols,
-            )
-            side.member_id = (await side.broker.ask(join, 2)).member_id
-            assignment = SyncGroupRequestAssignment(member_id=side.member_id, assignment=b"")
-            sync = SyncGroupRequest(
-                group_id="members", generation_id=1, member_id=side.member_id, assignments=[assignment]
-            )
-            assert not (await side.broker.ask(sync, 2)).error_code
+            member = await join_alone(side.broker, "members", session_timeout_ms=10_000)
+            side.member_id = member.member_id
 
     async def step(self) -> None:
         requests = (self._produce, self._fetch, self._commit, self._heartbeat)

@@ -34,7 +34,6 @@ from broker.requests.request_metrics import RequestParts
 from protocol.frame import FrameReader
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -42,10 +41,10 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
+from tests.support.members import join_alone
 
 ROOT = Path(__file__).parents[3]
 COUNTED = (*(f"{ROOT / package}{os.sep}" for package in ("broker", "controller", "storage", "protocol")), "<")
@@ -231,25 +230,8 @@ async def beating(client: Client) -> Frames:
     broker = client.broker
     await broker.services.groups.partitions.ensure_topic()
     await group_loaded(broker)
-    join = JoinGroupRequest(
-        group_id=GROUP,
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
-    named = await broker.ask(join, 5)
-    join.member_id = named.member_id
-    joined = await broker.ask(join, 5)
-    assignments = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")]
-    await broker.ask(
-        SyncGroupRequest(
-            group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=assignments
-        ),
-        3,
-    )
-    request = HeartbeatRequest(group_id=GROUP, generation_id=joined.generation_id, member_id=joined.member_id)
+    member = await join_alone(broker, GROUP, session_timeout_ms=30_000)
+    request = HeartbeatRequest(group_id=GROUP, generation_id=member.generation_id, member_id=member.member_id)
     return cycle([request_frame(request, 4)])
 
 
