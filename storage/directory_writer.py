@@ -190,15 +190,18 @@ class DirectoryWriter:
         else:
             action()
 
-    def note_slow_write(self, elapsed_s: float) -> None:
-        """Note a direct write that took longer than SLOW_WRITE_S by `clock_s`. Any thread."""
+    def note_slow_write(self, elapsed_s: float, measured_by: Callable[[], float]) -> None:
+        """Note a direct write that took longer than SLOW_WRITE_S. Any thread.
+
+        `measured_by` is the `clock_s` of the begin of the write.
+        """
         with self._noting:
             now_s = self._now_s()
-            is_certain = self.clock_s != self._now_s or self._undelayed_s == self._now_s or elapsed_s >= CERTAIN_S
+            may_have_waited = measured_by == self._now_s and self._undelayed_s != self._now_s
             self._watched_until_s = now_s + WINDOW_S
             self.clock_s = self._watching_clock_s
             writes = self._slow_writes
-            if is_certain:
+            if not may_have_waited or elapsed_s >= CERTAIN_S:
                 writes.append((now_s, elapsed_s))
             while writes and writes[0][0] < now_s - WINDOW_S:
                 writes.popleft()

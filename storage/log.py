@@ -449,7 +449,7 @@ class Log:
         self.log_end_offset = end_offset = last_offset + 1
         self._reader.end = (end_offset, segment, segment.size)
         if (elapsed_s := now_s() - started_s) > SLOW_WRITE_S:
-            self._writer.note_slow_write(elapsed_s)
+            self._writer.note_slow_write(elapsed_s, now_s)
 
     def _store(
         self,

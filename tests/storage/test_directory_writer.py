@@ -137,7 +137,7 @@ class Slow:
         )
         self.log = create_log(directory, CONFIG, self.options)
         if is_slow:
-            self.writer.note_slow_write(1.0)
+            self.writer.note_slow_write(1.0, self.writer.clock_s)
 
     def reload(self) -> Log:
         """What a start after kill -9 finds."""
@@ -208,6 +208,18 @@ def test_waiting_for_a_processor_makes_no_directory_slow(
     for _ in range(count):
         append(log, batch(1))
     assert writer.is_slow is is_slow
+
+
+def test_write_that_began_before_waiting_was_measured_is_not_certain() -> None:
+    disk = Disk()
+    writer = DirectoryWriter("/d", now_s=lambda: disk.now_s, undelayed_s=disk.undelayed_s)
+    writer.use(Thread().start)
+    began_by = writer.clock_s
+    for _ in range(2):  # of two threads: the first one changes the clock
+        writer.note_slow_write(0.5, began_by)
+    assert not writer.is_slow
+    writer.note_slow_write(0.5, writer.clock_s)
+    assert writer.is_slow
 
 
 def test_waiting_for_a_processor_is_measured_only_for_a_second_after_a_slow_write(tmp_path: Path) -> None:
@@ -291,7 +303,7 @@ def test_directory_that_is_slow_again_and_again_stays_slow_for_longer(slow: Slow
         return slow.disk.now_s - started_s
 
     def become_slow() -> None:
-        slow.writer.note_slow_write(1.0)
+        slow.writer.note_slow_write(1.0, slow.writer.clock_s)
 
     times_s = [slow_for_s()]
     for _ in range(6):
@@ -691,7 +703,7 @@ class Manager:
         self.manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
         self.manager.write_in_threads(lambda path: self.thread.start)
         (self.writer,) = self.manager.writers.values()
-        self.writer.note_slow_write(1.0)
+        self.writer.note_slow_write(1.0, self.writer.clock_s)
 
     def log(self, topic: str) -> Log:
         return created(self.manager, topic, 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
