@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -100,10 +100,25 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection: each full one would visit a million objects."""
+def _exclude_from_collection() -> None:
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def exclude_from_collection() -> Iterator[Callable[[], None]]:
+    """Return a function that excludes what exists from garbage collection, as a broker does after its start.
+
+    Afterwards what the test has left is collected, and only the rest is excluded again.
+    """
+    yield _exclude_from_collection
+    gc.unfreeze()
+    _exclude_from_collection()
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collection: each full one would visit a million objects."""
+    _exclude_from_collection()
 
 
 @pytest.hookimpl(tryfirst=True)
