@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
-from config import properties
 from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS, LINGER_MS, client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
@@ -272,6 +271,8 @@ class _StoreFile(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
+        from config import properties  # executors import this module, and have no other package than spark_jobs
+
         try:
             of_file = properties.load(str(values))
         except OSError as error:

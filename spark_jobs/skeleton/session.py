@@ -90,9 +90,13 @@ def _ignore_sigterm(session: SparkSession) -> None:
 
 def _send_package(session: SparkSession) -> None:
     """Give the executors of a cluster the modules of this package, which the jobs' functions import."""
-    folder = Path(tempfile.mkdtemp(prefix="spark-jobs-"))
-    archive = folder / "spark_jobs.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+    session.sparkContext.addPyFile(str(archive_package(Path(tempfile.mkdtemp(prefix="spark-jobs-")))))
+
+
+def archive_package(folder: Path) -> Path:
+    """Write an archive with the modules of this package, all that executors get of the project; return its path."""
+    path = folder / "spark_jobs.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for module in sorted(_PACKAGE.rglob("*.py")):
-            target.write(module, module.relative_to(_PACKAGE.parent))
-    session.sparkContext.addPyFile(str(archive))
+            archive.write(module, module.relative_to(_PACKAGE.parent))
+    return path
