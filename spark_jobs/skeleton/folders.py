@@ -47,8 +47,11 @@ class Folder:
         self._files.delete(self._path, True)
 
     def is_new_checkpoint(self) -> bool:
-        """Whether no query has started here; Spark writes `metadata` first, and the offsets of each batch later."""
-        return not self.has("metadata")
+        """Whether no query has started here, nor in a folder of it: a query with a name has its own.
+
+        Spark writes `metadata` first, and the offsets of each batch later.
+        """
+        return not (self.has("metadata") or any(self.has(f"{name}/metadata") for name in self.names()))
 
     def read_text(self, name: str) -> str:
         stream = self._files.open(self._child(name))

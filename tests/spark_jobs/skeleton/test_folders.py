@@ -20,3 +20,10 @@ def test_files_are_written_listed_read_and_deleted(scheme: str, spark: SparkSess
     assert folder.size_bytes() == 7
     folder.delete()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_checkpoint_whose_queries_have_folders_of_their_own_is_not_new(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "gains").mkdir()
+    assert Folder(spark, str(tmp_path)).is_new_checkpoint()
+    (tmp_path / "gains" / "metadata").touch()
+    assert not Folder(spark, str(tmp_path)).is_new_checkpoint()
