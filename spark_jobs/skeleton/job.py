@@ -66,7 +66,7 @@ class Job(Generic[P]):
         if self.draw is not None:
             parser.add_argument("--plot", metavar="FILE.png", help="draw the result when the job ends")
         parameters = self.parameters(**vars(parser.parse_args(arguments)))
-        check_together(parser, parameters)
+        check_together(parser, parameters, {topic.name for topic in self.topics(parameters)})
         return parameters
 
     def topics(self, parameters: P) -> list[TopicSpec]:

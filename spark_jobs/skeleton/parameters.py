@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
@@ -23,6 +23,8 @@ _UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\s]+):)?(?P<port>\d{1,5})")
 _LOOPBACK = "127.0.0.1"
 
+EARLIEST = "earliest"
+_WORDS_FOR_OFFSETS = frozenset({EARLIEST, "latest"})
 NO_CONFIG: Mapping[str, str] = {}
 VALUE_FORMATS = ("json", "json-envelope", "avro", "avro-registry")
 
@@ -77,7 +79,7 @@ class JobParameters:
             "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
             **self._client_options(),
             "subscribe": topic or self.input,
-            "startingOffsets": self.starting_offsets or "earliest",
+            "startingOffsets": self._starting_offsets(topic or self.input),
             "groupIdPrefix": self.app_id,
         }
         if self.max_offsets_per_trigger is not None:
@@ -101,6 +103,17 @@ class JobParameters:
         """Return the settings of the Spark session that differ from its defaults."""
         master = {"spark.master": self.master} if self.master else {}
         return {**master, **self.spark_conf}
+
+    def _starting_offsets(self, topics: str) -> str:
+        """Return where a source of `topics` begins: Spark refuses offsets of topics that the source does not read.
+
+        A job with several sources begins at earliest with topics that are not named. A mirror has no names of topics.
+        """
+        text = self.starting_offsets or EARLIEST
+        if text in _WORDS_FOR_OFFSETS or not topics:
+            return text
+        of_source = {name: offsets for name, offsets in json.loads(text).items() if name in topics.split(",")}
+        return json.dumps(of_source, separators=(",", ":")) if of_source else EARLIEST
 
     def _client_options(self) -> dict[str, str]:
         client = {f"kafka.{key}": value for key, value in self.kafka_option.items()}
@@ -188,8 +201,8 @@ def _add_process_flags(parser: argparse.ArgumentParser) -> None:
     add("--spark-conf", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of Spark; may be given often")
 
 
-def check_together(parser: argparse.ArgumentParser, parameters: JobParameters) -> None:
-    """End the process with exit code 2 if flags contradict each other."""
+def check_together(parser: argparse.ArgumentParser, parameters: JobParameters, topics: Collection[str]) -> None:
+    """End the process with exit code 2 if flags contradict each other; `topics` are those of the job."""
     if parameters.on_error == "dlq" and parameters.dead_letter is None:
         parser.error("argument --on-error: dlq needs --dead-letter TOPIC")
     if parameters.dead_letter is not None and parameters.error_action != "dlq":
@@ -200,6 +213,10 @@ def check_together(parser: argparse.ArgumentParser, parameters: JobParameters) -
         parser.error("argument --from-group: needs --commit-group GROUP")
     if parameters.from_group and parameters.starting_offsets is not None:
         parser.error("argument --from-group: not allowed with --starting-offsets")
+    if parameters.input and parameters.starting_offsets not in {None, *_WORDS_FOR_OFFSETS}:
+        for topic in json.loads(str(parameters.starting_offsets)):
+            if topic not in topics:
+                parser.error(f"argument --starting-offsets: {topic!r} is not a topic of this job")
     if parameters.value_format == "avro" and parameters.schema is None:
         parser.error("argument --value-format: avro needs --schema FILE")
     if parameters.value_format == "avro-registry" and parameters.schema_registry is None:
@@ -342,7 +359,7 @@ def is_positive(text: str) -> bool:
 
 
 def is_starting_offsets(text: str) -> bool:
-    if text in {"earliest", "latest"}:
+    if text in _WORDS_FOR_OFFSETS:
         return True
     try:
         return isinstance(json.loads(text), dict)

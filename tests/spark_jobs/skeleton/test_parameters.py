@@ -46,6 +46,10 @@ CONTRADICTIONS = {
         ["--from-group", "--commit-group", "g", "--starting-offsets", "latest"],
         "argument --from-group: not allowed with --starting-offsets",
     ),
+    "a start in no topic of the job": (
+        ["--starting-offsets", '{"flight":{"0":1}}'],
+        "argument --starting-offsets: 'flight' is not a topic of this job",
+    ),
     "no schema": (["--value-format", "avro"], "avro needs --schema FILE"),
     "no registry": (["--value-format", "avro-registry"], "avro-registry needs --schema-registry URL"),
 }
@@ -141,6 +145,13 @@ def test_options_are_passed_to_source_and_sink() -> None:
     assert parameters.sink_options()["kafka.compression.type"] == "zstd"
     assert parameters.sink_options()["kafka.linger.ms"] == "0"
     assert parameters.trigger == {"availableNow": True}
+
+
+def test_each_source_begins_at_the_offsets_of_its_own_topics() -> None:
+    parameters = parse("--starting-offsets", '{"in":{"0":3},"side":{"0":4}}')
+    starts = [parameters.source_options(topic)["startingOffsets"] for topic in (None, "side", "other")]
+    assert starts == ['{"in":{"0":3}}', '{"side":{"0":4}}', "earliest"]
+    assert parse("--starting-offsets", "latest").source_options("other")["startingOffsets"] == "latest"
 
 
 def test_sink_waits_for_no_more_records_if_its_delivery_timeout_is_given() -> None:

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import split_errors, stock_stats, wordcount
+from spark_jobs import split_errors, stock_stats, top10, wordcount
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
@@ -48,6 +48,22 @@ def test_a_group_gets_the_end_offsets_and_tells_that_a_checkpoint_is_lost(
     shutil.rmtree(job_runner.folder / "checkpoint")
     assert job_runner.supervise(wordcount.JOB, *flags, "--starting-offsets", "earliest") == 0
     assert last_values(topics.read(target))["a"] == "2"
+
+
+def test_a_job_of_several_queries_continues_and_begins_again_at_the_offsets_of_its_group(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, gains, target = topics.create("prices", 1), topics.create("gains", 1), topics.create("top", 1)
+    flags = ["--input", source, "--intermediate-topic", gains, "--output", target, "--commit-group", "phases"]
+    for count in (1, 2):  # the second run has the checkpoint of the first
+        topics.send(source, objects({"symbol": "A", "price": 1.0}))
+        assert job_runner.supervise(top10.JOB, *flags) == 0
+        assert committed(topics, "phases", source) == {0: count}
+    shutil.rmtree(job_runner.folder / "checkpoint")
+    topics.send(source, objects({"symbol": "B", "price": 2.0}))
+    assert job_runner.supervise(top10.JOB, *flags, "--from-group") == 0
+    assert [str(message.key()).count("|B") for message in topics.read(gains)][-1] == 1
+    assert committed(topics, "phases", source) == {0: 3}
 
 
 def test_the_jvm_ignores_sigterm_so_that_a_job_finishes_its_batch(spark: SparkSession) -> None:
