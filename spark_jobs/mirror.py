@@ -178,15 +178,14 @@ class _Mirror:
         rows = rows.persist()
         try:
             ends = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
-            topics = {row.topic for row in ends}
-            self._sync_topics(topics)
+            self._sync_topics({(row.topic, row.partition) for row in ends})
             mirroring = self._mirroring()
             if self._sink is not None:
                 records = (to_record(row, mirroring) for row in rows.toLocalIterator())
                 self._sink.write(batch, (record for record in records if record is not None))
             else:
                 runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
-            if self._parameters.canary in topics:
+            if any(row.topic == self._parameters.canary for row in ends):
                 self._report_canaries(rows)
         finally:
             rows.unpersist()
@@ -203,9 +202,10 @@ class _Mirror:
         sent = rows.where(f.col("topic") == self._parameters.canary).agg(f.max("timestamp_ms").alias("ms")).collect()[0]
         _LOG.info("%s: %d ms from source to target", self._parameters.canary, time.time_ns() // 1_000_000 - sent.ms)
 
-    def _sync_topics(self, topics: set[str]) -> None:
-        """Compare the topics of both clusters from time to time, and immediately if a topic is new."""
-        is_known = all(self._parameters.names.target(topic) in self._partitions for topic in topics)
+    def _sync_topics(self, partitions: set[tuple[str, int]]) -> None:
+        """Compare the topics of both clusters from time to time, and immediately if a topic or partition is new."""
+        known = self._topics.source_partitions  # all that the target has, too
+        is_known = all(partition < known.get(topic, 0) for topic, partition in partitions)
         now = time.monotonic()
         if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
             self._partitions = self._sync()

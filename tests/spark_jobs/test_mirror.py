@@ -98,6 +98,25 @@ def test_records_keep_everything_and_new_partitions_and_settings_follow(
     assert (configs["max.message.bytes"].value, configs["segment.ms"].value) == ("1048588", "900000")
 
 
+def test_a_running_mirror_follows_a_partition_that_is_added(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create("growing", 1)
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    flags = [*servers, "--topics", topic, "--heartbeats", "", "--trigger", "100 milliseconds"]
+    (query,) = job_runner.start(JOB, *flags)
+    try:
+        for partitions in (1, 2):
+            if partitions == 2:
+                topics.grow(topic, 2)
+            topics.send(topic, sample(10, partitions))
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert contents(target, topic) == contents(topics, topic)
+    assert {message.partition() for message in target.read(topic)} == {0, 1}
+
+
 def test_a_target_that_deletes_records_earlier_is_reported_once_in_one_line(
     topics: Topics, target: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_job_of_several_queries_continues_and_begins_again_at_the_offsets_of_i
     shutil.rmtree(job_runner.folder / "checkpoint")
     topics.send(source, objects({"symbol": "B", "price": 2.0}))
     assert job_runner.supervise(top10.JOB, *flags, "--from-group") == 0
-    assert [str(message.key()).count("|B") for message in topics.read(gains)][-1] == 1
+    assert [message.key().endswith(b"|B") for message in topics.read(gains)].count(True) == 1
     assert committed(topics, "phases", source) == {0: 3}
 
 
