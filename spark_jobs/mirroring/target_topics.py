@@ -2,7 +2,8 @@
 
 A missing topic is made with the source's number of partitions; one with fewer gets more. With `sync_configs`, the
 settings that were changed at the source are set at the target as well, and removed there when they are removed at the
-source. A warning names the topics whose records the target deletes earlier than the source.
+source. Settings that would keep the target from storing the records as they are stay its own. A warning names the
+topics whose records the target deletes earlier than the source.
 """
 
 import logging
@@ -26,8 +27,20 @@ from spark_jobs.mirroring.naming import TopicNames
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
 _NAMED_MAX = 5  # topics in one warning
-# Settings that name brokers or replicas of their own cluster.
-_NOT_MIRRORED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+_NOT_MIRRORED = frozenset(
+    {
+        # They name replicas of their own cluster, or depend on their number.
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        # The target must store the source's timestamps, however old.
+        "message.timestamp.type",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+    }
+)
 
 
 class TargetTopics:

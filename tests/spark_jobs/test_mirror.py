@@ -98,6 +98,30 @@ def test_records_keep_everything_and_new_partitions_and_settings_follow(
     assert (configs["max.message.bytes"].value, configs["segment.ms"].value) == ("1048588", "900000")
 
 
+def test_settings_that_would_change_or_reject_records_are_not_copied(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create(
+        "appended",
+        1,
+        {
+            "message.timestamp.type": "LogAppendTime",
+            "message.timestamp.before.max.ms": "1",
+            "min.insync.replicas": "2",
+            "segment.ms": "900000",
+        },
+    )
+    topics.send(topic, sample(5, partitions=1), {"acks": "1"})
+    mirror(job_runner, topics, target, topic, "--sync-configs")
+    times = [[message.timestamp()[1] for message in each.read(topic)] for each in (topics, target)]
+    assert times[0] == times[1]
+    assert len(times[0]) == 5
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    configs = admin.describe_configs([resource])[resource].result()
+    assert (configs["min.insync.replicas"].value, configs["segment.ms"].value) == ("1", "900000")
+
+
 def test_a_running_mirror_follows_a_partition_that_is_added(
     topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:
