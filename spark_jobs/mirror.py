@@ -5,8 +5,8 @@ expressions of topic names; at the target a topic keeps its name, gets `--prefix
 Key, value, headers and timestamp stay. So does the partition, if the target has as many of them; otherwise the key
 decides.
 
-Two mirrors may run in opposite directions: records get the header `mirror.origin` with `--source-alias`, and a record
-whose origin is `--target-alias` is not copied back.
+Mirrors may run in opposite directions, and in circles: records get a header `mirror.origin` with the `--source-alias`
+of each mirror, and a record with the `--target-alias` among them is not copied back.
 
 Offsets: the job stores pairs of offsets in `--offset-syncs` at the target; `--groups` names the consumer groups whose
 positions it commits at the target, translated. With `--exact-offsets`, offsets at the target are equal instead. That

@@ -67,14 +67,19 @@ def send(rows: Iterable[Any], mirroring: Mirroring) -> Iterator[Run]:
 
 
 def to_record(row: Any, mirroring: Mirroring) -> dict[str, Any] | None:
-    """Return the arguments of `Producer.produce` for a record, or None if it came from the target."""
+    """Return the arguments of `Producer.produce` for a record, or None if it has been at the target.
+
+    The headers name all clusters that a record has passed, and its place in the first one.
+    """
     headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
     origins = [value for key, value in headers if key == ORIGIN]
-    if mirroring.target_alias.encode() in origins:
+    source, target = mirroring.source_alias.encode(), mirroring.target_alias.encode()
+    if target in origins:
         return None
+    if mirroring.mark_origin and source not in origins:
+        headers.append((ORIGIN, source))
     if mirroring.mark_origin and not origins:
-        place = f"{row.topic}/{row.partition}/{row.offset}"
-        headers += [(ORIGIN, mirroring.source_alias.encode()), (PLACE, place.encode())]
+        headers.append((PLACE, f"{row.topic}/{row.partition}/{row.offset}".encode()))
     topic = mirroring.names.target(row.topic)
     keeps_partition = mirroring.partitions[topic] == mirroring.source_partitions[row.topic]
     record = {

@@ -1,0 +1,28 @@
+"""Headers of mirrored records."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.mirroring.sending import Mirroring, to_record
+
+
+def hop(row: Any, source: str, target: str) -> Any:
+    """Return the record at the target of a mirror as a row of Spark's source, or None if it is not copied."""
+    mirroring = Mirroring({}, TopicNames(".*"), {"t": 1}, {"t": 1}, source, target, mark_origin=True)
+    record = to_record(row, mirroring)
+    if record is None:
+        return None
+    headers = [SimpleNamespace(key=key, value=value) for key, value in record["headers"]]
+    return SimpleNamespace(**{**vars(row), "headers": headers, "offset": row.offset + 10})
+
+
+def test_a_record_passes_each_cluster_once_and_keeps_its_first_place() -> None:
+    at_a = SimpleNamespace(topic="t", partition=0, offset=0, key=None, value=b"x", headers=None, timestamp_ms=1)
+    at_c = hop(hop(at_a, "A", "B"), "B", "C")
+    assert [(header.key, header.value) for header in at_c.headers] == [
+        ("mirror.origin", b"A"),
+        ("mirror.place", b"t/0/0"),
+        ("mirror.origin", b"B"),
+    ]
+    assert [hop(at_c, "C", target) is None for target in "ABD"] == [True, True, False]
