@@ -72,16 +72,19 @@ def read_stream(spark: SparkSession, parameters: JobParameters, topic: str | Non
 
 def read_input(spark: SparkSession, parameters: JobParameters, rule: InputRule, topic: str | None = None) -> DataFrame:
     """Return the records of `--input`, or of `topic`, that `rule` accepts."""
-    return accepted(read_stream(spark, parameters, topic), rule, parameters.error_action)
+    return accepted(read_stream(spark, parameters, topic), rule, parameters.error_action, topic or parameters.input)
 
 
-def accepted(records: DataFrame, rule: InputRule, error_action: str) -> DataFrame:
-    """Return the accepted ones of the records of a Kafka source; the others are counted, or fail the query."""
+def accepted(records: DataFrame, rule: InputRule, error_action: str, topic: str) -> DataFrame:
+    """Return the accepted ones of the records of a Kafka source; the others are counted, or fail the query.
+
+    A query may read several topics by one call each: Spark wants another name for each count.
+    """
     rows = rule.read(records).withColumn("is_accepted", f.coalesce(f.expr(rule.accepts), f.lit(False)))
     if error_action == "fail":
         is_accepted = f.when(f.col("is_accepted"), True).otherwise(f.raise_error(_message(rule)).cast("boolean"))
         return rows.where(is_accepted).drop("is_accepted")
-    counted = rows.observe("input", f.count_if(~f.col("is_accepted")).alias("malformed"))
+    counted = rows.observe(f"input of {topic}", f.count_if(~f.col("is_accepted")).alias("malformed"))
     return counted.where("is_accepted").drop("is_accepted")
 
 

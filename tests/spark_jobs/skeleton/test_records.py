@@ -5,6 +5,7 @@ import logging
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from spark_jobs import click_search
 from spark_jobs.country_count import JOB
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, records
 
@@ -49,6 +50,21 @@ def test_skipped_records_are_counted_and_dropped(
     assert "country_count: batch 0: 6 records in " in caplog.text
     assert "lag 0, state 1 rows" in caplog.text
     assert "country_count: 6 records in 1 batch," in caplog.text
+
+
+@pytest.mark.parametrize("is_dead_letter_wanted", [False, True])
+def test_unreadable_records_of_both_inputs_of_a_join_are_counted(
+    is_dead_letter_wanted: bool, topics: Topics, job_runner: JobRunner
+) -> None:
+    views, searches, dead = topics.create("views", 1), topics.create("searches", 1), topics.create("dead", 1)
+    topics.send(views, [Sent(b'{"user":"u","page":"p"}'), Sent(b"{")])
+    topics.send(searches, [Sent(b'{"user":"u","terms":"t"}'), Sent(b"[]"), Sent(None)])
+    flags = ["--input", views, "--searches", searches, "--output", topics.create("joined", 1)]
+    flags += ["--dead-letter", dead] if is_dead_letter_wanted else ["--on-error", "skip"]
+    batches = job_runner.run(click_search.JOB, *flags)
+    assert sum(batch.malformed for batch in batches) == 3
+    letters = {message.value() for message in topics.read(dead)}
+    assert letters == ({b"{", b"[]", None} if is_dead_letter_wanted else set())
 
 
 def test_dead_letters_keep_the_record_and_name_its_place_and_the_error(
