@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import start_topic_query
+from spark_jobs.skeleton.event_time import TIME_MS_MAX
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
@@ -32,7 +33,8 @@ from spark_jobs.skeleton.progress import COUNTERS, GAUGES
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 _REPORT = "side string, topic string, time bigint, count bigint"
-_IS_REPORT = "body.side IN ('producer', 'consumer') AND body.topic IS NOT NULL AND body.time >= 0 AND body.count >= 0"
+_IS_REPORT = f"""body.side IN ('producer', 'consumer') AND body.topic IS NOT NULL
+    AND body.time BETWEEN 0 AND {TIME_MS_MAX} AND body.count >= 0"""
 _GAUGES = {"audit_completeness_percent": "min(completeness_percent)", "audit_delay_seconds": "max(delay_seconds)"}
 AUDIT_COUNTERS = {"audit_buckets": "count(*)", "audit_incomplete_buckets": "count_if(missing > 0)"}
 _FIELDS = ("topic", "bucket", "produced", "consumed", "missing", "completeness_percent", "delay_seconds")

@@ -29,7 +29,7 @@ from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letter
 from spark_jobs.skeleton.schemas import value_text
 
 _PROFILE, _CLICK = 0, 1  # in this order at equal times
-_COLUMNS = ("user", "kind", "text", "place", "timestamp", "partition", "offset")
+_COLUMNS = ("user", "kind", "text", "place", "time_ms", "partition", "offset")
 _IS_OBJECT = "json_object_keys(text) IS NOT NULL"
 _OUTPUT = "key string, value string, place string"
 
@@ -64,6 +64,7 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
             records.withColumn("user", f.col("key").cast("string"))
             .withColumn("text", value_text(parameters))
             .withColumn("kind", f.lit(kind))
+            .withColumn("time_ms", f.unix_millis("timestamp"))
             .withColumn("place", f.concat_ws("/", "topic", "partition", "offset"))
         )
 
@@ -89,7 +90,7 @@ class _Profiles(StatefulProcessor):  # type: ignore[misc]
         stored = self._profile.get()[0] if self._profile.exists() else None
         profile = stored
         enriched = []
-        for row in pd.concat(rows).sort_values(["timestamp", "kind", "partition", "offset"]).itertuples():
+        for row in pd.concat(rows).sort_values(["time_ms", "kind", "partition", "offset"]).itertuples():
             if row.kind == _PROFILE:
                 profile = row.text if isinstance(row.text, str) else None
             elif profile is not None or not self._is_inner:

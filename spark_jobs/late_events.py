@@ -31,6 +31,7 @@ from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval, interval_ms
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
+from spark_jobs.skeleton.schemas import value_text
 
 _OUTPUT = "topic string, key string, value string"
 
@@ -45,7 +46,7 @@ class LateEventsParameters(JobParameters):
 def build(spark: SparkSession, parameters: LateEventsParameters) -> list[StreamingQuery]:
     rule = InputRule(
         lambda records: records.withColumn("event_key", f.col("key").cast("string")).withColumn(
-            "time_ms", f.unix_millis(event_time(f.col("value").cast("string"), parameters.time_field))
+            "time_ms", f.unix_millis(event_time(value_text(parameters), parameters.time_field))
         ),
         "event_key IS NOT NULL AND time_ms IS NOT NULL",
         "an event with a key and a time",

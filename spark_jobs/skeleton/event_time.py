@@ -8,17 +8,28 @@ from datetime import UTC, datetime
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+TIME_MS_MAX = 9_223_372_036_854
+"""The last time that pandas stores in nanoseconds, in the year 2262; the first is as far from 1970. Microseconds and
+nanoseconds that were taken for milliseconds are later, or overflow."""
+
 
 def event_time(value: Column, field: str | None) -> Column:
     """Return the event time of a record of Spark's Kafka source whose value is the text `value`.
 
     Without `field` it is the record's timestamp. Otherwise the field holds epoch milliseconds or ISO 8601 (UTC if it
-    names no zone); the column is null if it holds neither.
+    names no zone). The column is null if the field holds neither, and for a time beyond `TIME_MS_MAX`.
     """
     if field is None:
-        return f.col("timestamp")
-    text = f.get_json_object(value, f"$['{field}']")
-    return f.coalesce(f.timestamp_millis(text.try_cast("bigint")), text.try_cast("timestamp"))
+        time = f.col("timestamp")
+    else:
+        text = f.get_json_object(value, f"$['{field}']")
+        number = text.try_cast("bigint")
+        time = f.coalesce(f.when(_is_in_range(number), f.timestamp_millis(number)), text.try_cast("timestamp"))
+    return f.when(_is_in_range(f.unix_millis(time)), time)
+
+
+def _is_in_range(time_ms: Column) -> Column:
+    return time_ms.between(-TIME_MS_MAX, TIME_MS_MAX)
 
 
 def iso(time_ms: int) -> str:

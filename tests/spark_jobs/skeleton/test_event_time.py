@@ -16,6 +16,10 @@ TIMES = {
     '{"at":"2013-01-01T10:00:00Z"}': 1_357_034_400_000,
     '{"at":"2013-01-01T05:00:00.250-05:00"}': 1_357_034_400_250,
     '{"at":"2013-01-01T10:00:00"}': 1_357_034_400_000,
+    '{"at":9223372036854}': 9_223_372_036_854,
+    '{"at":1700000000000000}': None,
+    '{"at":1700000000000000000}': None,
+    '{"at":"2500-01-01T00:00:00Z"}': None,
     '{"at":"yesterday"}': None,
     '{"at":null}': None,
     '{"other":1}': None,
@@ -23,9 +27,9 @@ TIMES = {
 }
 
 
-def times(spark: SparkSession, field: str | None) -> dict[str, int | None]:
+def times(spark: SparkSession, field: str | None, record_ms: int = RECORD_MS) -> dict[str, int | None]:
     records = spark.createDataFrame([(text,) for text in TIMES], "value string")
-    records = records.withColumn("timestamp", f.timestamp_millis(f.lit(RECORD_MS)))
+    records = records.withColumn("timestamp", f.timestamp_millis(f.lit(record_ms)))
     rows = records.select("value", f.unix_millis(event_time(f.col("value"), field)).alias("ms")).collect()
     return {row.value: row.ms for row in rows}
 
@@ -36,3 +40,4 @@ def test_a_field_is_read_as_milliseconds_or_iso_8601(spark: SparkSession) -> Non
 
 def test_event_time_without_a_field_is_the_records_timestamp(spark: SparkSession) -> None:
     assert set(times(spark, None).values()) == {RECORD_MS}
+    assert set(times(spark, None, 1_700_000_000_000_000).values()) == {None}
