@@ -1,20 +1,23 @@
 """Writes objects to a table of a database, by key: JdbcSink of Connect.
 
 Input: JSON objects; `--keys` names the fields that are the key of the table. The last object of a key replaces the
-row with that key. The table exists; fields are written to the columns of the same name, without regard to case.
+row with that key. The table exists; fields are written to the columns of the same name, without regard to case. An
+object without a key, or with a value that is not of its column's type, is an unreadable record (`--on-error`).
 
 Delivery: O. The rows of a batch and its number are one transaction. I as well: a repeated batch replaces the same rows.
 """
 
 import argparse
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
-from spark_jobs.skeleton.database import BATCHES, Database, columns_of, is_name
+from spark_jobs.skeleton.database import BATCHES, Database, columns_of, fits, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -50,21 +53,20 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
         database.stage(last.drop("place", "kafka_offset"), staging, keys)
         database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
 
-    rule = object_of_keys(parameters)
+    rule = object_of_table(parameters, schema, keys)
     columns = columns_of(f.col("text"), schema)
     rows = read_input(spark, parameters, rule).select(*columns, f.col("offset").alias("kafka_offset"))
     return [start_batch_query(rows, parameters, write), *start_dead_letters(spark, parameters, rule)]
 
 
-def object_of_keys(parameters: JdbcSinkParameters) -> InputRule:
-    """Return the rule that accepts objects with all keys."""
+def object_of_table(parameters: JdbcSinkParameters, schema: StructType, keys: Collection[str]) -> InputRule:
+    """Return the rule that accepts objects with all keys, whose fields fit the columns of the table."""
 
     def read(records: DataFrame) -> DataFrame:
-        fields = f.transform_keys(f.from_json("text", "map<string, string>"), lambda name, _: f.lower(name))
-        return records.withColumn("text", value_text(parameters)).withColumn("fields", fields)
+        text = records.withColumn("text", value_text(parameters))
+        return text.withColumn("fits", fits(f.col("text"), schema, keys))
 
-    has_keys = " AND ".join(f"element_at(fields, '{key}') IS NOT NULL" for key in parameters.keys)
-    return InputRule(read, has_keys, f"an object with the keys {', '.join(parameters.keys)}")
+    return InputRule(read, "fits", f"an object of {parameters.table} with the keys {', '.join(parameters.keys)}")
 
 
 def _keys(text: str) -> list[str]:

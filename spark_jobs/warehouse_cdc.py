@@ -3,7 +3,8 @@
 Input, a change: `{"table": "customers", "op": "u", "position": 17, "before": {...}, "after": {...}}`. `op` is `c`,
 `u` or `r` (insert, update, snapshot) with `after`, or `d` (delete) with `before`. `position` is the place of the
 change in the log of the source; it rises with each change of a row. `--tables customers:id,orders:id+line` names the
-tables and their keys. The tables exist; fields are written to the columns of the same name.
+tables and their keys. The tables exist; fields are written to the columns of the same name. A change whose row lacks a
+key, or has a value that is not of its column's type, is an unreadable record (`--on-error`).
 
 Changes may arrive out of order: the position of the last change of each row is kept in a table `NAME_POSITIONS`, also
 for deleted rows, and an older change is ignored.
@@ -16,17 +17,19 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.database import BATCHES, Database, columns_of, is_name
+from spark_jobs.skeleton.database import BATCHES, Database, columns_of, fits, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
-from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
+from spark_jobs.skeleton.records import InputRule, object_rule, read_input, start_dead_letters
 
 _CHANGE = "table string, op string, position bigint, before string, after string"
 _IS_CHANGE = """body.table IS NOT NULL AND body.position IS NOT NULL AND (
@@ -48,11 +51,11 @@ class WarehouseCdcParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if a table does not exist or lacks a key."""
-    rule = object_rule(parameters, _CHANGE, _IS_CHANGE, "a change of a table")
     database = Database(spark, parameters.jdbc_url)
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
     targets = [Target(database, name, keys) for name, keys in parameters.tables.items()]
+    rule = change_rule(parameters, targets)
 
     def write(changes: DataFrame, batch: int) -> None:
         if batch <= last_batch:
@@ -66,6 +69,17 @@ def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[Strea
 
     changes = read_input(spark, parameters, rule).select("body.*")
     return [start_batch_query(changes, parameters, write), *start_dead_letters(spark, parameters, rule)]
+
+
+def change_rule(parameters: WarehouseCdcParameters, targets: "Sequence[Target]") -> InputRule:
+    """Return the rule that accepts changes of tables; those of `targets` fit their columns."""
+    rule = object_rule(parameters, _CHANGE, _IS_CHANGE, "a change of a table")
+
+    def read(records: DataFrame) -> DataFrame:
+        changes = rule.read(records)
+        return changes.withColumn("fits", reduce(and_, [target.fits("body.") for target in targets]))
+
+    return InputRule(read, f"{rule.accepts} AND fits", "a change that fits its table")
 
 
 class Target:
@@ -82,9 +96,19 @@ class Target:
         self._positions = f"{name}_POSITIONS"
         self._staging = f"{name}_STAGING"
 
+    def fits(self, prefix: str) -> Column:
+        """Return whether a change is of another table, or has the keys and values of this table's types.
+
+        `prefix` is that of the columns with the change.
+        """
+        return ~self._is_of_table(prefix) | fits(_row(prefix), self._schema, self._keys)
+
+    def _is_of_table(self, prefix: str) -> Column:
+        return f.lower(f"{prefix}table") == self._name.lower()
+
     def stage(self, changes: DataFrame) -> list[str]:
         """Write the last change of each row to the staging table; return the statements that apply it."""
-        rows = self._last_changes(changes.where(f.lower("table") == self._name.lower()))
+        rows = self._last_changes(changes.where(self._is_of_table("")))
         self._database.stage(rows, self._staging, [*self._keys, _OP])
         staging, positions, target = self._staging, self._positions, self._name
         names, matches = self._database.names, self._database.matches
@@ -101,8 +125,7 @@ class Target:
 
     def _last_changes(self, changes: DataFrame) -> DataFrame:
         """Return the columns of the table, operation and position: the change of each row with the highest position."""
-        row = f.when(f.col("op") == "d", f.col("before")).otherwise(f.col("after"))
-        columns = columns_of(row, self._schema)
+        columns = columns_of(_row(""), self._schema)
         rows = changes.select(*columns, f.col("op").alias(_OP), f.col("position").alias(_POSITION))
         newest_first = Window.partitionBy(*self._keys).orderBy(f.desc(_POSITION))
         return rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1").drop("place")
@@ -112,6 +135,11 @@ class Target:
         if self._database.has_table(self._positions):
             return []
         return [f"CREATE TABLE {self._positions} AS SELECT {columns} FROM {self._staging} WITH NO DATA"]
+
+
+def _row(prefix: str) -> Column:
+    """Return the row of a change, as JSON."""
+    return f.when(f.col(f"{prefix}op") == "d", f.col(f"{prefix}before")).otherwise(f.col(f"{prefix}after"))
 
 
 def _tables(text: str) -> Tables:

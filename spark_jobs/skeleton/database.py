@@ -8,14 +8,16 @@ The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.skeleton.errors import JobError, cause_of
 
@@ -142,8 +144,23 @@ class Database:
 
 def columns_of(text: Column, schema: StructType) -> list[Column]:
     """Return the fields of a JSON object as the columns of a table; names are compared without regard to case."""
-    fields = f.transform_keys(f.from_json(text, "map<string, string>"), lambda name, _: f.lower(name))
-    return [f.element_at(fields, field.name.lower()).cast(field.dataType).alias(field.name) for field in schema]
+    return [_value(text, each).try_cast(each.dataType).alias(each.name) for each in schema]
+
+
+def fits(text: Column, schema: StructType, keys: Collection[str]) -> Column:
+    """Return whether a JSON object has the fields `keys`, and all its fields have values of their columns' types."""
+    conditions = []
+    for field in schema:
+        value = _value(text, field)
+        is_typed = value.try_cast(field.dataType).isNotNull()
+        conditions.append(is_typed if field.name in keys else value.isNull() | is_typed)
+    return reduce(and_, conditions)
+
+
+def _value(text: Column, field: StructField) -> Column:
+    """Return the text of the first field of a JSON object with that name; null if there is none."""
+    named = f.map_filter(f.from_json(text, "map<string, string>"), lambda name, _: f.lower(name) == field.name.lower())
+    return f.get(f.map_values(named), f.lit(0))
 
 
 def literal(text: str) -> str:

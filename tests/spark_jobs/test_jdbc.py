@@ -84,12 +84,18 @@ def test_objects_replace_the_rows_with_their_key(
     source, dead = topics.create("rows", 1), topics.create("dead", 1)
     arguments = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "prices", "--keys", "symbol"]
     arguments += ["--dead-letter", dead]
-    topics.send(source, objects({"symbol": "A", "price": 1.5, "note": "o'clock"}, {"symbol": "B", "price": 2}))
+    unfit = [Sent(b"{}"), *objects({"symbol": "C", "price": "much"})]
+    topics.send(
+        source,
+        objects(
+            {"symbol": "A", "price": 1.5, "note": "o'clock", "NOTE": "the first counts"}, {"symbol": "B", "price": 2}
+        ),
+    )
     job_runner.run(jdbc_sink.JOB, *arguments)
-    topics.send(source, [*objects({"symbol": "A", "price": 3}, {"symbol": "A", "price": 4}), Sent(b"{}")])
+    topics.send(source, [*objects({"symbol": "A", "price": 3}, {"symbol": "A", "price": 4}), *unfit])
     job_runner.run(jdbc_sink.JOB, *arguments)
     assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, None), ("B", 2.0, None)]
-    assert [message.value() for message in topics.read(dead)] == [b"{}"]
+    assert [message.value() for message in topics.read(dead)] == [each.value for each in unfit]
     with pytest.raises(JobError, match="--keys: prices has no column id"):
         job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
 
