@@ -37,10 +37,10 @@ def build(spark: SparkSession, parameters: FileSinkParameters) -> list[Streaming
 
     def write(rows: DataFrame, batch: int) -> None:
         ordered = rows.orderBy("topic", "partition", "offset")
-        target.write(batch, (row.line for row in ordered.select("line").toLocalIterator()))
+        target.write(batch, (bytes(row.line) for row in ordered.select("line").toLocalIterator()))
 
     rows = read_stream(spark, parameters).select(
-        "topic", "partition", "offset", f.coalesce(f.col("value").cast("string"), f.lit("")).alias("line")
+        "topic", "partition", "offset", f.coalesce("value", f.lit(b"")).alias("line")
     )
     return [start_batch_query(rows, parameters, write)]
 
@@ -56,14 +56,14 @@ class LineFile:
             stored = json.loads(self.batches.read_text())
             self.last_batch, self._length = stored["batch"], stored["length_bytes"]
 
-    def write(self, batch: int, lines: Iterable[str]) -> None:
+    def write(self, batch: int, lines: Iterable[bytes]) -> None:
         """Append the lines of a batch, in place of what an earlier try of the same batch wrote."""
         if batch != self.last_batch:
             self.last_batch, self._length = batch, self._path.stat().st_size if self._path.exists() else 0
             self._store()
         with self._path.open("ab") as target:
             target.truncate(self._length)
-            target.writelines(f"{line}\n".encode() for line in lines)
+            target.writelines(line + b"\n" for line in lines)
             target.flush()
             os.fsync(target.fileno())
 

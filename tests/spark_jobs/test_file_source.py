@@ -42,8 +42,8 @@ def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.
 def test_a_file_through_a_topic_is_the_same_file(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
     topic, file, copy = topics.create("lines", 1), tmp_path / "in.txt", tmp_path / "out.txt"
     choose = random.Random(9)
-    text = "".join(f"{'ä' * choose.randrange(40)}{number}\n" for number in range(2_000))
-    file.write_text(text)
+    texts = [f"{'ä' * choose.randrange(40)}{number}\n" for number in range(2_000)]
+    file.write_bytes(b"".join(text.encode(choose.choice(("utf-8", "latin-1"))) for text in texts))
     for _ in range(2):
         send(topics, file, topic)
         job_runner.run(file_sink.JOB, "--input", topic, "--file", str(copy))
@@ -63,8 +63,8 @@ def test_two_topics_reach_one_file(topics: Topics, job_runner: JobRunner, tmp_pa
 
 def test_a_repeated_batch_replaces_its_own_lines(tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
-    LineFile(file).write(0, ["a"])
-    LineFile(file).write(1, ["b", "half of the batch"])
-    LineFile(file).write(1, ["b", "c"])
-    LineFile(file).write(2, ["d"])
+    LineFile(file).write(0, [b"a"])
+    LineFile(file).write(1, [b"b", b"half of the batch"])
+    LineFile(file).write(1, [b"b", b"c"])
+    LineFile(file).write(2, [b"d"])
     assert file.read_text() == "a\nb\nc\nd\n"
