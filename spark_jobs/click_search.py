@@ -5,7 +5,7 @@ Each view that is within `--within` of a search (the bounds included) is emitted
 view without a search is emitted with null when the watermark has passed, so that no search can match it any more.
 Output: key the user, value `{"user", "page", "terms"}`.
 
-Delivery: U. The header `record-id` is the place of the view, and the place of the search behind a `+`.
+Delivery: U. The header `record-id` is that of the view, or its place, and that of the search behind a `+`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.delivery import RECORD_ID, header, start_topic_query
+from spark_jobs.skeleton.delivery import RECORD_ID, header, record_id, start_topic_query
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
@@ -42,10 +42,12 @@ def build(spark: SparkSession, parameters: ClickSearchParameters) -> list[Stream
 
 def join(views: DataFrame, searches: DataFrame, parameters: ClickSearchParameters) -> DataFrame:
     """Return each view with the terms of each matching search, or once without: key, value and headers."""
-    place = f.concat_ws("/", "topic", "partition", "offset")
-    left = views.select("body.user", "body.page", f.col("time").alias("viewed"), place.alias("view_place"))
+    left = views.select("body.user", "body.page", f.col("time").alias("viewed"), record_id().alias("view_id"))
     right = searches.select(
-        f.col("body.user").alias("searcher"), "body.terms", f.col("time").alias("searched"), place.alias("search_place")
+        f.col("body.user").alias("searcher"),
+        "body.terms",
+        f.col("time").alias("searched"),
+        record_id().alias("search_id"),
     )
     span = f.expr(f"INTERVAL {parameters.within}")
     matches = (
@@ -57,9 +59,9 @@ def join(views: DataFrame, searches: DataFrame, parameters: ClickSearchParameter
         right.withWatermark("searched", parameters.watermark), matches, "left"
     )
     value = f.to_json(f.struct("user", "page", "terms"), {"ignoreNullFields": "false"})
-    record_id = f.concat_ws("+", "view_place", "search_place")
+    both = f.concat_ws("+", "view_id", "search_id")
     return joined.select(
-        f.col("user").alias("key"), value.alias("value"), f.array(header(RECORD_ID, record_id)).alias("headers")
+        f.col("user").alias("key"), value.alias("value"), f.array(header(RECORD_ID, both)).alias("headers")
     )
 
 

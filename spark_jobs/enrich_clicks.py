@@ -7,7 +7,7 @@ compacted; a record without a value removes the profile. Output: key the user, v
 The state is the profile of each user, on the executor that gets the user's clicks: no request per click. The records
 of a batch are applied in the order of their timestamps; a profile changes later clicks only.
 
-Delivery: U. Each click has the header `record-id`.
+Delivery: U. Each click has the header `record-id`, its own or its place.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
-from spark_jobs.skeleton.delivery import RECORD_ID, header, start_topic_query
+from spark_jobs.skeleton.delivery import RECORD_ID, header, record_id, start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 from spark_jobs.skeleton.schemas import value_text
 
 _PROFILE, _CLICK = 0, 1  # in this order at equal times
-_COLUMNS = ("user", "kind", "text", "place", "time_ms", "partition", "offset")
+_COLUMNS = ("user", "kind", "text", "record_id", "time_ms", "partition", "offset")
 _IS_OBJECT = "json_object_keys(text) IS NOT NULL"
-_OUTPUT = "key string, value string, place string"
+_OUTPUT = "key string, value string, record_id string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
             .withColumn("text", value_text(parameters))
             .withColumn("kind", f.lit(kind))
             .withColumn("time_ms", f.unix_millis("timestamp"))
-            .withColumn("place", f.concat_ws("/", "topic", "partition", "offset"))
+            .withColumn("record_id", record_id())
         )
 
     return InputRule(read, f"user IS NOT NULL AND ({condition})", expected)
@@ -74,7 +74,7 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
 def enrich(records: DataFrame, *, is_inner: bool) -> DataFrame:
     """Return the clicks of the union of clicks and profiles, with their profiles: key, value and headers."""
     rows = records.groupBy("user").transformWithStateInPandas(_Profiles(is_inner), _OUTPUT, "append", "none")
-    return rows.select("key", "value", f.array(header(RECORD_ID, f.col("place"))).alias("headers"))
+    return rows.select("key", "value", f.array(header(RECORD_ID, f.col("record_id"))).alias("headers"))
 
 
 class _Profiles(StatefulProcessor):  # type: ignore[misc]
@@ -95,12 +95,12 @@ class _Profiles(StatefulProcessor):  # type: ignore[misc]
                 profile = row.text if isinstance(row.text, str) else None
             elif profile is not None or not self._is_inner:
                 click = {**json.loads(row.text), "profile": None if profile is None else json.loads(profile)}
-                enriched.append((key[0], json.dumps(click), row.place))
+                enriched.append((key[0], json.dumps(click), row.record_id))
         if profile is None:
             self._profile.clear()
         elif profile != stored:
             self._profile.update((profile,))
-        yield pd.DataFrame(enriched, columns=["key", "value", "place"])
+        yield pd.DataFrame(enriched, columns=["key", "value", "record_id"])
 
     def close(self) -> None: ...
 

@@ -52,8 +52,18 @@ def record_id_headers() -> Column:
     one stage has written have one id after the next stage.
     """
     own = headers_with()
-    place = header(RECORD_ID, f.concat_ws("/", "topic", "partition", "offset"))
-    return f.when(f.exists(own, lambda each: each["key"] == RECORD_ID), own).otherwise(headers_with(place))
+    with_place = headers_with(header(RECORD_ID, _place()))
+    return f.when(f.exists(own, lambda each: each["key"] == RECORD_ID), own).otherwise(with_place)
+
+
+def record_id() -> Column:
+    """Return the id of a record of a Kafka source (argument U): its header `record-id`, or its place if it has none."""
+    ids = f.filter("headers", lambda each: each["key"] == RECORD_ID)
+    return f.coalesce(f.get(f.reverse(ids), f.lit(0))["value"].cast("string"), _place())
+
+
+def _place() -> Column:
+    return f.concat_ws("/", "topic", "partition", "offset")
 
 
 def same_partition(parameters: JobParameters, topic: str) -> Column:
@@ -62,9 +72,8 @@ def same_partition(parameters: JobParameters, topic: str) -> Column:
 
 
 def without_duplicates(records: DataFrame) -> DataFrame:
-    """Return the first record of each `record-id`; `records` come from Spark's Kafka source with headers."""
-    ids = f.filter("headers", lambda each: each["key"] == RECORD_ID)
-    named = records.withColumn("record_id", f.element_at(ids, -1)["value"].cast("string"))
+    """Return the first record of each id, and all without one; `records` come from Spark's source with headers."""
+    named = records.withColumn("record_id", record_id())
     first = f.min_by(f.struct(*records.columns), f.struct("partition", "offset")).alias("row")
     return named.groupBy("record_id").agg(first).select("row.*")
 

@@ -1,6 +1,7 @@
 """Clicks get the profile that their user has at the time of the click."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_updates_change_later_clicks_and_tombstones_remove_the_profile(
     topics.send(profiles, [profile("ann", "Paris", 0), profile("ann", "Rome", 20), profile("bob", "Oslo", 5)])
     topics.send(clicks, [click("ann", "/a", 10), click("bob", "/b", 1), click("eve", "/c", 2), click("ann", "/d", 20)])
     job_runner.run(JOB, *flags)
-    topics.send(clicks, [click("ann", "/e", 30)])
+    topics.send(clicks, [replace(click("ann", "/e", 30), headers=[("record-id", b"first/0/7")])])
     job_runner.run(JOB, *flags)
     topics.send(profiles, [profile("ann", None, 40)])
     far_future_s = 500 * 366 * 86_400  # a time that pandas does not have
@@ -44,3 +45,4 @@ def test_updates_change_later_clicks_and_tombstones_remove_the_profile(
     values = [json.loads(message.value()) for message in found]
     assert {value["page"]: (value["profile"] or {}).get("city") for value in values} == expected
     assert len(set(record_ids(found))) == len(found) == len(expected)
+    assert dict(zip((value["page"] for value in values), record_ids(found), strict=True))["/e"] == "first/0/7"

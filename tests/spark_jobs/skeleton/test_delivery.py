@@ -17,8 +17,15 @@ def test_readers_keep_the_first_record_of_each_id(spark: SparkSession, topics: T
     topics.send(
         topic, [*sent, sent[0], sent[1], Sent(b"z", headers=[("record-id", b"b/0/0"), ("record-id", b"a/0/9")])]
     )
+    topics.send(topic, [Sent(b"no id", headers=[("other", b"1")]), Sent(b"no id")])
     rows = without_duplicates(kafka.batch({"subscribe": topic, "includeHeaders": "true"})).collect()
-    assert sorted((bytes(row.value), row.offset) for row in rows) == [(b"x", 0), (b"y", 1), (b"z", 4)]
+    assert sorted((bytes(row.value), row.offset) for row in rows) == [
+        (b"no id", 5),
+        (b"no id", 6),
+        (b"x", 0),
+        (b"y", 1),
+        (b"z", 4),
+    ]
 
 
 def committed_values(topics: Topics, topic: str) -> list[bytes | None]:
