@@ -32,6 +32,16 @@ from spark_jobs.skeleton.parameters import JobParameters
 _FRAME = struct.Struct(">bI")  # the magic byte 0 and the id of the schema
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _HTTP_TIMEOUT_S = 10
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    EOFError,
+    IndexError,
+    ArithmeticError,  # times and decimals that Python cannot represent
+    struct.error,
+    fastavro.read.SchemaResolutionError,
+)
+"""What `decode` raises for bytes that are not of the schema."""
 
 
 class UnknownSchemaError(JobError):
@@ -61,10 +71,14 @@ def encode(text: Column, schema: str, registry: str | None, subject: str) -> Col
     frame = b"" if registry is None else _FRAME.pack(0, register(registry, subject, schema))
 
     def encode_one(value: str | None) -> bytes | None:
+        body = io.BytesIO()
         try:
-            body = io.BytesIO()
-            fastavro.schemaless_writer(body, _parsed(schema), json.loads(value or ""), strict=False)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            content = json.loads(value or "")
+            # The writer alone would truncate fractions, and accept numbers that are too large for an int.
+            if not fastavro.validate(content, _parsed(schema), raise_errors=False):
+                return None
+            fastavro.schemaless_writer(body, _parsed(schema), content)
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
             return None
         return frame + body.getvalue()
 
@@ -129,16 +143,21 @@ def schema_by_id(registry: str, schema_id: int) -> str:
         raise ValueError(str(error)) from error
 
 
-def _decoder(reader: str | None, registry: str | None) -> Any:
-    def decode_one(value: bytes | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            return json.dumps(decode(bytes(value), reader, registry), default=_to_json)
-        except (ValueError, TypeError, EOFError, IndexError, struct.error, fastavro.read.SchemaResolutionError):
-            return None  # the job's rule refuses the record
+def to_text(value: bytes | None, reader: str | None, registry: str | None) -> str | None:
+    """Return an Avro value as JSON text; None for no value, and for bytes that are not of the schema.
 
-    return f.udf(decode_one, "string")
+    Raises JobError if the registry does not respond.
+    """
+    if value is None:
+        return None
+    try:
+        return json.dumps(decode(bytes(value), reader, registry), default=_to_json)
+    except _UNREADABLE:
+        return None  # the job's rule refuses the record
+
+
+def _decoder(reader: str | None, registry: str | None) -> Any:
+    return f.udf(lambda value: to_text(value, reader, registry), "string")
 
 
 def _schema_of(parameters: JobParameters) -> str:
