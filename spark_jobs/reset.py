@@ -30,6 +30,7 @@ from spark_jobs.skeleton.parameters import add_client_settings, bare_parser
 from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.stored import stored_messages
+from spark_jobs.skeleton.topics import partitions_of
 
 _TIMEOUT_S = 30
 _FULL_QUEUE_WAIT_S = 0.1
@@ -75,7 +76,7 @@ def new_offsets(flags: argparse.Namespace) -> dict[str, dict[int, int]]:
     try:
         found: dict[str, dict[int, int]] = {}
         for topic in flags.input:
-            for partition in sorted(consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions):
+            for partition in partitions_of(consumer, topic):
                 place = TopicPartition(topic, partition)
                 start, end = consumer.get_watermark_offsets(place, _TIMEOUT_S)
                 offset = start
@@ -128,10 +129,9 @@ def delete_records(flags: argparse.Namespace, topic: str) -> None:
     """Delete all records of a topic, which stays."""
     consumer = _consumer(flags)
     try:
-        partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
         ends = [
             TopicPartition(topic, number, consumer.get_watermark_offsets(TopicPartition(topic, number), _TIMEOUT_S)[1])
-            for number in partitions
+            for number in partitions_of(consumer, topic)
         ]
     finally:
         consumer.close()

@@ -4,13 +4,14 @@ Spark's own checkpoint is the source of truth. The commits are a copy: a job nev
 --from-group. Spark joins no group, so commits are those of a group without members.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-_LOG = logging.getLogger(__name__)
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.topics import partitions_of
+
 _TIMEOUT_S = 30
 _EARLIEST = -2
 
@@ -27,7 +28,7 @@ class GroupOffsets:
         self._client: Consumer | None = None
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit `offsets`; a failure is logged, because the next batch commits again."""
+        """Commit `offsets`. Raises JobError with the broker's reason."""
         positions = [
             TopicPartition(topic, partition, offset)
             for topic, partitions in offsets.items()
@@ -36,9 +37,13 @@ class GroupOffsets:
         if not positions:
             return
         try:
-            self._consumer().commit(offsets=positions, asynchronous=False)
+            committed = self._consumer().commit(offsets=positions, asynchronous=False)
         except KafkaException as error:
-            _LOG.warning("group %s: offsets were not committed: %s", self.group, error.args[0].str())
+            raise JobError(f"group {self.group}: offsets were not committed: {error.args[0].str()}") from error
+        for each in committed:
+            if each.error is not None:
+                place = f"{each.topic}-{each.partition}"
+                raise JobError(f"group {self.group}: the offset of {place} was not committed: {each.error.str()}")
 
     def committed(self, topics: list[str]) -> Offsets:
         """Return the committed offsets of the group; topics and partitions without one are absent."""
@@ -62,7 +67,7 @@ class GroupOffsets:
         }
 
     def _partitions(self, topic: str) -> list[int]:
-        return sorted(self._consumer().list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
+        return partitions_of(self._consumer(), topic)
 
     def close(self) -> None:
         if self._client is not None:

@@ -90,15 +90,22 @@ def observers(parameters: JobParameters) -> list[BatchObserver]:
 
 
 class GroupCommits:
-    """Commits the end offsets of the job's batches to `--commit-group`."""
+    """Commits the end offsets of the job's batches to `--commit-group`.
+
+    A failure is logged, because the next batch commits again.
+    """
 
     def __init__(self, parameters: JobParameters) -> None:
         assert parameters.commit_group is not None
         self._offsets = GroupOffsets(parameters.client, parameters.commit_group)
 
     def on_batch(self, batch: Batch) -> None:
-        if DEAD_LETTERS not in batch.query:
+        if DEAD_LETTERS in batch.query:
+            return
+        try:
             self._offsets.commit(batch.end_offsets)
+        except JobError as error:
+            _LOG.warning("%s", error)
 
     def close(self) -> None:
         self._offsets.close()

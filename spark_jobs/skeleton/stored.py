@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.topics import partitions_of
 
 _TIMEOUT_S = 60
 # A broker answers a fetch at the end of a partition after this time; only that response ends the read.
@@ -26,11 +27,8 @@ def stored_messages(client: Mapping[str, str], topic: str) -> Iterator[Message]:
     consumer = Consumer({**client, **settings})
     try:
         # With the metadata at hand, the client does not wait for its next periodic search for the leader.
-        found = consumer.list_topics(topic, _TIMEOUT_S).topics[topic]
-        if found.error is not None:
-            raise JobError(f"{topic} cannot be read: {found.error.str()}")
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found.partitions])
-        open_partitions = set(found.partitions)
+        open_partitions = set(partitions_of(consumer, topic))
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in open_partitions])
         while open_partitions:
             message = consumer.poll(_TIMEOUT_S)
             if message is None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from spark_jobs.skeleton.errors import JobError
+
 _LOG = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S = 30
@@ -68,13 +70,21 @@ def partition_count(client: Mapping[str, str], topic: str) -> int:
     return len(admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics[topic].partitions)
 
 
+def partitions_of(consumer: Consumer, topic: str) -> list[int]:
+    """Return the partitions of a topic. Raises JobError if it does not exist, or cannot be read."""
+    found = consumer.list_topics(topic, _REQUEST_TIMEOUT_S).topics[topic]
+    if found.error is not None:
+        raise JobError(f"{topic} cannot be read: {found.error.str()}")
+    return sorted(found.partitions)
+
+
 def record_count(client: Mapping[str, str], topic: str) -> int:
     """Return the number of offsets between the first and the last record of `topic`."""
     consumer = Consumer({**client, "group.id": "spark-job-record-count"})
     try:
         bounds = [
             consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_TIMEOUT_S)
-            for partition in consumer.list_topics(topic, _REQUEST_TIMEOUT_S).topics[topic].partitions
+            for partition in partitions_of(consumer, topic)
         ]
     finally:
         consumer.close()

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 from spark_jobs import reset, wordcount
@@ -72,6 +73,25 @@ def test_a_group_is_set_to_a_time_or_an_offset_within_the_partition(topics: Topi
         group = GroupOffsets(topics.client, "timed")
         assert group.committed([topic]) == {topic: offsets}
         group.close()
+
+
+def test_a_group_that_cannot_be_set_keeps_the_checkpoint(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    topic, checkpoint = topics.create("words"), tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    arguments = ["app", "--bootstrap-servers", topics.bootstrap, "--checkpoint", str(checkpoint), "--force"]
+    arguments += ["--commit-group", f"{topic}-readers", "--input"]
+    with pytest.raises(JobError, match="no-such-topic cannot be read: "):
+        run_steps(spark, [*arguments, "no-such-topic"])
+    member = Consumer({**topics.client, "group.id": f"{topic}-readers"})
+    try:
+        member.subscribe([topic])
+        while not member.assignment():
+            member.poll(0.1)
+        with pytest.raises(JobError, match=f"group {topic}-readers: offsets were not committed: "):
+            run_steps(spark, [*arguments, topic])
+    finally:
+        member.close()
+    assert checkpoint.is_dir()
 
 
 def test_a_second_version_beside_the_first_is_compared_by_key(

@@ -4,6 +4,7 @@ import logging
 import re
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -48,6 +49,19 @@ def test_a_group_gets_the_end_offsets_and_tells_that_a_checkpoint_is_lost(
     shutil.rmtree(job_runner.folder / "checkpoint")
     assert job_runner.supervise(wordcount.JOB, *flags, "--starting-offsets", "earliest") == 0
     assert last_values(topics.read(target))["a"] == "2"
+
+
+def test_an_offset_that_is_not_committed_is_reported_and_the_job_goes_on(
+    job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    commits = runner.GroupCommits(job_runner.parse(wordcount.JOB, "--commit-group", "progress"))
+    batch = Batch("app", 0, records=1, duration_ms=1, lag=0, state_rows=0, late=0, malformed=0)
+    try:
+        commits.on_batch(replace(batch, end_offsets={"no-such-topic": {0: 1}}))
+    finally:
+        commits.close()
+    assert "group progress: " in caplog.text
+    assert "not committed: " in caplog.text
 
 
 def test_a_job_of_several_queries_continues_and_begins_again_at_the_offsets_of_its_group(
