@@ -3,7 +3,7 @@
 It removes the checkpoint with its state, sets the offsets of `--commit-group`, and with `--delete-output` removes
 what the job has written: the records of `--output` topics, and the content of `--output-folder`. Brokers do not delete
 the records of a compacted topic: there each key gets a tombstone. It refuses to run while the job does, which it sees
-by the checkpoint: a file changed within the last minute (`--force` skips this check).
+by the checkpoint: a running job changes a file there at least every 20 seconds (`--force` skips this check).
 
     spark-job reset wordcount --bootstrap-servers localhost:9092 --checkpoint var/wordcount --dry-run
 
@@ -27,6 +27,7 @@ from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import add_client_settings, bare_parser
+from spark_jobs.skeleton.presence import ACTIVE_MS
 from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.stored import stored_messages
@@ -34,7 +35,6 @@ from spark_jobs.skeleton.topics import partitions_of
 
 _TIMEOUT_S = 30
 _FULL_QUEUE_WAIT_S = 0.1
-_ACTIVE_MS = 60_000
 
 Step = tuple[str, Callable[[], None]]
 
@@ -43,10 +43,10 @@ def plan(spark: SparkSession, flags: argparse.Namespace) -> list[Step]:
     """Return what there is to do: the line that states each step, and the step. Raises JobError if the job runs."""
     checkpoint = Folder(spark, flags.checkpoint)
     idle_ms = time.time() * 1000 - checkpoint.newest_change_ms()
-    if idle_ms < _ACTIVE_MS and not flags.force:
+    if idle_ms < ACTIVE_MS and not flags.force:
         raise JobError(
             f"{flags.app}: {checkpoint} has changed {idle_ms / 1000:.0f} s ago: stop the job first, and try again "
-            f"{_ACTIVE_MS // 1000} s later, or use --force if it does not run"
+            f"{ACTIVE_MS // 1000} s later, or use --force if it does not run"
         )
     steps: list[Step] = []
     if flags.delete_output:

@@ -37,21 +37,35 @@ class Folder:
         """Return when a file in this folder or in a folder below it changed last; 0 if there is none."""
         if not self._files.exists(self._path):
             return 0
-        newest, files = 0, self._files.listFiles(self._path, True)
-        while files.hasNext():
-            newest = max(newest, int(files.next().getModificationTime()))
+        newest, folders = 0, [self._path]
+        while folders:
+            # listFiles would inspect each file again, and fail for those that a running job has removed meanwhile.
+            for status in self._files.listStatus(folders.pop()):
+                if status.isDirectory():
+                    folders.append(status.getPath())
+                else:
+                    newest = max(newest, int(status.getModificationTime()))
         return newest
 
     def delete(self) -> None:
         """Delete this folder with all its content."""
         self._files.delete(self._path, True)
 
+    def delete_file(self, name: str) -> None:
+        self._files.delete(self._child(name), False)
+
     def is_new_checkpoint(self) -> bool:
         """Whether no query has started here, nor in a folder of it: a query with a name has its own.
 
         Spark writes `metadata` first, and the offsets of each batch later.
         """
-        return not (self.has("metadata") or any(self.has(f"{name}/metadata") for name in self.names()))
+        return not (self.has("metadata") or any(self.has(f"{name}/metadata") for name in self._folder_names()))
+
+    def _folder_names(self) -> list[str]:
+        """Return the names of the folders in this folder: HDFS refuses to look into a file."""
+        if not self._files.exists(self._path):
+            return []
+        return [status.getPath().getName() for status in self._files.listStatus(self._path) if status.isDirectory()]
 
     def read_text(self, name: str) -> str:
         stream = self._files.open(self._child(name))

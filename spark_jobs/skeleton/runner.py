@@ -31,6 +31,7 @@ from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.metrics import JobMetrics
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.pinned_jars import PinnedJarError
+from spark_jobs.skeleton.presence import RunningSign
 from spark_jobs.skeleton.progress import Batch, NewBatches, ProgressLines
 from spark_jobs.skeleton.records import DEAD_LETTERS
 from spark_jobs.skeleton.session import spark_session
@@ -73,6 +74,8 @@ def run_job(
         except (JobError, PinnedJarError, OSError, KafkaException, PySparkException, Py4JError) as error:
             _LOG.error("%s", cause_of(error))
             return 2
+        sign = RunningSign(Folder(spark, parameters.checkpoint))
+        resources.callback(sign.close)
         return supervise(queries, watchers)
 
 

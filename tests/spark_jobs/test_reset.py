@@ -1,6 +1,7 @@
 """Reprocessing: beside the old job with a comparison, and in place after a reset; both equal a fresh run."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from spark_jobs import reset, wordcount
 from spark_jobs.compare import compare
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.presence import RunningSign
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, lines
 
 pytestmark = pytest.mark.spark
@@ -44,6 +47,13 @@ def test_a_job_that_was_reset_reads_everything_again_into_a_topic_without_values
     with pytest.raises(JobError, match=r"wordcount: .*/checkpoint has changed \d+ s ago: stop the job first"):
         run_steps(spark, arguments)
     make_old(checkpoint)
+    running = RunningSign(Folder(spark, str(checkpoint)))  # of a job without input
+    while not (checkpoint / "running").exists():
+        time.sleep(0.01)
+    with pytest.raises(JobError, match="stop the job first"):
+        run_steps(spark, arguments)
+    running.close()
+    assert not (checkpoint / "running").exists()
     texts = run_steps(spark, arguments)
     assert texts[:2] == [
         f"write a tombstone for each key of {target}, which is compacted"

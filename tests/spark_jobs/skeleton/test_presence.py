@@ -1,0 +1,52 @@
+"""The sign that a job runs is written at an interval, and removed at its end."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs import split_errors
+from spark_jobs.skeleton import runner
+from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.presence import RunningSign
+from tests.spark_jobs.conftest import Topics
+
+pytestmark = pytest.mark.spark
+
+TIMEOUT_S = 30
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_sign_is_written_again_and_removed_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, str(tmp_path))
+    sign = RunningSign(folder, interval_s=0.05)
+    wait_until((tmp_path / "running").exists)
+    first_ms = folder.newest_change_ms()
+    wait_until(lambda: folder.newest_change_ms() > first_ms)
+    assert folder.is_new_checkpoint()
+    sign.close()
+    assert not (tmp_path / "running").exists()
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_job_has_the_sign_while_it_runs(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    supervise = runner.supervise
+
+    def supervise_with_sign(*arguments: object) -> int:
+        wait_until((checkpoint / "running").exists)
+        return supervise(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "supervise", supervise_with_sign)
+    source, errors, others = (topics.create(stem) for stem in ("lines", "errors", "others"))
+    flags = ["--bootstrap-servers", topics.bootstrap, "--checkpoint", str(checkpoint), "--trigger", "availableNow"]
+    assert split_errors.JOB.main([*flags, "--input", source, "--output", others, "--error-topic", errors]) == 0
+    assert not (checkpoint / "running").exists()
