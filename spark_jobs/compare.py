@@ -16,7 +16,13 @@ from pyspark.sql import functions as f
 
 from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
 from spark_jobs.skeleton.errors import cause_of
-from spark_jobs.skeleton.parameters import add_client_settings, bare_parser, positive
+from spark_jobs.skeleton.parameters import (
+    add_client_settings,
+    add_session_settings,
+    bare_parser,
+    positive,
+    session_settings,
+)
 from spark_jobs.skeleton.session import spark_session
 
 
@@ -55,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--right", required=True, metavar="TOPIC", help="the other topic")
     add("--show", type=positive, default=20, metavar="N", help="differences to print (default %(default)s)")
     add_client_settings(add, "kafka", "the Kafka clients")
+    add_session_settings(add)
     flags = parser.parse_args(arguments)
     client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
     options = {
@@ -62,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **client,
         "kafka.bootstrap.servers": flags.bootstrap_servers,
     }
-    spark = spark_session("compare", {})
+    spark = spark_session("compare", session_settings(flags.master, flags.spark_conf))
     try:
         return 0 if compare(spark, options, flags.left, flags.right, flags.show) else 1
     except (PySparkException, Py4JError) as error:

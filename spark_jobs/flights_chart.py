@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.flights import carrier_names
 from spark_jobs.flights_daily import read_table
-from spark_jobs.skeleton.parameters import bare_parser
+from spark_jobs.skeleton.parameters import add_session_settings, bare_parser, session_settings
 from spark_jobs.skeleton.session import spark_session
 
 _INK = "#2b2f36"
@@ -151,10 +151,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = bare_parser("flights_chart", "Draws the daily delays.")
     parser.add_argument("--parquet", type=Path, required=True, metavar="DIR", help="what flights_daily wrote")
     parser.add_argument("--image", type=Path, required=True, metavar="FILE", help="the PNG to write")
+    add_session_settings(parser.add_argument)
     flags = parser.parse_args(arguments)
     if not any(flags.parquet.glob("batch=*")):
         parser.error(f"argument --parquet: {flags.parquet} has no batch of flights_daily")
-    spark = spark_session("flights_chart", {})
+    spark = spark_session("flights_chart", session_settings(flags.master, flags.spark_conf))
     try:
         rows = [DailyDelay(**row.asDict()) for row in read_table(spark, str(flags.parquet)).collect()]
     finally:

@@ -26,7 +26,7 @@ from spark_jobs.skeleton.clients import LINGER_MS, client_settings
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from spark_jobs.skeleton.parameters import add_client_settings, bare_parser
+from spark_jobs.skeleton.parameters import add_client_settings, add_session_settings, bare_parser, session_settings
 from spark_jobs.skeleton.presence import ACTIVE_MS
 from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
@@ -179,6 +179,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--dry-run", action="store_true", help="only print the steps")
     add("--force", action="store_true", help="do not check whether the job runs")
     add_client_settings(add, "kafka", "the Kafka clients")
+    add_session_settings(add)
     flags = parser.parse_args(arguments)
     if flags.delete_output and not (flags.output or flags.output_folder):
         parser.error("argument --delete-output: needs --output TOPIC or --output-folder DIR")
@@ -193,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as resources:
 
         def prepare() -> list[Step]:
-            spark = spark_session("reset", {})
+            spark = spark_session("reset", session_settings(flags.master, flags.spark_conf))
             resources.callback(spark.stop)
             return plan(spark, flags)
 

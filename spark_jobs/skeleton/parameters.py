@@ -101,8 +101,7 @@ class JobParameters:
 
     def session_settings(self) -> dict[str, str]:
         """Return the settings of the Spark session that differ from its defaults."""
-        master = {"spark.master": self.master} if self.master else {}
-        return {**master, **self.spark_conf}
+        return session_settings(self.master, self.spark_conf)
 
     def _starting_offsets(self, topics: str) -> str:
         """Return where a source of `topics` begins: Spark refuses offsets of topics that the source does not read.
@@ -197,8 +196,18 @@ def _add_process_flags(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="where to serve Prometheus metrics (default: nowhere; without a host on the loopback address)",
     )
+    add_session_settings(add)
+
+
+def add_session_settings(add: Callable[..., argparse.Action]) -> None:
+    """Add `--master` and `--spark-conf` by the `add_argument` of a parser or of a group."""
     add("--master", metavar="URL", help="Spark cluster, such as spark://host:7077 or yarn (default local[2])")
     add("--spark-conf", action=StoreKeyValue, default={}, metavar="K=V", help="a setting of Spark; may be given often")
+
+
+def session_settings(master: str | None, spark_conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the Spark session that the flags of `add_session_settings` contain."""
+    return {**({"spark.master": master} if master else {}), **spark_conf}
 
 
 def check_together(parser: argparse.ArgumentParser, parameters: JobParameters, topics: Collection[str]) -> None:
