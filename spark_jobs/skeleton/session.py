@@ -41,6 +41,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # Timestamps are in UTC everywhere; a job that needs local days converts by name of the zone.
     "spark.sql.session.timeZone": "UTC",
+    "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",  # of a cluster, see _use_utc
     # Each shuffle partition is a state store: two are enough for two cores. A checkpoint keeps its first number.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
@@ -74,6 +75,7 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _ignore_sigterm(session)
+    _use_utc(session)
     if not is_local:
         _send_package(session)
     return session
@@ -86,6 +88,12 @@ def _ignore_sigterm(session: SparkSession) -> None:
     """
     jvm: Any = session.sparkContext._jvm
     jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
+
+
+def _use_utc(session: SparkSession) -> None:
+    """Set the time zone of the JVM: JDBC drivers take times without a zone for times of that zone."""
+    zones: Any = session.sparkContext._jvm.java.util.TimeZone
+    zones.setDefault(zones.getTimeZone("UTC"))
 
 
 def _send_package(session: SparkSession) -> None:
