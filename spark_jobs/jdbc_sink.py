@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_jobs.skeleton.database import BATCHES, Database, columns_of, fits, is_name
+from spark_jobs.skeleton.database import BATCHES, Database, add_database_flags, columns_of, fits, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -29,13 +29,14 @@ from spark_jobs.skeleton.schemas import value_text
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcSinkParameters(JobParameters):
     jdbc_url: str
+    jdbc_option: dict[str, str]
     table: str
     keys: list[str]
 
 
 def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if the table does not exist or lacks a key."""
-    database = Database(spark, parameters.jdbc_url)
+    database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
     schema = database.schema(parameters.table)
@@ -75,7 +76,7 @@ def _keys(text: str) -> list[str]:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
-    add("--jdbc-url", required=True, metavar="URL", help="the database, such as jdbc:postgresql://host/name")
+    add_database_flags(add)
     add("--table", type=checked(is_name, "the name of a table"), required=True, help="table to write")
     add("--keys", type=_keys, required=True, metavar="FIELD,...", help="fields that are the key of the table")
 

@@ -21,11 +21,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from spark_jobs.skeleton.database import Database, is_name, literal
+from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from spark_jobs.skeleton.parameters import checked, client_parser, positive
+from spark_jobs.skeleton.parameters import add_session_settings, checked, client_parser, positive, session_settings
 from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
 from spark_jobs.skeleton.schemas import envelope
 from spark_jobs.skeleton.session import spark_session
@@ -59,8 +59,8 @@ class TableReader:
         if self._column is None:
             return self._database.read(self._table)
         name = self._database.names([self._column])
-        kind = self.schema[self._column].dataType.simpleString()
-        value = position if position is None or kind in {"int", "bigint", "smallint", "tinyint"} else literal(position)
+        is_number = self._kind().startswith(("int", "bigint", "smallint", "tinyint", "decimal"))
+        value = position if position is None or is_number else literal(position)
         condition = f"{name} IS NOT NULL" if value is None else f"{name} > {value}"
         rows = self._database.read(f"(SELECT * FROM {self._table} WHERE {condition}) new_rows")
         return rows.orderBy(self._column)
@@ -69,8 +69,15 @@ class TableReader:
         """Return the highest value of the column in `rows`, as a text that SQL reads."""
         if self._column is None:
             return None
-        last = rows.agg(f.max(self._column).cast("string").alias("last")).collect()[0].last
-        return None if last is None else str(last)
+        last = f.max(self._column)
+        text = _sql_time(last) if self._kind().startswith("timestamp") else last.cast("string")
+        row = rows.agg(text.alias("last")).collect()[0]
+        return None if row.last is None else str(row.last)
+
+    def _kind(self) -> str:
+        """Return the type of the column that rises."""
+        assert self._column is not None
+        return str(self.schema[self._column].dataType.simpleString())
 
     def to_records(self, rows: DataFrame, *, with_envelope: bool) -> DataFrame:
         """Return value and headers of the records of `rows`."""
@@ -87,6 +94,16 @@ class TableReader:
         kind = self.schema[name].dataType.simpleString()
         column = f.unix_millis(f.col(name).cast("timestamp")) if kind.startswith("timestamp") else f.col(name)
         return column.alias(name)
+
+
+def _sql_time(time: Column) -> Column:
+    """Return a time as text for a condition: with milliseconds, or with microseconds if it has any.
+
+    SQLite compares times as texts, so digits may not be missing. SQL Server's `datetime` refuses more than three.
+    """
+    has_micros = f.unix_micros(time.cast("timestamp")) % 1000 != 0
+    texts = [f.date_format(time, f"yyyy-MM-dd HH:mm:ss.{digits}") for digits in ("SSSSSS", "SSS")]
+    return f.when(has_micros, texts[0]).otherwise(texts[1])
 
 
 def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
@@ -124,7 +141,7 @@ def poll(readers: dict[str, TableReader], folder: Folder, sink: dict[str, str], 
 
 def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:
     """Poll the tables until a stop is requested; once with --once. Raises JobError."""
-    database = Database(spark, flags.jdbc_url)
+    database = Database(spark, flags.jdbc_url, flags.jdbc_option)
     readers = {table: TableReader(database, table, flags.mode, flags.column) for table in flags.tables}
     folder = Folder(spark, flags.checkpoint)
     client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
@@ -143,7 +160,8 @@ def _tables(text: str) -> list[str]:
 def parse(arguments: Sequence[str] | None) -> Any:
     parser = client_parser("jdbc_source", __doc__)
     add = parser.add_argument
-    add("--jdbc-url", required=True, metavar="URL", help="the database, such as jdbc:postgresql://host/name")
+    add_database_flags(add)
+    add_session_settings(add)
     add("--tables", type=_tables, required=True, metavar="TABLE,...", help="tables to read")
     add("--mode", choices=("incrementing", "timestamp", "bulk"), required=True, help="how new rows are found")
     add("--column", type=checked(is_name, "a column"), help="the column that rises, except in bulk mode")
@@ -166,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def prepare() -> SparkSession:
         prepare_topics(flags, topics)
-        return spark_session("jdbc_source", {})
+        return spark_session("jdbc_source", session_settings(flags.master, flags.spark_conf))
 
     def work(spark: SparkSession) -> None:
         try:

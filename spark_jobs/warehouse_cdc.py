@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton.database import BATCHES, Database, columns_of, fits, is_name
+from spark_jobs.skeleton.database import BATCHES, Database, add_database_flags, columns_of, fits, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -46,12 +46,13 @@ Tables = Mapping[str, Sequence[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseCdcParameters(JobParameters):
     jdbc_url: str
+    jdbc_option: dict[str, str]
     tables: Tables
 
 
 def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if a table does not exist or lacks a key."""
-    database = Database(spark, parameters.jdbc_url)
+    database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
     targets = [Target(database, name, keys) for name, keys in parameters.tables.items()]
@@ -154,7 +155,7 @@ def _tables(text: str) -> Tables:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
-    add("--jdbc-url", required=True, metavar="URL", help="the warehouse, such as jdbc:postgresql://host/name")
+    add_database_flags(add)
     add("--tables", type=_tables, required=True, metavar="TABLE:KEY,...", help="tables and keys, keys joined by +")
 
 

@@ -4,11 +4,13 @@ The rows go to a staging table through Spark's JDBC writer, from all executors i
 driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
 there is skipped. The statements are plain SQL, so that every database with a JDBC driver understands them.
 
-The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark.
+The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark. Java's DriverManager does
+not see jars that Spark adds, so this module finds the driver of a URL itself.
 """
 
+import argparse
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -20,10 +22,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.parameters import add_client_settings
 
 BATCHES = "SPARK_JOB_BATCHES"
 _TEXT = "VARCHAR(4000)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_LOGIN = re.compile(r"(?<=[:/])[^:/@]+[:/][^:/@]+@")  # USER:PASSWORD@ or, of Oracle, USER/PASSWORD@
+NO_OPTIONS: Mapping[str, str] = {}
 
 
 def is_name(text: str) -> bool:
@@ -31,24 +36,37 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def add_database_flags(add: Callable[..., argparse.Action]) -> None:
+    """Add `--jdbc-url`, `--jdbc-option` and `--jdbc-config` by the `add_argument` of a parser or of a group."""
+    add("--jdbc-url", required=True, metavar="URL", help="the database, such as jdbc:postgresql://host/name")
+    add_client_settings(add, "jdbc", "the JDBC driver, such as user and password")
+
+
 class Database:
     """One database; each call opens a connection of its own."""
 
-    def __init__(self, spark: SparkSession, url: str) -> None:
+    def __init__(self, spark: SparkSession, url: str, options: Mapping[str, str] = NO_OPTIONS) -> None:
+        """`options` are properties for the driver. Raises JobError if there is no driver for the URL."""
         self._spark = spark
         self._url = url
+        self._properties = spark._jvm.java.util.Properties()
+        for key, value in options.items():
+            self._properties.setProperty(key, value)
+        self._name = without_login(url)
+        self._driver = _driver_of(spark, url)
+        self._spark_options = {**options, "url": url, "driver": self._driver.getClass().getName()}
         self._quote: str | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
         """Return a table, or a query in parentheses with an alias."""
-        return self._spark.read.format("jdbc").option("url", self._url).option("dbtable", table_or_query).load()
+        return self._spark.read.format("jdbc").options(**self._spark_options, dbtable=table_or_query).load()
 
     def schema(self, table: str) -> StructType:
         """Return the columns of a table as a schema of Spark. Raises JobError if the table does not exist."""
         try:
             return self.read(table).schema
         except (PySparkException, Py4JJavaError) as error:
-            raise JobError(f"table {table} of {self._url} cannot be read: {cause_of(error)}") from error
+            raise JobError(f"table {table} of {self._name} cannot be read: {cause_of(error)}") from error
 
     def names(self, columns: Iterable[str]) -> str:
         """Return the names of columns as SQL: Spark quotes the columns of the tables that it makes."""
@@ -94,7 +112,7 @@ class Database:
             connection.commit()
         except Py4JJavaError as error:
             connection.rollback()
-            raise JobError(f"{self._url}: {cause_of(error)}") from error
+            raise JobError(f"{self._name}: {cause_of(error)}") from error
         finally:
             connection.close()
 
@@ -103,7 +121,7 @@ class Database:
         # Spark makes texts CLOBs, which several databases cannot compare, and binds nulls as CLOBs.
         is_text = {field.name: field.dataType.simpleString() == "string" for field in rows.schema}
         types = ", ".join(f"`{name}` {_TEXT}" for name in never_null if is_text[name])
-        writer = rows.write.format("jdbc").option("url", self._url).option("dbtable", table)
+        writer = rows.write.format("jdbc").options(**self._spark_options, dbtable=table)
         writer.option("createTableColumnTypes", types).mode("overwrite").save()
 
     def staged(self, schema: StructType) -> str:
@@ -137,9 +155,28 @@ class Database:
 
     def _connect(self) -> Any:
         try:
-            return self._spark._jvm.java.sql.DriverManager.getConnection(self._url)
+            return self._driver.connect(self._url, self._properties)
         except Py4JJavaError as error:
-            raise JobError(f"{self._url}: {cause_of(error)}") from error
+            raise JobError(f"{self._name}: {cause_of(error)}") from error
+
+
+def without_login(url: str) -> str:
+    """Return a JDBC URL without user, password and properties, for messages."""
+    return _LOGIN.sub("", re.split("[?;]", url)[0])
+
+
+def _driver_of(spark: SparkSession, url: str) -> Any:
+    """Return the JDBC driver for a URL. Raises JobError if no jar has one."""
+    java = spark._jvm.java
+    loader = java.lang.Thread.currentThread().getContextClassLoader()  # it has the jars that Spark added
+    drivers = java.util.ServiceLoader.load(java.lang.Class.forName("java.sql.Driver"), loader).iterator()
+    while drivers.hasNext():
+        driver = drivers.next()
+        if driver.acceptsURL(url):
+            return driver
+    raise JobError(
+        f"--jdbc-url: {without_login(url)} has no JDBC driver: add its jar with --spark-conf spark.jars=FILE"
+    )
 
 
 def columns_of(text: Column, schema: StructType) -> list[Column]:

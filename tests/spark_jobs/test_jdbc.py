@@ -1,6 +1,10 @@
 """Rows of a database reach topics once, and objects of a topic reach a table by key."""
 
 import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
@@ -10,9 +14,22 @@ from pyspark.sql import SparkSession
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
 from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.errors import JobError
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, record_ids, records
+from tests.spark_jobs.conftest import (
+    JobRunner,
+    Sent,
+    Topics,
+    job_environment,
+    objects,
+    quick_flags,
+    record_ids,
+    records,
+)
+from tests.support.jdbc_driver import sqlite_jar
+from tests.support.parts import skip_when_unavailable
 
 pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -61,6 +78,35 @@ def test_new_rows_are_sent_once_in_connects_envelope(
     items = topics.read(f"{prefix}items")
     assert [value for _, value in records(items)] == ['{"ID":7,"NAME":"seven"}', '{"ID":8,"NAME":null}']
     assert record_ids(items) == ["items/7", "items/8"]
+
+
+def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
+    prefix = topics.new_name("mysql.")
+    topics.create_named(f"{prefix}login", 1)
+    config = tmp_path / "jdbc.properties"
+    config.write_text("date_string_format=yyyy-MM-dd HH:mm:ss\n")
+    arguments = [
+        "--bootstrap-servers", topics.bootstrap, "--jdbc-url", f"jdbc:sqlite:{tmp_path}/db", "--topic-prefix", prefix,
+        "--jdbc-config", str(config), "--tables", "login", "--mode", "timestamp", "--column", "login_time",
+        "--checkpoint", str(tmp_path / "positions"), "--once",
+    ]  # fmt: skip
+    with skip_when_unavailable():
+        jars = ["--spark-conf", f"spark.jars={sqlite_jar()}"]
+    command = [sys.executable, "-P", "-m", "spark_jobs", "jdbc_source", *arguments, *quick_flags(), *jars]
+    environment = {**job_environment(), "PYTHONPATH": str(PROJECT), "TZ": "America/New_York"}
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE login (username TEXT, login_time TIMESTAMP)")
+        for second in (1, 3):
+            database.execute(f"INSERT INTO login VALUES ('ann', '2013-01-01 00:00:0{second}')")
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    values = [json.loads(str(value)) for _, value in records(topics.read(f"{prefix}login"))]
+    assert values == [{"username": "ann", "login_time": 1_356_998_400_000 + 1_000 * second} for second in (1, 3)]
+
+
+def test_a_url_without_a_driver_is_named_without_its_login(spark: SparkSession) -> None:
+    with pytest.raises(JobError, match=r"--jdbc-url: jdbc:none://h/db has no JDBC driver: add its jar with"):
+        Database(spark, "jdbc:none://user:secret@h/db?password=secret")
 
 
 def test_every_row_of_a_table_reaches_the_files_through_a_topic(

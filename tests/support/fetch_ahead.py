@@ -13,14 +13,15 @@ from pathlib import Path
 
 from tests.support.apache_kafka import CLIENT_VERSIONS, VERSION, client_jars, streams_jars
 from tests.support.java import UnavailableError
+from tests.support.jdbc_driver import sqlite_jar
 
 # Ivy fetches one file after the other, and small files only cost latency.
 FETCHES_AT_ONCE = 3
 
 
-def fetch_jars(jars: Callable[[str], Path], version: str) -> None:
+def fetch_jars(jars: Callable[..., Path], *version: str) -> None:
     with suppress(UnavailableError):
-        jars(version)
+        jars(*version)
 
 
 def main() -> None:
@@ -31,6 +32,7 @@ def main() -> None:
         threads.submit(fetch_jars, streams_jars, VERSION)
         for version in versions:
             threads.submit(fetch_jars, client_jars, version)
+        threads.submit(fetch_jars, sqlite_jar)
 
 
 if __name__ == "__main__":

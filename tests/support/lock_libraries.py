@@ -17,6 +17,7 @@ from spark_jobs.skeleton.pinned_jars import TABLE
 from spark_jobs.skeleton.session import CONNECTORS, EXCLUDED
 from tests.support.apache_kafka import library_sets
 from tests.support.ivy import LOCK, Library, ivy_module, run_ivy, section, sha256_of
+from tests.support.jdbc_driver import DRIVERS
 
 # Ivy checks the SHA-1 that Maven Central publishes beside every file.
 SETTINGS = """<ivysettings>
@@ -54,7 +55,7 @@ def resolved(
 
 def main() -> None:
     sections = []
-    for name, libraries in library_sets().items():
+    for name, libraries in {**library_sets(), **DRIVERS}.items():
         print(name, flush=True)
         sections.append(section(name, resolved(name, libraries)))
     LOCK.write_text(HEADER + "\n" + "\n".join(sections))
