@@ -13,13 +13,13 @@ back.
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Event
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal
 from spark_jobs.skeleton.delivery import RECORD_ID, header
@@ -37,6 +37,7 @@ _CONNECT_TYPES = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float", "double": "double",
     "boolean": "boolean", "binary": "bytes", "timestamp": "int64", "timestamp_ntz": "int64",
 }  # fmt: skip
+_CONNECT_DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1}
 _CONNECT_TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
 
 
@@ -111,9 +112,14 @@ def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
     fields = []
     for field in schema:
         kind = field.dataType.simpleString()
-        of_time = _CONNECT_TIMESTAMP if kind.startswith("timestamp") else {}
+        logical: Mapping[str, Any] = {}
+        if kind.startswith("timestamp"):
+            logical = _CONNECT_TIMESTAMP
+        elif isinstance(field.dataType, DecimalType):
+            # The payload is a number, as Connect's converter reads and, with decimal.format=NUMERIC, writes it.
+            logical = {**_CONNECT_DECIMAL, "parameters": {"scale": str(field.dataType.scale)}}
         fields.append(
-            {"type": _CONNECT_TYPES.get(kind, "string"), "optional": field.nullable, **of_time, "field": field.name}
+            {"type": _CONNECT_TYPES.get(kind, "string"), "optional": field.nullable, **logical, "field": field.name}
         )
     return {"type": "struct", "name": table, "optional": False, "fields": fields}
 

@@ -49,10 +49,10 @@ def test_new_rows_are_sent_once_in_connects_envelope(
 ) -> None:
     database.execute(
         [
-            "CREATE TABLE login (username VARCHAR(30), login_time TIMESTAMP)",
+            "CREATE TABLE login (username VARCHAR(30), login_time TIMESTAMP, fee DECIMAL(5,2) DEFAULT 1.50)",
             "CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(30))",
-            "INSERT INTO login VALUES ('ann', TIMESTAMP('2013-01-01 00:00:01'))",
-            "INSERT INTO login VALUES ('bob', TIMESTAMP('2013-01-01 00:00:03'))",
+            "INSERT INTO login (username, login_time) VALUES ('ann', TIMESTAMP('2013-01-01 00:00:01'))",
+            "INSERT INTO login (username, login_time) VALUES ('bob', TIMESTAMP('2013-01-01 00:00:03'))",
             "INSERT INTO items VALUES (7, 'seven'), (8, NULL)",
         ]
     )
@@ -63,17 +63,21 @@ def test_new_rows_are_sent_once_in_connects_envelope(
     of_items = flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id")
     for arguments in (of_login, of_items, of_login, of_items):
         jdbc_source.run(spark, jdbc_source.parse(arguments), Event())
-    database.execute(["INSERT INTO login VALUES ('cy', TIMESTAMP('2013-01-01 00:00:09'))"])
+    database.execute(["INSERT INTO login (username, login_time) VALUES ('cy', TIMESTAMP('2013-01-01 00:00:09'))"])
     jdbc_source.run(spark, jdbc_source.parse(of_login), Event())
     found = topics.read(f"{prefix}login")
     values = [json.loads(str(value)) for _, value in records(found)]
     assert [value["payload"] for value in values] == [
-        {"USERNAME": name, "LOGIN_TIME": 1_356_998_400_000 + second * 1000}
+        {"USERNAME": name, "LOGIN_TIME": 1_356_998_400_000 + second * 1000, "FEE": 1.5}
         for name, second in (("ann", 1), ("bob", 3), ("cy", 9))
     ]
     assert values[0]["schema"]["fields"][1] == {
         "type": "int64", "optional": True, "name": "org.apache.kafka.connect.data.Timestamp", "version": 1,
         "field": "LOGIN_TIME",
+    }  # fmt: skip
+    assert values[0]["schema"]["fields"][2] == {
+        "type": "bytes", "optional": True, "name": "org.apache.kafka.connect.data.Decimal", "version": 1,
+        "parameters": {"scale": "2"}, "field": "FEE",
     }  # fmt: skip
     items = topics.read(f"{prefix}items")
     assert [value for _, value in records(items)] == ['{"ID":7,"NAME":"seven"}', '{"ID":8,"NAME":null}']
