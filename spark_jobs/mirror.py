@@ -29,8 +29,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
+from threading import Event, Lock, Thread
 
+from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -123,17 +124,35 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
         "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
     )
     query = start_batch_query(rows, parameters, mirror.write)
-    emitters = _emitters(parameters)
-    Thread(target=_close_after, args=(query, emitters), name="end of the mirror", daemon=True).start()
+    companions = [*_emitters(parameters), _Refresher(mirror)]
+    Thread(target=_close_after, args=(query, companions), name="end of the mirror", daemon=True).start()
     return [query]
 
 
-def _close_after(query: StreamingQuery, emitters: list[Emitter]) -> None:
-    """Stop the heartbeats with the query: they are to show that it runs."""
+def _close_after(query: StreamingQuery, companions: "list[Emitter | _Refresher]") -> None:
+    """Stop the heartbeats and the refresher with the query: they are to show that it runs."""
     with suppress(Exception):  # the query reports its failure itself
         query.awaitTermination()
-    for emitter in emitters:
-        emitter.close()
+    for companion in companions:
+        companion.close()
+
+
+class _Refresher:
+    """Refreshes a mirror at an interval, in a thread."""
+
+    def __init__(self, mirror: "_Mirror") -> None:
+        self._mirror = mirror
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="refresher of the mirror", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_SYNC_INTERVAL_S):
+            self._mirror.refresh()
 
 
 class _Mirror:
@@ -150,8 +169,8 @@ class _Mirror:
         )
         if parameters.canary is not None:
             create_topics(parameters.source, [TopicSpec(parameters.canary, 1, parameters.replication_factor)])
-        self._synced_s = 0.0
         self._partitions = self._sync()
+        self._synced_s = time.monotonic()
         create_topics(
             parameters.target,
             [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats) if name],
@@ -166,7 +185,8 @@ class _Mirror:
             self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
         if parameters.groups is not None:
             self._groups = GroupCheckpoints(parameters.source, parameters.target, parameters.groups)
-        self._mirrored: dict[str, dict[int, int]] = {}
+        self._lock = Lock()  # of batches and `refresh`
+        self.refresh()
 
     @property
     def last_batch(self) -> int:
@@ -175,27 +195,43 @@ class _Mirror:
 
     def write(self, rows: DataFrame, batch: int) -> None:
         """Send one batch; then store the pairs of offsets and translate the positions of groups."""
+        with self._lock:
+            self._write(rows, batch)
+
+    def refresh(self) -> None:
+        """Compare topics and translate the positions of groups, also while the source has no new records.
+
+        A failure is logged: the next time may succeed.
+        """
+        try:
+            with self._lock:
+                self._sync_topics(set())
+                self._sync_groups()
+        except (JobError, KafkaException, OSError) as error:
+            _LOG.warning("topics and groups were not compared: %s", str(error) or "no response")
+
+    def _sync_groups(self) -> None:
+        if self._groups is not None and self._syncs is not None:
+            self._groups.sync(self._syncs.translation)
+
+    def _write(self, rows: DataFrame, batch: int) -> None:
         rows = rows.persist()
         try:
-            ends = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last")).collect()
-            self._sync_topics({(row.topic, row.partition) for row in ends})
+            partitions = {(row.topic, row.partition) for row in rows.select("topic", "partition").distinct().collect()}
+            self._sync_topics(partitions)
             mirroring = self._mirroring()
             if self._sink is not None:
                 records = (to_record(row, mirroring) for row in rows.toLocalIterator())
                 self._sink.write(batch, (record for record in records if record is not None))
             else:
                 runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
-            if any(row.topic == self._parameters.canary for row in ends):
+            if any(topic == self._parameters.canary for topic, _ in partitions):
                 self._report_canaries(rows)
         finally:
             rows.unpersist()
-        if self._syncs is None:
-            return
-        self._syncs.add(runs)
-        for row in ends:
-            self._mirrored.setdefault(row.topic, {})[row.partition] = row.last + 1
-        if self._groups is not None:
-            self._groups.sync(self._syncs.translation, self._mirrored)
+        if self._syncs is not None:
+            self._syncs.add(runs)
+            self._sync_groups()
 
     def _report_canaries(self, rows: DataFrame) -> None:
         """Log how long the last canary of the batch took; its copy is stored at the target."""

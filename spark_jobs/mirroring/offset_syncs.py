@@ -9,7 +9,8 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -19,10 +20,9 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_jobs.mirroring.sending import Run
-from spark_jobs.skeleton.commits import Offsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.stored import stored_messages
 
@@ -109,16 +109,18 @@ class GroupCheckpoints:
         self._target = target
         self._groups = re.compile(groups)
 
-    def sync(self, translation: OffsetTranslation, mirrored: Offsets) -> dict[str, int]:
+    def sync(self, translation: OffsetTranslation) -> dict[str, int]:
         """Commit what is ahead of the target's positions; return the number of partitions by group.
 
-        A position beyond the `mirrored` records is translated as their end. Groups that are active at the target are
-        left alone: their own commits are valid.
+        A position beyond the target's end is its end: records that are mirrored later follow there. Groups that are
+        active at the target are left alone: their own commits are valid.
         """
         source, target = AdminClient(dict(self._source)), AdminClient(dict(self._target))
         done = {}
         for group in self._names(source):
-            positions = self._translated(self._committed(source, group), translation, mirrored)
+            positions = _up_to_end(target, _translated(self._committed(source, group), translation))
+            if not positions:
+                continue
             own = {(each.topic, each.partition): each.offset for each in self._committed(target, group)}
             ahead = [each for each in positions if each.offset > own.get((each.topic, each.partition), -1)]
             if not ahead:
@@ -143,16 +145,24 @@ class GroupCheckpoints:
         except KafkaException:
             return []  # the target does not know the group
 
-    @staticmethod
-    def _translated(
-        positions: Iterable[TopicPartition], translation: OffsetTranslation, mirrored: Offsets
-    ) -> list[TopicPartition]:
-        found = []
-        for each in positions:
-            end = mirrored.get(each.topic, {}).get(each.partition)
-            if end is None:
-                continue
-            place = translation.translate(each.topic, each.partition, min(each.offset, end))
-            if place is not None:
-                found.append(TopicPartition(*place))
-        return found
+
+def _translated(positions: Iterable[TopicPartition], translation: OffsetTranslation) -> list[TopicPartition]:
+    places = [translation.translate(each.topic, each.partition, each.offset) for each in positions]
+    return [TopicPartition(*place) for place in places if place is not None]
+
+
+def _up_to_end(admin: AdminClient, positions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Return the positions, at most the ends of their partitions; without those of topics that are gone."""
+    requests = {TopicPartition(each.topic, each.partition): OffsetSpec.latest() for each in positions}
+    if not requests:
+        return []
+    futures = admin.list_offsets(requests, request_timeout=_TIMEOUT_S)
+    ends = {}
+    for place, future in futures.items():
+        with suppress(KafkaException):
+            ends[place.topic, place.partition] = future.result().offset
+    return [
+        TopicPartition(each.topic, each.partition, min(each.offset, ends[each.topic, each.partition]))
+        for each in positions
+        if (each.topic, each.partition) in ends
+    ]

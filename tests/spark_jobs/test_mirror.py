@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -223,6 +224,33 @@ def test_groups_continue_at_the_target_without_loss(topics: Topics, target: Topi
     topics.send(topic, [Sent(b"20")])
     mirror(job_runner, topics, target, topic, *flags)
     assert committed(target, "readers-2", renamed) == 25
+
+
+def test_positions_of_groups_follow_while_the_source_has_no_new_records(
+    topics: Topics, target: Topics, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create("idle", 1)
+    topics.send(topic, sample(20, partitions=1))
+    group = GroupOffsets(topics.client, f"{topic}-readers")
+    group.commit({topic: {0: 5}})
+    flags = ["--groups", f"{topic}-readers", "--heartbeats", ""]
+    mirror(job_runner, topics, target, topic, *flags)
+    group.commit({topic: {0: 7}})
+    mirror(job_runner, topics, target, topic, *flags)
+    assert committed(target, f"{topic}-readers", topic) == 7
+    monkeypatch.setattr("spark_jobs.mirror._SYNC_INTERVAL_S", 0.1)
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    names = ["--checkpoint", str(job_runner.folder / "ab"), "--app-id", "ab", "--source-alias", "a"]
+    (query,) = job_runner.start(JOB, *servers, *names, "--topics", topic, *flags, "--trigger", "100 milliseconds")
+    try:
+        group.commit({topic: {0: 20}})
+        deadline = time.monotonic() + 30
+        while committed(target, f"{topic}-readers", topic) != 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        query.stop()
+        group.close()
 
 
 def committed(topics: Topics, group: str, topic: str) -> int:
