@@ -9,6 +9,7 @@ Delivery: U. Each alert has the header `record-id`. The hook is called again if 
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import record_id_headers, start_batch_query, write_topic
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters, number
+from spark_jobs.skeleton.parameters import JobParameters, checked, number
 from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
 
 
@@ -61,10 +62,19 @@ def call_hook(program: str, alerts: list[str]) -> None:
         raise JobError(f"--hook: {program} exited with {done.returncode}: {done.stderr.strip()}")
 
 
+def is_program(text: str) -> bool:
+    return shutil.which(text) is not None
+
+
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--threshold", type=number, default=10_000, help="the largest amount that is no alert (default %(default)s)")
-    add("--hook", metavar="PROGRAM", help="program that reads the alerts of each batch from its standard input")
+    add(
+        "--hook",
+        type=checked(is_program, "a program"),
+        metavar="PROGRAM",
+        help="program that reads the alerts of each batch from its standard input",
+    )
 
 
 JOB = Job(

@@ -42,3 +42,11 @@ def test_a_hook_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
 
 def test_a_hook_is_not_called_without_alerts(tmp_path: Path) -> None:
     call_hook(script(tmp_path, "exit 3"), [])
+
+
+def test_a_hook_that_does_not_exist_is_refused(
+    job_runner: JobRunner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        job_runner.parse(JOB, "--hook", str(tmp_path / "none"))
+    assert f"argument --hook: expected a program, not '{tmp_path}/none'" in capsys.readouterr().err
