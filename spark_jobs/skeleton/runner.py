@@ -1,9 +1,9 @@
 """Runs a job as a process: topics, session, queries, reports, signals, exit code.
 
 A job runs until it is stopped. After SIGTERM or SIGINT it finishes its current batches, stops the queries and exits
-with 0. Queries that end by themselves (`--trigger availableNow`) exit with 0 after they have read everything. If
-something is wrong before the first query has started, the process exits with 2; if a query fails, it stops the others
-and exits with 1. Both report the cause in one line.
+with 0; so it does while it waits for topics. Queries that end by themselves (`--trigger availableNow`) exit with 0
+after they have read everything. If something is wrong before the first query has started, the process exits with 2; if
+a query fails, it stops the others and exits with 1. Both report the cause in one line.
 
 Owns the process. Must not know what a job computes.
 """
@@ -62,6 +62,8 @@ def run_job(
     logging.getLogger("py4j").setLevel(logging.WARNING)
     prepare = create_topics if parameters.create_topics else wait_for_topics
     with ExitStack() as resources:
+        # Until queries run, both signals raise KeyboardInterrupt.
+        resources.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         try:
             prepare(parameters.client, list(topics))
             spark = spark_session(parameters.app_id, parameters.session_settings())
@@ -74,6 +76,9 @@ def run_job(
         except (JobError, PinnedJarError, OSError, KafkaException, PySparkException, Py4JError) as error:
             _LOG.error("%s", cause_of(error))
             return 2
+        except KeyboardInterrupt:
+            _LOG.info("%s: stopped before its first batch", parameters.app_id)
+            return 0
         sign = RunningSign(Folder(spark, parameters.checkpoint))
         resources.callback(sign.close)
         return supervise(queries, watchers)

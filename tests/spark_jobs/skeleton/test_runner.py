@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
@@ -130,6 +131,22 @@ def test_a_taken_metrics_port_is_named(job_runner: JobRunner) -> None:
             runner.observers(parameters)
     finally:
         first.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_job_waits_for_topics_ends_it_with_0(
+    number: signal.Signals, topics: Topics, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.skeleton.topics.time", SimpleNamespace(sleep=lambda _: signal.raise_signal(number)))
+    handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # not the session's, which cancels jobs
+    try:
+        parameters = job_runner.parse(wordcount.JOB, "--input", topics.new_name("missing"))
+        assert runner.run_job(parameters, wordcount.build, wordcount.JOB.topics(parameters)) == 0
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert not (job_runner.folder / "checkpoint").exists()
 
 
 @pytest.mark.usefixtures("shared_session")
