@@ -127,7 +127,7 @@ def test_every_row_of_a_table_reaches_the_files_through_a_topic(
     assert sorted(json.loads(row.value)["ID"] for row in stored) == list(range(50))
 
 
-def test_objects_replace_the_rows_with_their_key(
+def test_objects_replace_the_rows_with_their_key_and_a_repeated_batch_changes_nothing(
     spark: SparkSession, database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:
     database.execute(["CREATE TABLE prices (symbol VARCHAR(10) PRIMARY KEY, price DOUBLE, note VARCHAR(20))"])
@@ -146,6 +146,10 @@ def test_objects_replace_the_rows_with_their_key(
     job_runner.run(jdbc_sink.JOB, *arguments)
     assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, None), ("B", 2.0, None)]
     assert [message.value() for message in topics.read(dead)] == [each.value for each in unfit]
+    database.execute(["UPDATE prices SET note = 'later' WHERE symbol = 'A'"])
+    (job_runner.folder / "checkpoint" / "commits" / "1").unlink()  # as if the driver was killed before the commit
+    job_runner.run(jdbc_sink.JOB, *arguments)
+    assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, "later"), ("B", 2.0, None)]
     with pytest.raises(JobError, match="--keys: prices has no column id"):
         job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
 

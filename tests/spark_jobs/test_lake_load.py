@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 NOON_MS = 1_700_006_400_000 // DAY_MS * DAY_MS + DAY_MS // 2
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "json", "avro"])
+@pytest.mark.parametrize("file_format", ["parquet", "json", "avro", "orc"])
 def test_each_run_adds_the_new_records_alone(
     file_format: str, spark: SparkSession, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:

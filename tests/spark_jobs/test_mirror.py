@@ -189,6 +189,21 @@ def test_offset_pairs_that_the_target_rejects_are_reported(target: Topics) -> No
         syncs.add([sending.Run("t", 0, 0, "t", 0, 5)])
 
 
+def test_a_batch_that_is_repeated_has_the_same_ids_under_the_new_name(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic, renamed = topics.create("old-name", 1), topics.new_name("new-name")
+    topics.send(topic, sample(5, partitions=1))
+    for _ in range(2):
+        mirror(job_runner, topics, target, topic, "--rename", f"{topic}={renamed}")
+        (job_runner.folder / "ab" / "commits" / "0").unlink()  # as if the driver was killed before the commit
+    places = [dict(message.headers())["mirror.place"].decode() for message in target.read(renamed)]
+    assert places == [f"{topic}/0/{offset}" for offset in range(5)] * 2
+    assert [message.value() for message in target.read(renamed)][:5] == [
+        message.value() for message in topics.read(topic)
+    ]
+
+
 def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
     topic = topics.create("both", 1)
     target.create_named(topic, 1)
