@@ -54,7 +54,7 @@ from spark_jobs.skeleton.parameters import (
     is_regex,
     positive,
 )
-from spark_jobs.skeleton.topics import TopicSpec, create_topics
+from spark_jobs.skeleton.topics import TopicSpec, create_topics, topic_names
 
 _LOG = logging.getLogger(__name__)
 _SYNC_INTERVAL_S = 30.0
@@ -96,6 +96,10 @@ class MirrorParameters(JobParameters):
     def batches_topic(self) -> str:
         """The topic with the number of the last batch, for --exactly-once."""
         return f"{self.app_id}-batches"
+
+    def read_topics(self) -> list[str]:
+        """Return the topics of the source that match."""
+        return [topic for topic in topic_names(self.source) if self.names.includes(topic)]
 
     @property
     def source(self) -> dict[str, str]:

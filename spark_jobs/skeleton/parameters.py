@@ -73,6 +73,10 @@ class JobParameters:
     def input_topics(self) -> list[str]:
         return [topic for topic in self.input.split(",") if topic]
 
+    def read_topics(self) -> list[str]:
+        """Return the topics whose offsets `--commit-group` has; for a pattern of topics it asks the brokers."""
+        return self.input_topics
+
     def source_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka source; `topic` replaces `--input`."""
         options = {

@@ -127,18 +127,22 @@ def with_start(spark: SparkSession, parameters: P) -> P:
     """
     if parameters.commit_group is None or not Folder(spark, parameters.checkpoint).is_new_checkpoint():
         return parameters
+    topics = parameters.read_topics()
     group = GroupOffsets(parameters.client, parameters.commit_group)
     try:
-        committed = group.committed(parameters.input_topics)
+        committed = group.committed(topics)
         if parameters.from_group:
             if not committed:
-                raise JobError(f"--from-group: group {group.group} has no offsets in {parameters.input}")
-            return replace(parameters, starting_offsets=json.dumps(group.or_earliest(parameters.input_topics)))
+                raise JobError(
+                    f"--from-group: group {group.group} has no offsets in {', '.join(topics) or 'any topic'}"
+                )
+            return replace(parameters, starting_offsets=json.dumps(group.or_earliest(topics)))
     finally:
         group.close()
     if committed and parameters.starting_offsets is None:
+        names = ", ".join(committed)
         raise JobError(
-            f"checkpoint {parameters.checkpoint} is new, but group {group.group} has offsets in {parameters.input}: "
+            f"checkpoint {parameters.checkpoint} is new, but group {group.group} has offsets in {names}: "
             "the job has run before. Name its checkpoint, or begin with --from-group or --starting-offsets"
         )
     return parameters

@@ -91,10 +91,18 @@ def record_count(client: Mapping[str, str], topic: str) -> int:
     return sum(end - start for start, end in bounds)
 
 
+def topic_names(client: Mapping[str, str]) -> list[str]:
+    """Return the names of all topics, sorted. Raises ConnectionError if no broker responds."""
+    return sorted(_names(AdminClient(dict(client))))
+
+
 def _missing(admin: AdminClient, specs: list[TopicSpec]) -> set[str]:
+    return {spec.name for spec in specs} - _names(admin)
+
+
+def _names(admin: AdminClient) -> set[str]:
     # This lists all topics, because a request for one by name could make the broker auto-create it.
     try:
-        present = admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics
+        return set(admin.list_topics(timeout=_REQUEST_TIMEOUT_S).topics)
     except KafkaException as error:
         raise ConnectionError(f"no broker responded: {error.args[0].str()}") from error
-    return {spec.name for spec in specs if spec.name not in present}

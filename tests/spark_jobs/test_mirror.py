@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -202,6 +203,22 @@ def test_a_batch_that_is_repeated_has_the_same_ids_under_the_new_name(
     assert [message.value() for message in target.read(renamed)][:5] == [
         message.value() for message in topics.read(topic)
     ]
+
+
+def test_a_mirror_whose_checkpoint_is_lost_continues_at_the_offsets_of_its_group(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create("lost", 2)
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    flags = [*servers, "--topics", topic, "--commit-group", f"{topic}-mirror", "--heartbeats", ""]
+    topics.send(topic, sample(10))
+    assert job_runner.supervise(JOB, *flags) == 0
+    shutil.rmtree(job_runner.folder / "checkpoint")
+    with pytest.raises(JobError, match=f"is new, but group {topic}-mirror has offsets in {topic}"):
+        job_runner.supervise(JOB, *flags)
+    topics.send(topic, sample(10))
+    assert job_runner.supervise(JOB, *flags, "--from-group") == 0
+    assert contents(target, topic) == contents(topics, topic)
 
 
 def test_two_mirrors_in_opposite_directions_do_not_loop(topics: Topics, target: Topics, job_runner: JobRunner) -> None:
