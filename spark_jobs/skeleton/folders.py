@@ -13,6 +13,7 @@ class Folder:
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self.uri = uri
+        self._spark = spark
         self._hadoop = spark._jvm.org.apache.hadoop.fs
         self._path = self._hadoop.Path(uri)
         self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
@@ -80,9 +81,12 @@ class Folder:
         stream = self._files.create(partial, True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        self._files.delete(self._child(name), False)
-        if not self._files.rename(partial, self._child(name)):
-            raise OSError(f"cannot write {self._child(name)}")
+        # FileSystem.rename would refuse an existing target, and after its removal a crash would leave no file.
+        kinds = self._hadoop.Options.Rename
+        overwrite = self._spark.sparkContext._gateway.new_array(kinds, 1)
+        overwrite[0] = kinds.OVERWRITE
+        context = self._hadoop.FileContext.getFileContext(self._files.getUri(), self._files.getConf())
+        context.rename(partial, self._child(name), overwrite)
 
     def _child(self, name: str) -> Any:
         return self._hadoop.Path(self._path, name)
