@@ -2,7 +2,8 @@
 
 One record per line, without its end; empty lines are records too. A last line without an end waits until its end is
 written. `--checkpoint` is a folder of this machine; it holds the byte offset that the broker has acknowledged, and
-the job continues there. A file that has become shorter is read from its start.
+the job continues there. A file that has become shorter is read from its start. While a log is rotated, its file may be
+missing for a time. Lines have no key: their order is kept by a topic with one partition, as --create-topics makes it.
 
 It is a program on the machine of the file and starts no Spark.
 
@@ -58,7 +59,11 @@ def lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 def send_new_lines(file: Path, topic: str, position: Position, producer: Producer) -> int:
     """Send the next part of the file; return the number of lines. Raises JobError if one is not acknowledged."""
     offset = position.load()
-    if file.stat().st_size < offset:
+    try:
+        size = file.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if size < offset:
         _LOG.warning("%s is shorter than %d bytes: it is read from its start", file, offset)
         offset = 0
     with file.open("rb") as content:
@@ -92,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--output", required=True, metavar="TOPIC", help="topic to write")
     add("--checkpoint", type=Path, required=True, metavar="DIR", help="local folder for the position")
     add("--once", action="store_true", help="end at the end of the file")
+    parser.set_defaults(partitions=1)
     flags = parser.parse_args(arguments)
 
     def prepare() -> tuple[Producer, Position]:

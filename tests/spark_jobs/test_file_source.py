@@ -4,10 +4,13 @@ import random
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_jobs import file_sink, file_source
 from spark_jobs.file_sink import LineFile
+from spark_jobs.file_source import Position, send_new_lines
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.topics import partition_count
 from tests.spark_jobs.conftest import JobRunner, Topics, lines, record_ids, records
 
 
@@ -30,6 +33,25 @@ def test_lines_are_sent_once_also_those_that_come_later(topics: Topics, tmp_path
     file.write_bytes(b"new\n")
     send(topics, file, topic)
     assert records(topics.read(topic))[-1] == (None, "new")
+
+
+def test_a_file_that_is_rotated_may_be_missing_for_a_time(topics: Topics, tmp_path: Path) -> None:
+    topic, file, position = topics.create("lines", 1), tmp_path / "in.txt", Position(tmp_path / "position")
+    producer = Producer(topics.client)
+    sent = []
+    for step in (lambda: file.write_text("old 1\nold 2\n"), file.unlink, lambda: file.write_text("new\n")):
+        step()
+        sent.append(send_new_lines(file, topic, position, producer))
+    assert sent == [2, 0, 1]
+    assert [value for _, value in records(topics.read(topic))] == ["old 1", "old 2", "new"]
+
+
+def test_a_missing_topic_is_made_with_one_partition_which_keeps_the_order(topics: Topics, tmp_path: Path) -> None:
+    topic, file = topics.new_name("lines"), tmp_path / "in.txt"
+    file.write_text("1\n")
+    flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(file), "--output", topic, "--once"]
+    assert file_source.main([*flags, "--checkpoint", str(tmp_path / "position"), "--create-topics"]) == 0
+    assert partition_count(topics.client, topic) == 1
 
 
 def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
