@@ -1,14 +1,19 @@
 """The launcher lists every job, and writes the module of a new one, which runs."""
 
 import logging
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_jobs.__main__ import main
+from spark_jobs.skeleton import session
 from spark_jobs.skeleton.catalog import jobs, write_template
 from tests.spark_jobs.conftest import Topics, lines, record_ids, records
+from tests.spark_jobs.test_documentation import PAGE
 
 
 def test_every_job_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +45,22 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_template("mine", tmp_path)
     assert (tmp_path / "mine.py").read_text() == "kept"
+
+
+@pytest.mark.spark
+def test_the_page_shows_how_to_use_the_session_alone(
+    topics: Topics, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create("flights", 1)
+    topics.send(topic, lines("a", "b"))
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for documented, own in (("localhost:9092", topics.bootstrap), ('"flights"', f'"{topic}"')):
+        assert documented in snippet
+        snippet = snippet.replace(documented, own)
+    monkeypatch.setattr(session, "spark_session", lambda _app_id, _settings: spark)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert names["records"].count() == 2
 
 
 @pytest.mark.spark
