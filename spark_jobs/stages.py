@@ -52,8 +52,7 @@ def build(spark: SparkSession, parameters: StagesParameters) -> list[StreamingQu
         if parameters.stage in {None, stage}:
             rows = transforms[stage](read_input(spark, parameters, rule, source))
             queries.append(start_topic_query(rows, parameters, topic=target, name=stage))
-    if parameters.stage in {None, "clean"}:
-        queries += start_dead_letters(spark, parameters, rule)
+            queries += start_dead_letters(spark, parameters, rule, source)
     return queries
 
 

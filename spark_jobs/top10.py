@@ -59,6 +59,7 @@ def build(spark: SparkSession, parameters: Top10Parameters) -> list[StreamingQue
             write_topic(rank(rows, parameters.n), parameters)
 
         queries.append(start_batch_query(newest, parameters, write, name="ranks", output_mode="complete"))
+        queries += start_dead_letters(spark, parameters, rule, parameters.intermediate_topic)
     return queries
 
 

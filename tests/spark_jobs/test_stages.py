@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.stages import JOB
-from tests.spark_jobs.conftest import JobRunner, Topics, objects, records
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, records
 
 pytestmark = pytest.mark.spark
 
@@ -51,3 +51,12 @@ def test_one_process_starts_a_query_for_each_stage(topics: Topics, job_runner: J
     topics.send(names[0], objects(*ARTICLES))
     batches = job_runner.run(JOB, *flags)
     assert {batch.query for batch in batches} == {"stages-clean", "stages-match", "stages-publish"}
+
+
+def test_an_unreadable_record_between_two_stages_becomes_a_dead_letter(topics: Topics, job_runner: JobRunner) -> None:
+    cleaned, matched, dead = (topics.create(stem, 1) for stem in ("cleaned", "matched", "dead"))
+    topics.send(cleaned, [Sent(b"{", b"k"), *objects(CLEANED[0])])
+    flags = ["--cleaned", cleaned, "--matched", matched, "--stage", "match", "--dead-letter", dead]
+    job_runner.run(JOB, *flags)
+    assert [article["keywords"] for article in values(topics, matched)] == [["kafka"]]
+    assert records(topics.read(dead)) == [("k", "{")]
