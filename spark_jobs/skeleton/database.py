@@ -28,6 +28,7 @@ BATCHES = "SPARK_JOB_BATCHES"
 _TEXT = "VARCHAR(4000)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _LOGIN = re.compile(r"(?<=[:/])[^:/@]+[:/][^:/@]+@")  # USER:PASSWORD@ or, of Oracle, USER/PASSWORD@
+_ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 NO_OPTIONS: Mapping[str, str] = {}
 
 
@@ -54,7 +55,8 @@ class Database:
             self._properties.setProperty(key, value)
         self._name = without_login(url)
         self._driver = _driver_of(spark, url)
-        self._spark_options = {**options, "url": url, "driver": self._driver.getClass().getName()}
+        fixed = {"url": url, "driver": self._driver.getClass().getName()}
+        self._spark_options = {"fetchsize": _ROWS_AT_ONCE, **options, **fixed}
         self._quote: str | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
