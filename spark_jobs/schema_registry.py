@@ -9,6 +9,7 @@ Supported: /subjects, /subjects/S, /subjects/S/versions[/V[/schema]], /schemas/i
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -234,7 +235,9 @@ class Server:
                     raise RegistryError(400, 400, f"The body is not JSON: {error}") from error
             content = handle(_Call(request.match_info, request.query, body))
             if self._file is not None and request.method != "GET":
-                self._file.write_text(self._registry.dump(), encoding="utf-8")
+                partial = self._file.with_suffix(".partial")
+                partial.write_text(self._registry.dump(), encoding="utf-8")
+                os.replace(partial, self._file)
             return web.json_response(content, content_type=_CONTENT_TYPE)
 
         return respond
