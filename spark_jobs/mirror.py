@@ -18,7 +18,8 @@ Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes th
 
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
-the driver sends each batch in one transaction, without pairs of offsets.
+the driver sends each batch in one transaction, without pairs of offsets. The target aborts a transaction after
+`transaction.timeout.ms`, so a backlog needs `--max-offsets-per-trigger` or a longer timeout by `--target-option`.
 """
 
 import argparse
@@ -110,6 +111,10 @@ class MirrorParameters(JobParameters):
     def target(self) -> dict[str, str]:
         return client_settings(self.target_servers, self.target_option)
 
+    @property
+    def target_producer(self) -> dict[str, str]:
+        return producer_settings(self.target_servers, self.target_option)
+
 
 def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if flags contradict each other, or a topic cannot be made."""
@@ -184,7 +189,9 @@ class _Mirror:
         self._groups: GroupCheckpoints | None = None
         if parameters.exactly_once:
             create_topics(parameters.target, [_internal_topic(parameters, parameters.batches_topic)])
-            self._sink = TransactionalSink(parameters.target, parameters.app_id, parameters.batches_topic)
+            self._sink = TransactionalSink(
+                parameters.target, parameters.app_id, parameters.batches_topic, parameters.target_producer
+            )
         else:
             self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
         if parameters.groups is not None:
@@ -262,7 +269,7 @@ class _Mirror:
         parameters = self._parameters
         return Mirroring(
             target=parameters.target,
-            producer=producer_settings(parameters.target_servers, parameters.target_option),
+            producer=parameters.target_producer,
             names=parameters.names,
             partitions=self._partitions,
             source_partitions=self._topics.source_partitions,

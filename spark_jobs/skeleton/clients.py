@@ -35,6 +35,7 @@ _SAME_OF_PRODUCERS = (
     "request.timeout.ms",
     "retries",
     "retry.backoff.ms",
+    "transaction.timeout.ms",
 )
 FETCH_MAX_WAIT_MS = "10"
 """`fetch.max.wait.ms` of Spark's source, which reads only offsets that exist, so its fetches never need to wait.

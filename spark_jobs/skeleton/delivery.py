@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.clients import LINGER_MS
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.parameters import NO_CONFIG, JobParameters
 from spark_jobs.skeleton.stored import stored_messages
 from spark_jobs.skeleton.topics import partition_count
 
@@ -148,18 +148,22 @@ class TransactionalSink:
 
     The transaction also writes the number of the batch to the compacted topic `marker_topic`, keyed by the job's name.
     A new instance fences the producer of an old one, then reads the last number. The driver writes all records, so this
-    suits batches that fit through one process.
+    suits batches that fit through one process, within the producer's `transaction.timeout.ms`.
     """
 
-    def __init__(self, client: Mapping[str, str], app_id: str, marker_topic: str) -> None:
+    def __init__(
+        self, client: Mapping[str, str], app_id: str, marker_topic: str, producer: Mapping[str, str] = NO_CONFIG
+    ) -> None:
+        """`client` has the settings of a client (`client_settings`), `producer` further ones of the producer."""
         self._app_id = app_id
         self._marker_topic = marker_topic
         self._producer = Producer(
             {
-                **client,
-                "transactional.id": f"spark-job-{app_id}",
                 "partitioner": "murmur2_random",
                 "linger.ms": LINGER_MS,
+                **producer,
+                **client,
+                "transactional.id": f"spark-job-{app_id}",
             }
         )
         self._producer.init_transactions(_TIMEOUT_S)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
@@ -359,6 +359,14 @@ def test_tasks_of_a_process_share_a_producer_until_one_fails_or_partitions_are_a
     assert send(b"4", 1, 2) == 3
     assert sorted(message.value() for message in target.read(topic)) == [b"1", b"2", b"3", b"4"]
     sending._idle_producers.clear()  # it would outlive the broker
+
+
+def test_settings_of_producers_reach_the_transactional_one(
+    topics: Topics, target: Topics, job_runner: JobRunner
+) -> None:
+    longer_than_brokers_permit = ["--target-option", "transaction.timeout.ms=1000000"]
+    with pytest.raises(KafkaException, match=r"[Tt]ransaction timeout"):
+        mirror(job_runner, topics, target, "none", "--exactly-once", *longer_than_brokers_permit)
 
 
 class TerminateAtCanary(logging.Handler):
