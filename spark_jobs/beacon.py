@@ -2,7 +2,7 @@
 
 Input: `{"host": "web1", "address": "10.0.0.7"}`. During the first `--learn` of a host, counted from its first event,
 its addresses are learned silently. Later a new address raises one alarm and is learned too. An address that the host
-has not contacted for `--forget` is new again, and a host without events for as long leaves the state.
+has not contacted for `--forget` is new again. Such addresses, and hosts without events for as long, leave the state.
 
 Output: key `host|address`, value `{"host", "address", "time"}`, the time of the contact.
 
@@ -81,6 +81,10 @@ class _Addresses(StatefulProcessor):  # type: ignore[misc]
                 alarms.append((f"{host}|{address}", _alarm(host, address, time_ms)))
             contacts[address] = max(time_ms, last or time_ms)
             self._contacts.updateValue((address,), (contacts[address],))
+        # Events before the watermark do not come, so these addresses are new again for every event.
+        for address, last in contacts.items():
+            if last + self._forget_ms < timerValues.getCurrentWatermarkInMs():
+                self._contacts.removeKey((address,))
         self._first.update((first,))
         self._set_timer(max(contacts.values()) + self._forget_ms)
         yield pd.DataFrame(alarms, columns=["key", "value"])

@@ -47,3 +47,13 @@ def test_a_host_without_events_leaves_the_state(topics: Topics, job_runner: JobR
     before = job_runner.run(JOB, *flags)
     rows = [batch.state_rows for batch in [*batches, *before]]
     assert rows[-1] < max(rows)
+
+
+def test_a_forgotten_address_of_an_active_host_leaves_the_state(topics: Topics, job_runner: JobRunner) -> None:
+    source, target = topics.create("contacts", 1), topics.create("alarms", 1)
+    flags = ["--input", source, "--output", target, "--forget", "2 hours"]
+    rows = []
+    for address, hour in (("old", 0), ("new", 50), ("new", 51)):
+        topics.send(source, [contact("web", address, hour)])
+        rows.append(job_runner.run(JOB, *flags)[-1].state_rows)
+    assert rows[2] < rows[1]
