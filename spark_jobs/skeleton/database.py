@@ -2,7 +2,8 @@
 
 The rows go to a staging table through Spark's JDBC writer, from all executors in parallel. Then one transaction on the
 driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
-there is skipped. The statements are plain SQL, so that every database with a JDBC driver understands them.
+there is skipped. The statements are standard SQL and tested with Derby. MySQL and SQL Server lack some of it, such as
+CAST AS VARCHAR in MySQL, and CREATE TABLE AS, with which `warehouse_cdc` makes its tables of positions.
 
 The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark. Java's DriverManager does
 not see jars that Spark adds, so this module finds the driver of a URL itself.
