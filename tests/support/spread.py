@@ -46,6 +46,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/skeleton/test_schemas.py",
     "tests/spark_jobs/skeleton/test_session.py",
     "tests/spark_jobs/skeleton/test_topics.py",
+    "tests/spark_jobs/test_compose.py",
     "tests/spark_jobs/test_documentation.py",
     "tests/spark_jobs/test_flights.py",
     "tests/spark_jobs/test_flights_chart.py",
