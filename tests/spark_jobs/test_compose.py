@@ -1,11 +1,18 @@
 """The compose file and the Dockerfile, checked as data: this finds services that cannot start without a Docker engine.
 
-An installed compose command must accept the file as well.
+The programs' own parsers read the command lines of the services and those of the documentation. An installed compose
+command must accept the file as well.
 """
 
+import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +22,8 @@ import yaml
 from config import properties
 from config.broker import BrokerConfig
 from spark_jobs import flights_daily
+from tests.spark_jobs.test_documentation import assert_is_accepted
+from tools import start_options
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -40,9 +49,28 @@ def dockerfile() -> str:
     return (ROOT / "Dockerfile").read_text()
 
 
-def overrides(service: Service) -> dict[str, str]:
-    flags = [flag.removeprefix("--override=") for flag in service["command"] if flag.startswith("--override=")]
-    return dict(flag.split("=", 1) for flag in flags)
+@pytest.fixture(scope="module")
+def stages(dockerfile: str) -> dict[str, str]:
+    """The instructions of each stage of the Dockerfile."""
+    return dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", dockerfile, re.MULTILINE | re.DOTALL))
+
+
+def command_line(service: Service, stages: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the program and the arguments of a service whose image is built here."""
+    entrypoint = service.get("entrypoint")
+    if entrypoint is None:
+        (written,) = re.findall(r"^ENTRYPOINT (.+)$", stages[service["build"]["target"]], re.MULTILINE)
+        entrypoint = json.loads(written)
+    program, *arguments = [*entrypoint, *service["command"]]
+    return program, arguments
+
+
+def overrides(service: Service) -> Mapping[str, str]:
+    return start_options.parse(service["command"]).overrides
+
+
+def in_the_build_context() -> set[str]:
+    return {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
 
 
 def listeners(value: str) -> dict[str, str]:
@@ -70,11 +98,25 @@ def test_the_file_uses_no_environment_variables() -> None:
     assert "$" not in COMPOSE.read_text()
 
 
-def test_every_broker_starts_with_settings_that_the_broker_accepts(services: dict[str, Service]) -> None:
-    static = properties.load(str(ROOT / "config" / "server.properties"))
+def test_every_program_is_an_executable_file_of_its_image(services: dict[str, Service], stages: dict[str, str]) -> None:
+    built = {name: command_line(service, stages)[0] for name, service in services.items() if "build" in service}
+    assert set(services) - set(built) == {"zookeeper"}
+    for program in built.values():
+        assert Path(program).parts[0] in {".venv", *in_the_build_context()}
+        assert os.access(ROOT / program, os.X_OK), program
+
+
+def test_every_broker_starts_with_settings_that_the_broker_accepts(
+    services: dict[str, Service], stages: dict[str, str]
+) -> None:
     for name in BROKERS:
-        assert services[name]["command"][0] == "config/server.properties"
-        assert not BrokerConfig.from_properties(static, overrides(services[name])).warnings
+        program, arguments = command_line(services[name], stages)
+        assert program == "bin/kafka-server-start"
+        options = start_options.parse(arguments)
+        assert options.uses_environment
+        assert options.file == "config/server.properties"
+        static = properties.load(str(ROOT / options.file))
+        assert not BrokerConfig.from_properties(static, options.overrides).warnings
 
 
 def test_every_broker_is_reachable_at_its_advertised_listeners(services: dict[str, Service]) -> None:
@@ -102,9 +144,11 @@ def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dic
 
 
 @pytest.mark.parametrize("name", ["spark", "pipeline"])
-def test_the_spark_services_run_a_job_with_flags_that_it_accepts(name: str, services: dict[str, Service]) -> None:
-    job, *flags = services[name]["command"]
-    assert job == "flights_daily"
+def test_the_spark_services_run_a_job_with_flags_that_it_accepts(
+    name: str, services: dict[str, Service], stages: dict[str, str]
+) -> None:
+    program, (job, *flags) = command_line(services[name], stages)
+    assert (program, job) == ("bin/spark-job", "flights_daily")
     parameters = flights_daily.JOB.parse(flags)
     assert parameters.bootstrap_servers == listeners(overrides(services["broker"])["advertised.listeners"])["INTERNAL"]
     assert f"{parameters.checkpoint}/metadata" in services[name]["healthcheck"]["test"]
@@ -120,8 +164,62 @@ def test_the_spark_cluster_has_one_master_whose_address_all_use(services: dict[s
     assert volumes == {("spark-data:/var/lib/milena",)}
 
 
-def test_images_run_as_a_user_and_install_only_packages_with_hashes(dockerfile: str) -> None:
-    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", dockerfile, re.MULTILINE | re.DOTALL))
+def test_health_checks_run_code_that_exists(services: dict[str, Service]) -> None:
+    checks = [service["healthcheck"]["test"] for name, service in services.items() if name != "zookeeper"]
+    for kind, program, option, text in checks:
+        assert kind == "CMD"
+        match program, option:
+            case ".venv/bin/python", "-m":
+                assert find_spec(text) is not None, text
+            case ".venv/bin/python", "-c":
+                compile(text, "healthcheck", "exec")
+            case _:
+                assert (program, option) == ("test", "-f")
+
+
+def documented() -> Iterator[Namespace]:
+    """Yield each `docker compose` command of the documentation and of the file's first lines, parsed."""
+    parser = ArgumentParser("docker compose")
+    parser.add_argument("--profile", action="append", default=[])
+    actions = parser.add_subparsers(dest="action", required=True)
+    up = actions.add_parser("up")
+    up.add_argument("--build", action="store_true", required=True)
+    up.add_argument("services", nargs="*")
+    run = actions.add_parser("run")
+    run.add_argument("--rm", action="store_true", required=True)
+    run.add_argument("service")
+    run.add_argument("command", nargs=REMAINDER)
+    for page in (*(ROOT / "docs").glob("*.md"), COMPOSE):
+        for words in re.findall(r"docker compose((?: [^\s`]+)+)", page.read_text()):
+            yield parser.parse_args(shlex.split(words))
+
+
+def test_documented_commands_name_profiles_and_services_that_exist(services: dict[str, Service]) -> None:
+    profiles = {profile for service in services.values() for profile in service.get("profiles", ())}
+    commands = [command for command in documented() if command.action == "up"]
+    assert {profile for command in commands for profile in command.profile} == profiles
+    for command in commands:
+        enabled = {
+            name
+            for name, service in services.items()
+            if "profiles" not in service or set(service["profiles"]) & set(command.profile)
+        }
+        started = set(command.services) or enabled
+        assert started <= enabled
+        assert {needed for name in started for needed in services[name].get("depends_on", ())} <= enabled
+
+
+def test_documented_runs_have_flags_that_their_jobs_accept(
+    services: dict[str, Service], stages: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = [command for command in documented() if command.action == "run"]
+    assert commands
+    for command in commands:
+        assert command_line(services[command.service], stages)[0] == "bin/spark-job"
+        assert_is_accepted(command.command, monkeypatch)
+
+
+def test_images_run_as_a_user_and_install_only_packages_with_hashes(stages: dict[str, str]) -> None:
     for image in ("broker", "spark"):
         assert "\nUSER milena\n" in stages[image]
         assert "pip install" not in stages[image]
@@ -132,7 +230,7 @@ def test_images_run_as_a_user_and_install_only_packages_with_hashes(dockerfile: 
 
 
 def test_the_build_context_contains_all_copied_files(dockerfile: str) -> None:
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    kept = in_the_build_context()
     assert all((ROOT / path).exists() for path in kept)
     for line in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
         assert {Path(source).parts[0] for source in line.split() if source != "."} <= kept

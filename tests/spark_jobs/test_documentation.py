@@ -1,7 +1,7 @@
 """The commands of docs/pipelines.md have flags that their jobs accept."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -39,12 +39,17 @@ def begin(*_arguments: object) -> None:
 
 @pytest.mark.parametrize("command", list(documented()), ids=" ".join)
 def test_a_documented_command_is_accepted(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name, *flags = command
-    module = import_module(f"spark_jobs.{name}")
     (tmp_path / "var" / "flights" / "table" / "batch=0").mkdir(parents=True)
     (tmp_path / "secured").mkdir()
     (tmp_path / "secured" / "client.properties").touch()
     monkeypatch.chdir(tmp_path)
+    assert_is_accepted(command, monkeypatch)
+
+
+def assert_is_accepted(command: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job, which is the first word of a command, accepts the flags after it."""
+    name, *flags = command
+    module = import_module(f"spark_jobs.{name}")
     if hasattr(module, "JOB"):
         module.JOB.parse(flags)
         return
