@@ -30,6 +30,8 @@ USER milena
 # Starting Spark once brings its Kafka connector into the image: the container needs no network but the brokers'.
 RUN PYTHONPATH=. .venv/bin/python -c "from spark_jobs.skeleton.session import spark_session; spark_session('image', {}).stop()"
 VOLUME /var/lib/milena
+# Drivers, executors and spark-class use this interpreter: the image's own has no packages.
+ENV PYSPARK_PYTHON=/opt/milena/.venv/bin/python
 ENTRYPOINT ["bin/spark-job"]
 CMD ["--help"]
 

@@ -22,7 +22,10 @@ import yaml
 from config import properties
 from config.broker import BrokerConfig
 from spark_jobs import flights_daily
+from tests.spark_jobs.conftest import job_environment
 from tests.spark_jobs.test_documentation import assert_is_accepted
+from tests.support.java import java_executable
+from tests.support.parts import skip_when_unavailable
 from tools import start_options
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +165,23 @@ def test_the_spark_cluster_has_one_master_whose_address_all_use(services: dict[s
     assert parameters.spark_conf["spark.driver.host"] == "pipeline"
     volumes = {tuple(services[name]["volumes"]) for name in PIPELINE}
     assert volumes == {("spark-data:/var/lib/milena",)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
+def test_spark_accepts_the_options_of_its_servers(
+    name: str, services: dict[str, Service], stages: dict[str, str]
+) -> None:
+    """Spark reads the options in their order: `--help` as the last of them ends the server if all others are valid."""
+    with skip_when_unavailable():
+        java_executable()
+    program, arguments = command_line(services[name], stages)
+    variables = re.findall(r"^ENV (\w+)=(.+)$", stages["spark"], re.MULTILINE)
+    environment = job_environment() | {key: value.replace("/opt/milena", str(ROOT)) for key, value in variables}
+    command = [program, *arguments, "--help"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: " in done.stderr
 
 
 def test_health_checks_run_code_that_exists(services: dict[str, Service]) -> None:
