@@ -5,9 +5,12 @@ Spark reports a failure as pages of nested Java and Python traces. `cause_of` fi
 
 import re
 
+# Spark explains the option in the lines before the reason, which may have several lines itself.
+_DATA_LOSS = r"set the source option failOnDataLoss to false\.\s+Reason: (?P<cause>[^\n]+(?:\n\w[^\n]*)*)"
 _PATTERNS = (
     # What a job raises itself, about a record.
     r"\[USER_RAISED_EXCEPTION\] (?P<cause>[^\n]+)",
+    _DATA_LOSS,
     # The last line of a Python trace: in a task, or in foreachBatch.
     r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)*(?P<cause>\w[\w.]*(?:Error|Exception)?: [^\n]+)",
     # The innermost cause of Java's own traces.
@@ -17,10 +20,7 @@ _PATTERNS = (
 )
 _SQL_STATE = re.compile(r"\.? ?SQLSTATE: \w+.*")
 _INCOMPATIBLE_STATE = re.compile(r"STATE_STORE_\w*(?:SCHEMA|INVALID|UNSUPPORTED|MISMATCH)\w*|STATEFUL_PROCESSOR_\w+")
-_RESET_HINT = (
-    "; the checkpoint has the state of another version of the job: "
-    "start with a new --app-id, --checkpoint and --output, or remove it with bin/spark-job reset"
-)
+_RESET_HINT = "start with a new --app-id, --checkpoint and --output, or remove it with bin/spark-job reset"
 _LINE_LENGTH_MAX = 600
 
 
@@ -34,9 +34,14 @@ def cause_of(error: BaseException) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     for pattern in _PATTERNS:
         if match := re.search(pattern, text, re.DOTALL if pattern.startswith(".*") else 0):
-            line = match["cause"].strip()
+            line = " ".join(match["cause"].split("\n")).strip()
             break
     line = _SQL_STATE.sub("", line)[:_LINE_LENGTH_MAX]
     if state := _INCOMPATIBLE_STATE.search(text):
-        return f"{line if state[0] in line else f'[{state[0]}] {line}'}{_RESET_HINT}"
+        named = line if state[0] in line else f"[{state[0]}] {line}"
+        return f"{named}; the checkpoint has the state of another version of the job: {_RESET_HINT}"
+    if re.search(_DATA_LOSS, text):
+        return (
+            f"{line.rstrip('.')}; the topic no longer has the records at which the checkpoint continues: {_RESET_HINT}"
+        )
     return line

@@ -43,3 +43,18 @@ def test_an_incompatible_state_comes_with_a_hint() -> None:
     text = f"{STREAM}[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match. SQLSTATE: 42K06"
     assert cause_of(RuntimeError(text)).startswith("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema")
     assert "bin/spark-job reset" in cause_of(RuntimeError(text))
+
+
+@pytest.mark.parametrize("end", [". SQLSTATE: XXKST\n=== Streaming Query ===", ".\n\tat a.b(C.java:1)"])
+def test_the_records_that_a_topic_no_longer_has_are_named_with_a_hint(end: str) -> None:
+    text = f"""{STREAM}Some data may have been lost because they are not available in Kafka any more;
+either the data was aged out by Kafka or the topic may have been deleted before all the data in the
+topic was processed.
+If you don't want your streaming query to fail on such cases, set the source option failOnDataLoss to false.
+Reason: Could not read records in offset [3, 9) for topic partition t-0
+with consumer group g{end}"""
+    assert cause_of(RuntimeError(text)) == (
+        "Could not read records in offset [3, 9) for topic partition t-0 with consumer group g; "
+        "the topic no longer has the records at which the checkpoint continues: "
+        "start with a new --app-id, --checkpoint and --output, or remove it with bin/spark-job reset"
+    )
