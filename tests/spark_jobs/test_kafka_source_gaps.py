@@ -1,15 +1,24 @@
-"""Spark's Kafka source where offsets are missing: transactions, compaction, deleted records, a topic made anew."""
+"""Spark's Kafka source where offsets are missing: transactions, compaction, deletion, retention, a topic made anew."""
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.skeleton.errors import cause_of
 from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
 from tests.support.broker import BrokerProcess
 
@@ -93,12 +102,54 @@ def test_deleted_records_fail_the_query_or_are_skipped(
     topics.send(topic, [Sent(b"%d" % number) for number in range(3, 9)])
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     admin.delete_records([TopicPartition(topic, 0, 7)])[TopicPartition(topic, 0)].result()
+    assert_gap_is_named_or_skipped(fails, kafka.stream(options), topic, tmp_path)
+
+
+def assert_gap_is_named_or_skipped(fails: bool, stream: DataFrame, topic: str, folder: Path) -> None:
+    """Continue a query that has read offsets 0 to 2, where 7 and 8 are the only ones left.
+
+    The line that a job logs about its error names the records that it did not find. A query that skips the gap
+    continues with the earliest record.
+    """
     if fails:
-        with pytest.raises(StreamingQueryException, match=f"{topic}-0"):
-            copied(kafka.stream(options), tmp_path)
+        with pytest.raises(StreamingQueryException) as failure:
+            copied(stream, folder)
+        assert f"records in offset [3, 9) for topic partition {topic}-0 " in cause_of(failure.value)
     else:
-        found = copied(kafka.stream(options), tmp_path)
-        assert found == [(number, str(number)) for number in (0, 1, 2, 7, 8)]
+        assert copied(stream, folder) == [(number, str(number)) for number in (0, 1, 2, 7, 8)]
+
+
+@pytest.fixture(scope="module")
+def retaining(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    """The topics of a broker that removes segments at once when a limit of retention is reached."""
+    settings = {"log.retention.check.interval.ms": "50", "log.initial.task.delay.ms": "0"}
+    with BrokerProcess(tmp_path_factory.mktemp("retaining"), settings) as broker:
+        yield Topics(broker.bootstrap)
+
+
+# Each record is a segment of 69 bytes. Those up to offset 6 are an hour old.
+@pytest.mark.parametrize("limit", [{"retention.ms": "600000"}, {"retention.bytes": "100"}], ids=" ".join)
+@pytest.mark.parametrize("fails", [True, False])
+def test_segments_removed_by_retention_while_a_query_is_stopped_fail_it_or_are_skipped(
+    fails: bool, limit: dict[str, str], retaining: Topics, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = retaining.create("retained", 1, {"segment.bytes": "100"})
+    options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
+    stream = KafkaReader(spark, retaining.bootstrap).stream(options)
+    now_ms = int(time.time() * 1000)
+    sent = [Sent(b"%d" % number, timestamp_ms=now_ms - (3_600_000 if number < 7 else 0)) for number in range(9)]
+    one_by_one = {"batch.num.messages": "1"}
+    retaining.send(topic, sent[:3], one_by_one)
+    copied(stream, tmp_path)
+    retaining.send(topic, sent[3:], one_by_one)
+    configs = [ConfigEntry(*it, incremental_operation=AlterConfigOpType.SET) for it in limit.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=configs)
+    admin = AdminClient(retaining.client)
+    admin.incremental_alter_configs([resource])[resource].result()
+    place, deadline = TopicPartition(topic, 0), time.monotonic() + 60
+    while (start := admin.list_offsets({place: OffsetSpec.earliest()})[place].result().offset) < 7:
+        assert time.monotonic() < deadline, f"the log still starts at {start}"
+    assert_gap_is_named_or_skipped(fails, stream, topic, tmp_path)
 
 
 @pytest.mark.parametrize("fails", [True, False])
