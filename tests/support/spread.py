@@ -23,6 +23,7 @@ TOGETHER = (
         "tests/cluster/test_groups.py",
         "tests/cluster/test_other_clients.py",
         "tests/cluster/test_spark.py",
+        "tests/cluster/test_spark_sink.py",
         "tests/cluster/test_transactions.py",
     ),
     (
