@@ -448,7 +448,7 @@ class OsFiles(Files):
 
     def undelayed_s(self) -> float:
         if not self._are_delays_known:
-            return time.perf_counter()
+            return self.monotonic_s()
         own = self._of_thread
         try:
             if not hasattr(own, "delays"):
@@ -456,7 +456,7 @@ class OsFiles(Files):
             delay_s = own.delays.delay_s()
         except OSError:
             return math.nan
-        return time.perf_counter() - float(delay_s)
+        return self.monotonic_s() - float(delay_s)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

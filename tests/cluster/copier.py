@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from tests.cluster.load import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 
 BATCH = 40
-CALL_TIMEOUT_S = 5.0
+CALL_TIMEOUT_S = 10.0
 """For one call of the client library."""
 STALL_S = 2 * CALL_TIMEOUT_S
 """A program that reports nothing for so long hangs: it reports after each call."""
