@@ -286,12 +286,13 @@ class Stage(AbstractContextManager["Stage"]):
         (self._folder / name).write_text(text.replace("\\n", "\n").replace(ADDRESS, self._bootstrap))
 
     def produce(self, arguments: str) -> None:
-        """`produce TOPIC PARTITION COUNT`: append records with the values 0, 1, ... in one batch."""
+        """`produce TOPIC PARTITION COUNT`: append one batch of values 0, 1, ... with one timestamp."""
         topic, partition, count = arguments.split()
         config = {"bootstrap.servers": self._bootstrap, "batch.num.messages": count, "linger.ms": 10_000}
         producer = Producer(config)
+        now_ms = int(time.time() * 1000)
         for number in range(int(count)):
-            producer.produce(topic, str(number), partition=int(partition))
+            producer.produce(topic, str(number), partition=int(partition), timestamp=now_ms)
         assert producer.flush(JOIN_TIMEOUT_S) == 0
 
     def commit(self, arguments: str) -> None:
