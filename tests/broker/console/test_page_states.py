@@ -296,6 +296,7 @@ def test_6_ten_thousand_topics_are_shown_without_a_stall(
             browser.wait(lambda first=first: browser.text("tbody td").strip() == first, first)  # type: ignore[misc]
             assert turns.longest_s < 0.05, f"{first}: one turn of {turns.longest_s * 1000:.0f} ms"
         site.run(commit_all(site, "wide"))
+        exclude_from_collection()  # the 40,000 offsets, too
         for page in ("groups", "groups/wide", "topics"):
             turns.reset()
             site.open(page)
