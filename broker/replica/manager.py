@@ -346,16 +346,10 @@ class ReplicaManager:
         The topic was deleted after this broker had lost the replica, so no StopReplica named it. The log stays, and
         `_apply` refuses the request, if the replica is in service, because the request may be a late one of a deleted
         topic, or if it counts as in sync although it is not new.
-
-        A log without a topic id is of another topic if the replica is new: a new replica's log gets its id when it is
-        created. Kafka adopts it, so that the new topic begins with the records of a deleted one.
         """
         log = self._log_manager.get(*name)
         partition = self._partitions.get(name)
-        if log is None or name in self._offline:
-            return
-        is_without_id = topic_id is not None and log.topic_id is None
-        if not (_is_of_another_topic(log, topic_id) or (state.is_new and is_without_id)):
+        if log is None or name in self._offline or not _is_of_another_topic(log, topic_id):
             return
         if partition is not None and partition.leadership.leader_id != NO_LEADER:
             return
@@ -534,7 +528,7 @@ class ReplicaManager:
             )
         _require_same_topic(log, topic_id)
         if log.topic_id is None and topic_id is not None:
-            # The log was written by a broker without topic ids, or partition.metadata was lost.
+            # The log was written by a broker without topic ids.
             log.assign_topic_id(topic_id)
         # `reconfigure` covers only hosted partitions, so the log lacks any change made since its creation.
         config = self._topic_config(topic)

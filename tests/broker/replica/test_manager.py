@@ -387,27 +387,6 @@ def test_log_of_an_earlier_topic_is_set_aside_whole(
     assert read_partition_metadata(OsFiles(), str(stray / PARTITION_METADATA)) == UUID(int=8)
 
 
-@pytest.mark.parametrize("leader", [ME, OTHER])
-def test_log_without_a_topic_id_is_set_aside_for_a_new_replica(
-    manager: ReplicaManager, log_manager: LogManager, leader: int
-) -> None:
-    log = created(log_manager, "t", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
-    (log.directory / "00000000000000000000.log").write_bytes(b"of a deleted topic")
-    folder = log.directory.parent
-    assert apply_state(manager, leader=leader, isr=(leader,), is_new=True) == ErrorCode.NONE
-    assert (led(manager).topic_id, led(manager).log.log_end_offset) == (TOPIC_ID, 0)
-    (stray,) = folder.glob("t-0.*-stray")
-    assert (stray / "00000000000000000000.log").read_bytes() == b"of a deleted topic"
-
-
-def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: ReplicaManager) -> None:
-    apply_state(manager, topic_id=ZERO_UUID, is_new=True)
-    log = led(manager).log
-    assert apply_state(manager, is_new=True) == ErrorCode.NONE
-    assert led(manager).log is log
-    assert log.topic_id == TOPIC_ID
-
-
 def test_log_that_cannot_be_set_aside_keeps_its_folder(
     manager: ReplicaManager, log_manager: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
