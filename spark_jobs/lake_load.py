@@ -4,6 +4,11 @@ Run it for ever, or hourly with `--trigger availableNow`: each run reads what ca
 one topic or several, separated by commas. Columns: topic, partition, offset, timestamp, date, hour, key, value,
 headers; `--partition-by` chooses the folders. Keys and values are text, or bytes with `--binary`.
 
+With `--infer-schema` or `--value-schema` the column `value` is a struct with the fields of the values: objects, in the
+format of `--value-format`. `--value-schema` names a file with their schema. `--infer-schema` infers it from the first
+10,000 records of each partition when the checkpoint is new, and keeps it there for later runs. A value that does not
+fit is an unreadable record (`--on-error`). A record without a value is a row without one.
+
 Delivery: O. Spark's file sink commits the files of a batch by one entry in the folder `_spark_metadata`, and skips a
 batch that has its entry. Readers that know this log (Spark does) never see files of an unfinished batch.
 """
@@ -15,11 +20,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.delivery import refuse_foreign_output
 from spark_jobs.skeleton.job import Job
+from spark_jobs.skeleton.json_schemas import columns_rule, declared_schema, pinned_schema, refuse_pinned
 from spark_jobs.skeleton.parameters import JobParameters
-from spark_jobs.skeleton.records import read_stream
+from spark_jobs.skeleton.records import read_input, read_stream, start_dead_letters
 
 FORMATS = ("parquet", "json", "avro", "orc")
 PARTITION_COLUMNS = ("topic", "partition", "date", "hour")
@@ -31,12 +38,21 @@ class LakeLoadParameters(JobParameters):
     format: str
     partition_by: list[str]
     binary: bool
+    infer_schema: bool
+    value_schema: str | None
 
 
 def build(spark: SparkSession, parameters: LakeLoadParameters) -> list[StreamingQuery]:
-    """Start the query. Raises JobError if the folder has the output of another checkpoint."""
+    """Start the query. Raises JobError if the folder has the output of another checkpoint, or for a schema."""
     refuse_foreign_output(spark, parameters, parameters.path, "_spark_metadata")
-    rows = to_rows(read_stream(spark, parameters), is_binary=parameters.binary)
+    schema = _schema(spark, parameters)
+    if schema is None:
+        records, dead_letters = read_stream(spark, parameters), list[StreamingQuery]()
+    else:
+        rule = columns_rule(parameters, schema)
+        records = read_input(spark, parameters, rule).withColumn("value", f.col("fields"))
+        dead_letters = start_dead_letters(spark, parameters, rule)
+    rows = to_rows(records, is_binary=parameters.binary, has_fields=schema is not None)
     writer = (
         rows.writeStream.format(parameters.format)
         .partitionBy(*parameters.partition_by)
@@ -44,12 +60,22 @@ def build(spark: SparkSession, parameters: LakeLoadParameters) -> list[Streaming
         .option("checkpointLocation", parameters.checkpoint)
         .trigger(**parameters.trigger)
     )
-    return [writer.start(parameters.path)]
+    return [writer.start(parameters.path), *dead_letters]
 
 
-def to_rows(records: DataFrame, *, is_binary: bool) -> DataFrame:
-    """Return the records of a Kafka source as rows of the table."""
-    content = [f.col(name) if is_binary else f.col(name).cast("string") for name in ("key", "value")]
+def _schema(spark: SparkSession, parameters: LakeLoadParameters) -> StructType | None:
+    if parameters.infer_schema:
+        return pinned_schema(spark, parameters, "--infer-schema")
+    if parameters.value_schema is not None:
+        return declared_schema(parameters.value_schema, "--value-schema")
+    refuse_pinned(spark, parameters, "--infer-schema")
+    return None
+
+
+def to_rows(records: DataFrame, *, is_binary: bool, has_fields: bool = False) -> DataFrame:
+    """Return the records of a Kafka source as rows of the table; with fields, `value` is a struct already."""
+    key = f.col("key") if is_binary else f.col("key").cast("string")
+    value = f.col("value") if is_binary or has_fields else f.col("value").cast("string")
     return records.select(
         "topic",
         "partition",
@@ -57,7 +83,8 @@ def to_rows(records: DataFrame, *, is_binary: bool) -> DataFrame:
         "timestamp",
         f.to_date("timestamp").alias("date"),
         f.hour("timestamp").alias("hour"),
-        *content,
+        key,
+        value,
         "headers",
     )
 
@@ -80,7 +107,10 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN,...",
         help="folders, some of topic, partition, date, hour (default topic,date)",
     )
-    add("--binary", action="store_true", help="store keys and values as bytes")
+    values = parser.add_mutually_exclusive_group().add_argument
+    values("--binary", action="store_true", help="store keys and values as bytes")
+    values("--infer-schema", action="store_true", help="store the fields of values; infer their schema once")
+    values("--value-schema", metavar="FILE", help="store the fields of values, with this schema in Spark's DDL")
 
 
 JOB = Job(
