@@ -5,8 +5,10 @@ import gc
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,31 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """No client of librdkafka outlives its file: it would write into the output of later tests that its broker is away.
+
+    Clients in reference cycles, in fixtures of the last test and in the frames of a failed test are collected here.
+    """
+    yield
+    if (nextitem is None or nextitem.path != item.path) and _clients_of_librdkafka():
+        for name in ("last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        vars(item).get("funcargs", {}).clear()
+        gc.collect()
+        left = _clients_of_librdkafka()
+        assert not left, f"{left} clients of librdkafka are left"
+
+
+def _clients_of_librdkafka() -> int:
+    """Return how many main threads of clients this process has."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            count += task.joinpath("comm").read_text().startswith("rdk:main")
+    return count
+
+
 def _exclude_from_collection() -> None:
     gc.collect()
     gc.freeze()
@@ -107,21 +134,11 @@ def _exclude_from_collection() -> None:
 
 @pytest.fixture
 def exclude_from_collection() -> Iterator[Callable[[], None]]:
-    """Return a function that excludes what exists from garbage collection, as a broker does after its start.
-
-    Afterwards what the test has left is collected, and only the rest is excluded again.
-    """
+    """Return a function that excludes what exists from garbage collection, as a broker does after its start."""
     yield _exclude_from_collection
     gc.unfreeze()
-    _exclude_from_collection()
 
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection: each full one would visit a million objects."""
     _exclude_from_collection()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish() -> None:
-    """Clients in reference cycles go before the summary is written, so that it is the last word."""
-    gc.collect()

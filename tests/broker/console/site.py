@@ -110,7 +110,9 @@ def hosted(
         loop_thread(new_loop) as thread,
         thread.entered(running_broker(folder, {**SETTINGS, **(settings or {})})) as broker,
     ):
+        site = Hosted(browser, broker, built[0], thread)
         try:
-            yield Hosted(browser, broker, built[0], thread)
+            yield site
         finally:
             browser.leave()
+            del site.admin  # ends its threads, although functions of the test still refer to the site
