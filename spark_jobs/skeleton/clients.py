@@ -45,6 +45,10 @@ order, so first to the fetch that waits for further records: by default half a s
 """
 LINGER_MS = "5"
 """`linger.ms` of the jobs' producers: without, Java producers send many requests of a few records each."""
+BATCH_SIZE = "131072"
+"""`batch.size` of Spark's sink, in bytes: a job that is behind fills batches of Java's default of 16 KB in no time, and
+client and broker spend most of their time on the batches. A batch that is too large for its topic is split (KIP-126).
+"""
 
 _LARGEST_REQUEST = "max.request.size"
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

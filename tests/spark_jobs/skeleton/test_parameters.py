@@ -119,6 +119,7 @@ def test_defaults_are_applied() -> None:
     }
     assert parameters.sink_options() == {
         "kafka.bootstrap.servers": "b:1",
+        "kafka.batch.size": "131072",
         "kafka.linger.ms": "5",
         "topic": "out",
         "includeHeaders": "true",
@@ -128,7 +129,7 @@ def test_defaults_are_applied() -> None:
 def test_options_are_passed_to_source_and_sink() -> None:
     parameters = parse(
         "--kafka-option", "compression.type=zstd", "--kafka-option", "sasl.jaas.config=a=b", "--app-id", "mine",
-        "--kafka-option", "linger.ms=0", "--kafka-option", "fetch.max.wait.ms=500",
+        "--kafka-option", "linger.ms=0", "--kafka-option", "batch.size=1000", "--kafka-option", "fetch.max.wait.ms=500",
         "--max-offsets-per-trigger", "7", "--trigger", "availableNow", "--starting-offsets", '{"in":{"0":3}}',
     )  # fmt: skip
     assert parameters.source_options() == {
@@ -137,6 +138,7 @@ def test_options_are_passed_to_source_and_sink() -> None:
         "kafka.fetch.max.wait.ms": "500",
         "kafka.sasl.jaas.config": "a=b",
         "kafka.linger.ms": "0",
+        "kafka.batch.size": "1000",
         "subscribe": "in",
         "startingOffsets": '{"in":{"0":3}}',
         "groupIdPrefix": "mine",
@@ -144,6 +146,7 @@ def test_options_are_passed_to_source_and_sink() -> None:
     }
     assert parameters.sink_options()["kafka.compression.type"] == "zstd"
     assert parameters.sink_options()["kafka.linger.ms"] == "0"
+    assert parameters.sink_options()["kafka.batch.size"] == "1000"
     assert parameters.trigger == {"availableNow": True}
 
 
