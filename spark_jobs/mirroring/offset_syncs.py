@@ -1,7 +1,8 @@
 """Pairs of offsets at source and target, and the translation of the positions of groups by them.
 
 A pair (source, target) says that the record at `source` has the offset `target`, and that later records have the same
-difference, up to the next pair. The pairs are stored in a topic at the target, so that they survive a restart.
+difference, up to the next pair. Before that the source may have offsets without records, which were compacted or belong
+to transactions: positions there are the target of the next pair. The pairs are stored in a topic at the target, so that they survive a restart.
 """
 
 import bisect
@@ -57,7 +58,10 @@ class OffsetTranslation:
         if index < 0:
             return None
         source, target = pairs[index]
-        return (*self._targets[topic, partition], target + offset - source)
+        translated = target + offset - source
+        if index + 1 < len(pairs):
+            translated = min(translated, pairs[index + 1][1])
+        return (*self._targets[topic, partition], translated)
 
 
 class OffsetSyncs:

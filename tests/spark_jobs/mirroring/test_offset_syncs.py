@@ -34,6 +34,14 @@ def test_a_pair_that_says_nothing_new_is_not_stored_and_a_repeated_batch_replace
     assert translation.translate("t", 0, 4) == ("A.t", 0, 14)
 
 
+def test_a_position_in_a_gap_of_the_source_is_that_of_the_next_record() -> None:
+    translation = OffsetTranslation()
+    for source, target in ((0, 0), (5, 1), (90, 40)):
+        translation.add(pair(source, target))
+    found = [translation.translate("t", 0, offset) for offset in (0, 1, 3, 5, 44, 45, 89, 90)]
+    assert found == [("A.t", 0, target) for target in (0, 1, 1, 1, 40, 40, 40, 40)]
+
+
 def test_a_run_ends_where_the_difference_changes() -> None:
     places = [pair(0, 5), pair(1, 6), pair(2, 8), pair(3, 9), pair(0, 0, partition=1), pair(7, 7, partition=1)]
     assert list(runs(reversed(places))) == [pair(0, 5), pair(2, 8), pair(0, 0, partition=1)]
