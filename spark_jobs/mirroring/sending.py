@@ -113,7 +113,7 @@ class _Sender:
         self._producer = _idle_producers.pop(self._key, None) or Producer(settings)
         _idle_producers.clear()
         self._failures: list[str] = []
-        self._places: list[Run] = []
+        self._runs = Runs()
         self._expected: dict[tuple[str, int], int] = {}
         self._skipped: dict[tuple[str, int], Any] = {}  # the last row that the target has already
 
@@ -129,7 +129,7 @@ class _Sender:
             if error is not None:
                 self._failures.append(f"{'-'.join(map(str, source[:2]))} offset {source[2]}: {error.str()}")
             else:
-                self._places.append(Run(*source, message.topic(), message.partition(), message.offset()))
+                self._runs.add(Run(*source, message.topic(), message.partition(), message.offset()))
 
         while True:
             try:
@@ -149,14 +149,14 @@ class _Sender:
         if self._mirroring.exact_offsets:
             for (topic, partition), row in self._skipped.items():
                 self._check_skipped(topic, partition, row)
-            for place in self._places:
-                if place.source_offset != place.target_offset:
+            for run in self._runs:
+                if run.source_offset != run.target_offset:
                     raise JobError(
-                        f"--exact-offsets: {place.topic}-{place.partition} offset {place.source_offset} "
-                        f"has offset {place.target_offset} at the target: something else writes there"
+                        f"--exact-offsets: {run.topic}-{run.partition} offset {run.source_offset} "
+                        f"has offset {run.target_offset} at the target: something else writes there"
                     )
         _idle_producers[self._key] = self._producer
-        yield from runs(self._places)
+        yield from self._runs
 
     def _is_next(self, row: Any, record: dict[str, Any] | None) -> bool:
         """Whether a record has to be sent: it is at the end of the target, and not there yet. Raises JobError."""
@@ -200,12 +200,20 @@ class _Sender:
             consumer.close()
 
 
-def runs(places: Iterable[Run]) -> Iterator[Run]:
-    """Yield the first of the places with the same difference, for each pair of partitions."""
-    last: dict[tuple[str, int, str, int], int] = {}
-    for place in sorted(places):
+class Runs:
+    """Collects the runs of records whose places come in the order of their responses; it keeps no place of a record."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._last: dict[tuple[str, int, str, int], tuple[int, int]] = {}  # offset at the source, and difference
+
+    def add(self, place: Run) -> None:
         pair = (place.topic, place.partition, place.target_topic, place.target_partition)
         difference = place.target_offset - place.source_offset
-        if last.get(pair) != difference:
-            last[pair] = difference
-            yield place
+        last_offset, last_difference = self._last.get(pair, (-1, None))
+        if difference != last_difference or place.source_offset < last_offset:
+            self._runs.append(place)
+        self._last[pair] = (place.source_offset, difference)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)

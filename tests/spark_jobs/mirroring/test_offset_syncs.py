@@ -1,7 +1,7 @@
 """Offsets are translated by the last pair before them."""
 
 from spark_jobs.mirroring.offset_syncs import OffsetTranslation
-from spark_jobs.mirroring.sending import Run, runs
+from spark_jobs.mirroring.sending import Run, Runs
 
 
 def pair(source: int, target: int, partition: int = 0) -> Run:
@@ -43,5 +43,15 @@ def test_a_position_in_a_gap_of_the_source_is_that_of_the_next_record() -> None:
 
 
 def test_a_run_ends_where_the_difference_changes() -> None:
+    found = Runs()
     places = [pair(0, 5), pair(1, 6), pair(2, 8), pair(3, 9), pair(0, 0, partition=1), pair(7, 7, partition=1)]
-    assert list(runs(reversed(places))) == [pair(0, 5), pair(2, 8), pair(0, 0, partition=1)]
+    for place in places:
+        found.add(place)
+    assert list(found) == [pair(0, 5), pair(2, 8), pair(0, 0, partition=1)]
+
+
+def test_a_record_that_was_stored_after_later_ones_begins_a_run() -> None:
+    found = Runs()
+    for place in (pair(5, 15), pair(3, 13), pair(6, 16)):
+        found.add(place)
+    assert list(found) == [pair(5, 15), pair(3, 13)]
