@@ -9,7 +9,11 @@ INTERNAL = "__.*"
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The topics that match `pattern` and not `blacklist`; a name is mapped, or else prefixed."""
+    """The topics that match `pattern` and not `blacklist`; a name is mapped, or else prefixed.
+
+    A topic with the prefix behind another one is a copy that comes back, as `B.A.orders` to the mirror with the prefix
+    `A.`. It is left out: otherwise two mirrors in opposite directions would make topics with longer and longer names.
+    """
 
     pattern: str
     blacklist: str | None = None
@@ -24,5 +28,6 @@ class TopicNames:
 
     def spark_pattern(self) -> str:
         """Return the pattern for Spark's subscribePattern, which searches; Java and Python read it alike."""
-        excluded = "|".join(filter(None, [INTERNAL, self.blacklist]))
+        copies = f".+(?<![A-Za-z0-9]){re.escape(self.prefix)}.*" if self.prefix else None
+        excluded = "|".join(filter(None, [INTERNAL, copies, self.blacklist]))
         return f"^(?!(?:{excluded})$)(?:{self.pattern})$"
