@@ -2,20 +2,29 @@
 
 One record per line, without its end; empty lines are records too. A last line without an end waits until its end is
 written. `--checkpoint` is a folder of this machine; it holds the byte offset that the broker has acknowledged, and
-the job continues there. A file that has become shorter is read from its start. While a log is rotated, its file may be
-missing for a time. Lines have no key: their order is kept by a topic with one partition, as --create-topics makes it.
+the job continues there. Lines have no key: their order is kept by a topic with one partition, as --create-topics makes
+it.
+
+The file may be a log that is rotated, and be missing for a time. A file that is shorter than before, or whose first
+1024 bytes differ, is read from its start. A running job first reads the replaced file to its end; one that was stopped
+knows the new file only.
 
 It is a program on the machine of the file and starts no Spark.
 
-Delivery: at-least-once, from the stored byte offset on. The header `record-id` is `FILE/BYTE OFFSET`, so that readers
-can drop duplicates (U).
+Delivery: at-least-once, from the stored byte offset on. The header `record-id` is `FILE/ROTATION/BYTE OFFSET`, where
+the number of rotations is one that the job has counted, so that readers can drop duplicates (U).
 """
 
+import hashlib
+import json
 import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from confluent_kafka import Producer
 
@@ -28,53 +37,121 @@ from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
 _BATCH_BYTES = 1 << 20
+_BEGINNING_BYTES = 1024  # by which a file is recognised
 _POLL_INTERVAL_S = 0.2
 _FLUSH_TIMEOUT_S = 60
 
 
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a file was read, and which one of the files that had its name."""
+
+    offset: int = 0
+    rotation: int = 0
+    beginning: str = _digest(b"")  # of the bytes up to the offset, at most the first 1024
+
+    def is_of(self, content: BinaryIO) -> bool:
+        """Whether an open file is the one of this place."""
+        return os.fstat(content.fileno()).st_size >= self.offset and _beginning(content, self.offset) == self.beginning
+
+
 class Position:
-    """The byte offset in a file that is stored in a folder."""
+    """The place in a file that is stored in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "position"
         folder.mkdir(parents=True, exist_ok=True)
 
-    def load(self) -> int:
-        return int(self._path.read_text()) if self._path.exists() else 0
+    def load(self) -> Place:
+        return Place(**json.loads(self._path.read_text())) if self._path.exists() else Place()
 
-    def store(self, offset: int) -> None:
+    def store(self, place: Place) -> None:
         partial = self._path.with_suffix(".partial")
-        partial.write_text(str(offset))
+        with partial.open("w") as target:
+            target.write(json.dumps(asdict(place)))
+            target.flush()
+            os.fsync(target.fileno())
         os.replace(partial, self._path)
 
 
+class Tail:
+    """Reads the lines of a file that grows, from the stored place on; follows its name to other files."""
+
+    def __init__(self, file: Path, position: Position) -> None:
+        self.file = file
+        self._position = position
+        self._place = position.load()
+        self._content: BinaryIO | None = None
+
+    def read(self) -> tuple[Place, bytes]:
+        """Return complete lines, none if there are no new ones, and the place where they begin."""
+        if self._content is None and not self._open():
+            return self._place, b""
+        assert self._content is not None
+        if not (part := self._read_part(self._content)) and self._is_replaced(self._content):
+            self.close()
+            if self._open():
+                part = self._read_part(self._content)
+        return self._place, part
+
+    def has_stored(self, part: bytes) -> None:
+        """Store that the broker has the lines that `read` returned."""
+        assert self._content is not None
+        offset = self._place.offset + len(part)
+        self._place = replace(self._place, offset=offset, beginning=_beginning(self._content, offset))
+        self._position.store(self._place)
+
+    def close(self) -> None:
+        if self._content is not None:
+            self._content.close()
+            self._content = None
+
+    def _open(self) -> bool:
+        try:
+            self._content = self.file.open("rb")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _read_part(self, content: BinaryIO) -> bytes:
+        if not self._place.is_of(content):
+            _LOG.warning("%s is another file than before: it is read from its start", self.file)
+            # This is stored before a line is sent: lines that are sent again must have the same ids.
+            self._place = Place(rotation=self._place.rotation + 1)
+            self._position.store(self._place)
+        content.seek(self._place.offset)
+        part = content.read(_BATCH_BYTES)
+        while b"\n" not in part and (more := content.read(_BATCH_BYTES)):
+            part += more
+        return part[: part.rfind(b"\n") + 1]
+
+    def _is_replaced(self, content: BinaryIO) -> bool:
+        """Whether the name is that of another file; while it is missing, the old one is kept."""
+        try:
+            return not os.path.samestat(self.file.stat(), os.fstat(content.fileno()))
+        except FileNotFoundError:
+            return False
+
+
 def lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and text of each complete line in `content`."""
+    """Yield offset and text of each line in `content`, which ends with the end of a line."""
     start = 0
     while (end := content.find(b"\n", start)) >= 0:
         yield start, content[start:end].removesuffix(b"\r")
         start = end + 1
 
 
-def send_new_lines(file: Path, topic: str, position: Position, producer: Producer) -> int:
+def send_new_lines(tail: Tail, topic: str, producer: Producer) -> int:
     """Send the next part of the file; return the number of lines. Raises JobError if one is not acknowledged."""
-    offset = position.load()
-    try:
-        size = file.stat().st_size
-    except FileNotFoundError:
-        return 0
-    if size < offset:
-        _LOG.warning("%s is shorter than %d bytes: it is read from its start", file, offset)
-        offset = 0
-    with file.open("rb") as content:
-        content.seek(offset)
-        part = content.read(_BATCH_BYTES)
-        while b"\n" not in part and (more := content.read(_BATCH_BYTES)):
-            part += more
+    place, part = tail.read()
     failures: list[str] = []
     count = 0
     for start, line in lines(part):
-        record_id = f"{file.name}/{offset + start}".encode()
+        record_id = f"{tail.file.name}/{place.rotation}/{place.offset + start}".encode()
         producer.produce(
             topic,
             line,
@@ -84,10 +161,16 @@ def send_new_lines(file: Path, topic: str, position: Position, producer: Produce
         count += 1
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:
-        raise JobError(f"{file}: {len(failures) + unsent} lines were not stored: {(failures or ['no response'])[0]}")
+        reason = (failures or ["no response"])[0]
+        raise JobError(f"{tail.file}: {len(failures) + unsent} lines were not stored: {reason}")
     if count:
-        position.store(offset + part.rindex(b"\n") + 1)
+        tail.has_stored(part)
     return count
+
+
+def _beginning(content: BinaryIO, offset: int) -> str:
+    content.seek(0)
+    return _digest(content.read(min(offset, _BEGINNING_BYTES)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,23 +183,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.set_defaults(partitions=1)
     flags = parser.parse_args(arguments)
 
-    def prepare() -> tuple[Producer, Position]:
+    def prepare() -> tuple[Producer, Tail]:
         flags.file.stat()
         prepare_topics(flags, [TopicSpec(flags.output, flags.partitions, flags.replication_factor)])
         settings = producer_settings(flags.bootstrap_servers, flags.kafka_option)
         producer = Producer({"enable.idempotence": True, **settings, "queue.buffering.max.messages": 10_000_000})
-        return producer, Position(flags.checkpoint)
+        return producer, Tail(flags.file, Position(flags.checkpoint))
 
-    def work(prepared: tuple[Producer, Position]) -> None:
-        producer, position = prepared
+    def work(prepared: tuple[Producer, Tail]) -> None:
+        producer, tail = prepared
         stop_requested = stop_request()
-        while not stop_requested.is_set():
-            if count := send_new_lines(flags.file, flags.output, position, producer):
-                _LOG.info("%d lines of %s are in %s", count, flags.file, flags.output)
-            elif flags.once:
-                break
-            else:
-                stop_requested.wait(_POLL_INTERVAL_S)
+        with closing(tail):
+            while not stop_requested.is_set():
+                if count := send_new_lines(tail, flags.output, producer):
+                    _LOG.info("%d lines of %s are in %s", count, flags.file, flags.output)
+                elif flags.once:
+                    break
+                else:
+                    stop_requested.wait(_POLL_INTERVAL_S)
 
     return run_program("file_source", prepare, work)
 

@@ -1,6 +1,7 @@
 """A file reaches a topic and another file byte for byte, across restarts and repeated batches."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from confluent_kafka import Producer
 
 from spark_jobs import file_sink, file_source
 from spark_jobs.file_sink import LineFile
-from spark_jobs.file_source import Position, send_new_lines
+from spark_jobs.file_source import Place, Position, Tail, send_new_lines
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.topics import partition_count
 from tests.spark_jobs.conftest import JobRunner, Topics, lines, record_ids, records
@@ -29,21 +30,55 @@ def test_lines_are_sent_once_also_those_that_come_later(topics: Topics, tmp_path
     send(topics, file, topic)
     found = topics.read(topic)
     assert [value for _, value in records(found)] == ["foo", "", "bar", "unfinished line", "later"]
-    assert record_ids(found) == [f"in.txt/{offset}" for offset in (0, 4, 5, 9, 25)]
+    assert record_ids(found) == [f"in.txt/0/{offset}" for offset in (0, 4, 5, 9, 25)]
     file.write_bytes(b"new\n")
     send(topics, file, topic)
-    assert records(topics.read(topic))[-1] == (None, "new")
+    found = topics.read(topic)
+    assert (records(found)[-1], record_ids(found)[-1]) == ((None, "new"), "in.txt/1/0")
 
 
-def test_a_file_that_is_rotated_may_be_missing_for_a_time(topics: Topics, tmp_path: Path) -> None:
-    topic, file, position = topics.create("lines", 1), tmp_path / "in.txt", Position(tmp_path / "position")
+def test_a_file_that_was_replaced_while_the_job_was_stopped_is_read_from_its_start(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic, file = topics.create("lines", 1), tmp_path / "in.txt"
+    for text in ("old 1\n", "new 1\nnew 2\n", "new 1\nnew 2\nnew 3\n"):
+        (tmp_path / "next").write_text(text)
+        (tmp_path / "next").rename(file)
+        send(topics, file, topic)
+    found = topics.read(topic)
+    assert [value for _, value in records(found)] == ["old 1", "new 1", "new 2", "new 3"]
+    assert record_ids(found) == ["in.txt/0/0", "in.txt/1/0", "in.txt/1/6", "in.txt/1/12"]
+
+
+def test_a_running_job_reads_a_log_to_its_end_before_its_successor(topics: Topics, tmp_path: Path) -> None:
+    topic, file = topics.create("lines", 1), tmp_path / "in.txt"
+    file.write_text("old 1\n")
     producer = Producer(topics.client)
     sent = []
-    for step in (lambda: file.write_text("old 1\nold 2\n"), file.unlink, lambda: file.write_text("new\n")):
-        step()
-        sent.append(send_new_lines(file, topic, position, producer))
-    assert sent == [2, 0, 1]
-    assert [value for _, value in records(topics.read(topic))] == ["old 1", "old 2", "new"]
+
+    def rotate() -> None:
+        with file.open("a") as log:
+            file.rename(tmp_path / "in.txt.1")
+            log.write("old 2\n")
+
+    with closing(Tail(file, Position(tmp_path / "position"))) as tail:
+        for step in (lambda: None, rotate, lambda: None, lambda: file.write_text("new 1\nnew 2\n"), lambda: None):
+            step()
+            sent.append(send_new_lines(tail, topic, producer))
+    assert sent == [1, 1, 0, 2, 0]
+    found = topics.read(topic)
+    assert [value for _, value in records(found)] == ["old 1", "old 2", "new 1", "new 2"]
+    assert record_ids(found) == ["in.txt/0/0", "in.txt/0/6", "in.txt/1/0", "in.txt/1/6"]
+
+
+def test_lines_that_are_sent_again_after_a_rotation_have_the_same_ids(tmp_path: Path) -> None:
+    file, position = tmp_path / "in.txt", Position(tmp_path / "position")
+    position.store(Place(100))
+    file.write_text("new\n")
+    for _ in range(2):  # the first one ends before the broker has the lines
+        with closing(Tail(file, position)) as tail:
+            place, part = tail.read()
+            assert (place.offset, place.rotation, part) == (0, 1, b"new\n")
 
 
 def test_a_missing_topic_is_made_with_one_partition_which_keeps_the_order(topics: Topics, tmp_path: Path) -> None:
