@@ -9,9 +9,10 @@ Mirrors may run in opposite directions, and in circles: records get a header `mi
 of each mirror, and a record with the `--target-alias` among them is not copied back.
 
 Offsets: the job stores pairs of offsets in `--offset-syncs` at the target; `--groups` names the consumer groups whose
-positions it commits at the target, translated. With `--exact-offsets`, offsets at the target are equal instead. That
-holds if the source has no gaps (no compaction, no transactions, nothing deleted from the start of a log), the target
-topics begin empty, and nothing else writes to them; the job fails at the first record that would get another offset.
+positions it commits at the target, translated, in topics whose records keep their partitions. With `--exact-offsets`,
+offsets at the target are equal instead. That holds if the source has no gaps (no compaction, no transactions, nothing
+deleted from the start of a log), the target topics begin empty, and nothing else writes to them; the job fails at the
+first record that would get another offset.
 
 Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes them, show that the job runs. With
 `--canary` the job sends itself a record each minute, through the source, and logs how long it took.
@@ -187,6 +188,7 @@ class _Mirror:
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
         self._groups: GroupCheckpoints | None = None
+        self._without_positions: set[str] = set()  # topics that a warning has named
         if parameters.exactly_once:
             create_topics(parameters.target, [_internal_topic(parameters, parameters.batches_topic)])
             self._sink = TransactionalSink(
@@ -222,8 +224,18 @@ class _Mirror:
             _LOG.warning("topics and groups were not compared: %s", str(error) or "no response")
 
     def _sync_groups(self) -> None:
-        if self._groups is not None and self._syncs is not None:
-            self._groups.sync(self._syncs.translation)
+        if self._groups is None or self._syncs is None:
+            return
+        mirroring = self._mirroring()
+        mirrored = filter(self._parameters.names.includes, mirroring.source_partitions)
+        others = {topic for topic in mirrored if not mirroring.keeps_partitions(topic)}
+        if news := sorted(others - self._without_positions):
+            _LOG.warning(
+                "the positions of groups are not translated for %s: the target has another number of partitions",
+                ", ".join(news),
+            )
+        self._without_positions = others
+        self._groups.sync(self._syncs.translation, mirroring.keeps_partitions)
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         rows = rows.persist()
@@ -241,7 +253,7 @@ class _Mirror:
         finally:
             rows.unpersist()
         if self._syncs is not None:
-            self._syncs.add(runs)
+            self._syncs.add(run for run in runs if mirroring.keeps_partitions(run.topic))
             self._sync_groups()
 
     def _report_canaries(self, rows: DataFrame) -> None:
@@ -257,6 +269,8 @@ class _Mirror:
         if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
             self._partitions = self._sync()
             self._synced_s = now
+        if gone := {topic for topic, _ in partitions} - self._topics.source_partitions.keys():
+            raise JobError(f"{min(gone)} is missing at the source: it was deleted after its records were read")
 
     def _sync(self) -> dict[str, int]:
         """Make the target's topics like the source's; return their numbers of partitions by name at the target."""

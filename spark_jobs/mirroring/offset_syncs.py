@@ -2,7 +2,8 @@
 
 A pair (source, target) says that the record at `source` has the offset `target`, and that later records have the same
 difference, up to the next pair. Before that the source may have offsets without records, which were compacted or belong
-to transactions: positions there are the target of the next pair. The pairs are stored in a topic at the target, so that they survive a restart.
+to transactions: positions there are the target of the next pair. The pairs are stored in a topic at the target, so that
+they survive a restart.
 """
 
 import bisect
@@ -10,7 +11,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from confluent_kafka import (
@@ -113,16 +114,18 @@ class GroupCheckpoints:
         self._target = target
         self._groups = re.compile(groups)
 
-    def sync(self, translation: OffsetTranslation) -> dict[str, int]:
+    def sync(self, translation: OffsetTranslation, keeps_partitions: Callable[[str], bool]) -> dict[str, int]:
         """Commit what is ahead of the target's positions; return the number of partitions by group.
 
-        A position beyond the target's end is its end: records that are mirrored later follow there. Groups that are
-        active at the target are left alone: their own commits are valid.
+        Positions in topics whose records do not keep their partitions have no place at the target. A position beyond
+        the target's end is its end: records that are mirrored later follow there. Groups that are active at the target
+        are left alone: their own commits are valid.
         """
         source, target = AdminClient(dict(self._source)), AdminClient(dict(self._target))
         done = {}
         for group in self._names(source):
-            positions = _up_to_end(target, _translated(self._committed(source, group), translation))
+            of_source = [each for each in self._committed(source, group) if keeps_partitions(each.topic)]
+            positions = _up_to_end(target, _translated(of_source, translation))
             if not positions:
                 continue
             own = {(each.topic, each.partition): each.offset for each in self._committed(target, group)}

@@ -54,6 +54,12 @@ class Mirroring:
     exact_offsets: bool = False
     producer: Mapping[str, str] = field(default_factory=dict)  # further settings
 
+    def keeps_partitions(self, topic: str) -> bool:
+        """Whether the records of a topic keep their partitions: it is mirrored, and the target has as many of them."""
+        return topic in self.source_partitions and self.source_partitions[topic] == self.partitions.get(
+            self.names.target(topic)
+        )
+
 
 def send(rows: Iterable[Any], mirroring: Mirroring) -> Iterator[Run]:
     """Send the rows of one task (of Spark's Kafka source, with `timestamp_ms`); yield where they went.
@@ -80,16 +86,14 @@ def to_record(row: Any, mirroring: Mirroring) -> dict[str, Any] | None:
         headers.append((ORIGIN, source))
     if mirroring.mark_origin and not origins:
         headers.append((PLACE, f"{row.topic}/{row.partition}/{row.offset}".encode()))
-    topic = mirroring.names.target(row.topic)
-    keeps_partition = mirroring.partitions[topic] == mirroring.source_partitions[row.topic]
     record = {
-        "topic": topic,
+        "topic": mirroring.names.target(row.topic),
         "key": _bytes(row.key),
         "value": _bytes(row.value),
         "headers": headers,
         "timestamp": row.timestamp_ms,
     }
-    return {**record, "partition": row.partition} if keeps_partition else record
+    return {**record, "partition": row.partition} if mirroring.keeps_partitions(row.topic) else record
 
 
 def _bytes(content: bytearray | bytes | None) -> bytes | None:

@@ -258,6 +258,21 @@ def test_groups_continue_at_the_target_without_loss(topics: Topics, target: Topi
     assert committed(target, "readers-2", renamed) == 25
 
 
+def test_positions_in_topics_with_other_partitions_are_not_translated(
+    topics: Topics, target: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create("spread", 1)
+    target.create_named(topic, 3)
+    topics.send(topic, [Sent(b"%d" % number, b"k%d" % number) for number in range(20)])
+    group = GroupOffsets(topics.client, f"{topic}-readers")
+    group.commit({topic: {0: 12}})
+    group.close()
+    mirror(job_runner, topics, target, topic, "--groups", f"{topic}-readers")
+    assert len({message.partition() for message in target.read(topic)}) > 1
+    assert [committed(target, f"{topic}-readers", topic, partition) for partition in range(3)] == [-1001] * 3
+    assert caplog.text.count(f"the positions of groups are not translated for {topic}: ") == 1
+
+
 def test_positions_of_groups_follow_while_the_source_has_no_new_records(
     topics: Topics, target: Topics, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,9 +300,9 @@ def test_positions_of_groups_follow_while_the_source_has_no_new_records(
         group.close()
 
 
-def committed(topics: Topics, group: str, topic: str) -> int:
+def committed(topics: Topics, group: str, topic: str, partition: int = 0) -> int:
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
-    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
+    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])]
     return int(admin.list_consumer_group_offsets(request)[group].result().topic_partitions[0].offset)
 
 
