@@ -165,6 +165,11 @@ class _Sender:
     def _is_next(self, row: Any, record: dict[str, Any] | None) -> bool:
         """Whether a record has to be sent: it is at the end of the target, and not there yet. Raises JobError."""
         key = (self._mirroring.names.target(row.topic), row.partition)
+        if not self._mirroring.keeps_partitions(row.topic):
+            raise JobError(
+                f"--exact-offsets: {row.topic} has {self._mirroring.source_partitions[row.topic]} partitions, "
+                f"{key[0]} at the target {self._mirroring.partitions[key[0]]}: expected the same number"
+            )
         if key not in self._expected:
             self._expected[key] = self._end_offset(*key)
         if row.offset < self._expected[key]:

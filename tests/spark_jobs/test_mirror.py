@@ -318,7 +318,7 @@ def test_exact_offsets_are_equal_and_a_lost_checkpoint_repeats_nothing(
     assert contents(target, topic) == contents(topics, topic)
 
 
-@pytest.mark.parametrize("case", ["the target has a record", "the source has a gap"])
+@pytest.mark.parametrize("case", ["the target has a record", "the source has a gap", "the target has more partitions"])
 def test_exact_offsets_are_refused_where_they_cannot_hold(
     case: str, topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:
@@ -328,6 +328,9 @@ def test_exact_offsets_are_refused_where_they_cannot_hold(
         admin = AdminClient({"bootstrap.servers": topics.bootstrap})
         admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result()
         message = f"{topic}-0 offset 2 would get offset 0 at the target: the source has a gap"
+    elif case == "the target has more partitions":
+        target.create_named(topic, 2)
+        message = f"{topic} has 1 partitions, {topic} at the target 2: expected the same number"
     else:
         target.create_named(topic, 1)
         target.send(topic, [Sent(b"other")] * 2)
