@@ -16,7 +16,7 @@ import struct
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
-from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -41,7 +41,9 @@ _UNREADABLE = (
     struct.error,
     fastavro.read.SchemaResolutionError,
 )
-"""What `decode` raises for bytes that are not of the schema."""
+"""What `decode` raises for bytes that are not of the schema, or have a schema that is not Avro's."""
+_UNKNOWN_SCHEMA = 40403
+"""The registry's code for a schema that it does not have."""
 
 
 class UnknownSchemaError(JobError):
@@ -139,10 +141,13 @@ def schema_by_id(registry: str, schema_id: int) -> str:
     """
     try:
         return str(_request(f"{registry}/schemas/ids/{schema_id}")["schema"])
+    url = f"{registry}/schemas/ids/{schema_id}"
     except UnknownSchemaError as error:
         raise ValueError(str(error)) from error
 
 
+    except (TypeError, KeyError) as error:
+        raise JobError(f"schema registry: {url} does not respond with a schema") from error
 def to_text(value: bytes | None, reader: str | None, registry: str | None) -> str | None:
     """Return an Avro value as JSON text; None for no value, and for bytes that are not of the schema.
 
@@ -187,7 +192,19 @@ def _request(url: str, body: object = None) -> Any:
         with urlopen(Request(url, data, {"Content-Type": _CONTENT_TYPE}), timeout=_HTTP_TIMEOUT_S) as response:
             return json.load(response)
     except HTTPError as error:
-        kind = UnknownSchemaError if error.code == HTTPStatus.NOT_FOUND else JobError
-        raise kind(f"schema registry: {url} responds {error.code}: {error.read().decode(errors='replace')}") from error
+        reason = error.read().decode(errors="replace")
+        kind = UnknownSchemaError if _error_code(reason) == _UNKNOWN_SCHEMA else JobError
+        raise kind(f"schema registry: {url} responds {error.code}: {reason}") from error
     except URLError as error:
         raise JobError(f"schema registry: {url} does not respond: {error.reason}") from error
+    except (OSError, HTTPException) as error:
+        raise JobError(f"schema registry: {url} does not respond: {error!r}") from error
+    except ValueError as error:
+        raise JobError(f"schema registry: {url} is no URL, or does not respond with JSON: {error}") from error
+
+
+def _error_code(response: str) -> object:
+    try:
+        return json.loads(response)["error_code"]
+    except (ValueError, TypeError, KeyError):
+        return None
