@@ -22,6 +22,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import fastavro
+from fastavro import _read_py
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
@@ -38,6 +39,7 @@ _UNREADABLE = (
     EOFError,
     IndexError,
     ArithmeticError,  # times and decimals that Python cannot represent
+    RecursionError,
     struct.error,
     fastavro.read.SchemaResolutionError,
 )
@@ -96,8 +98,8 @@ def read_schema(uri: str, flag: str = "--schema") -> str:
     """Return the text of a file with an Avro schema. Raises JobError."""
     text = read_text(flag, uri)
     try:
-        fastavro.parse_schema(json.loads(text))
-    except (ValueError, TypeError, KeyError, fastavro.schema.SchemaParseException) as error:
+        _parsed(text)
+    except ValueError as error:
         raise JobError(f"{flag}: {uri} is not an Avro schema: {error}") from error
     return text
 
@@ -127,7 +129,7 @@ def decode(frame: bytes, reader: str | None, registry: str | None) -> Any:
         writer = schema_by_id(registry, schema_id)
     assert writer is not None
     body = io.BytesIO(frame if registry is None else frame[_FRAME.size :])
-    found = fastavro.schemaless_reader(body, _parsed(writer), _parsed(reader) if reader else None)
+    found = _decode_of(writer)(body, _parsed(writer), _parsed(reader) if reader else None)
     if body.read(1):
         raise ValueError("bytes follow the value")
     return found
@@ -139,15 +141,15 @@ def schema_by_id(registry: str, schema_id: int) -> str:
 
     Raises ValueError if there is no such id, and JobError if the registry does not respond.
     """
-    try:
-        return str(_request(f"{registry}/schemas/ids/{schema_id}")["schema"])
     url = f"{registry}/schemas/ids/{schema_id}"
+    try:
+        return str(_request(url)["schema"])
     except UnknownSchemaError as error:
         raise ValueError(str(error)) from error
-
-
     except (TypeError, KeyError) as error:
         raise JobError(f"schema registry: {url} does not respond with a schema") from error
+
+
 def to_text(value: bytes | None, reader: str | None, registry: str | None) -> str | None:
     """Return an Avro value as JSON text; None for no value, and for bytes that are not of the schema.
 
@@ -156,7 +158,7 @@ def to_text(value: bytes | None, reader: str | None, registry: str | None) -> st
     if value is None:
         return None
     try:
-        return json.dumps(decode(bytes(value), reader, registry), default=_to_json)
+        return json.dumps(decode(bytes(value), reader, registry), default=_to_json, allow_nan=False)
     except _UNREADABLE:
         return None  # the job's rule refuses the record
 
@@ -172,7 +174,35 @@ def _schema_of(parameters: JobParameters) -> str:
 
 @lru_cache(maxsize=1000)
 def _parsed(schema: str) -> Any:
-    return fastavro.parse_schema(json.loads(schema))
+    """Return a schema for fastavro. Raises ValueError if the text is not an Avro schema."""
+    try:
+        return fastavro.parse_schema(json.loads(schema))
+    except (TypeError, KeyError, AttributeError, RecursionError, fastavro.schema.SchemaParseException) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+@lru_cache(maxsize=1000)
+def _decode_of(schema: str) -> Any:
+    """Return fastavro's function for values of a schema.
+
+    A value of a recursive schema may be nested so deeply that the compiled one would overflow the stack and end the
+    process; the one in Python raises RecursionError.
+    """
+    return _read_py.schemaless_reader if _is_recursive(_parsed(schema)) else fastavro.schemaless_reader
+
+
+def _is_recursive(schema: Any, within: frozenset[str] = frozenset()) -> bool:
+    """Whether a part of a parsed schema contains itself, or one of the records `within`."""
+    match schema:
+        case str():
+            return schema in within
+        case list():
+            return any(_is_recursive(each, within) for each in schema)
+        case {"type": "record" | "error", "name": name, "fields": fields}:
+            return any(_is_recursive(each["type"], within | {name}) for each in fields)
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner} | {"type": dict() | list() as inner}:
+            return _is_recursive(inner, within)
+    return False
 
 
 def _to_json(value: Any) -> Any:

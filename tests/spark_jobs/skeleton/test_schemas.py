@@ -3,11 +3,16 @@
 import io
 import json
 import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import fastavro
 import pytest
 
-from spark_jobs.skeleton.schemas import to_text
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.schemas import schema_by_id, to_text
 
 LOGICAL_TYPES = {
     "timestamp-millis": {"type": "long", "logicalType": "timestamp-millis"},
@@ -37,3 +42,85 @@ def test_a_time_that_python_does_not_have_is_none() -> None:
         fastavro.schemaless_writer(body, schema, {"x": time_ms})
         texts[time_ms] = to_text(body.getvalue(), json.dumps(schema), None)
     assert texts == {0: '{"x": "1970-01-01T00:00:00+00:00"}', 2**62: None}
+
+
+NUMBER_WITHOUT_JSON = bytes.fromhex("000000000000f87f")  # NaN as a double
+CHAIN = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("double", NUMBER_WITHOUT_JSON),
+        (CHAIN, b"\x02" * 2_000 + b"\x00"),
+        (CHAIN, b"\x02" * 100_000 + b"\x00"),
+    ],
+    ids=["NaN", "deep", "deeper than the stack"],
+)
+def test_a_value_that_json_does_not_have_is_none(schema: object, value: bytes) -> None:
+    assert to_text(value, json.dumps(schema), None) is None
+
+
+@contextmanager
+def registry(status: int, body: str) -> Iterator[str]:
+    """Serve one response to all requests; yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_arguments: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+            schema_by_id.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "record"}',
+        '{"type": "enum", "name": "e"}',
+        "message M {}",
+        '{"$schema": "x", "type": "object"}',
+        "[5]",
+    ],
+)
+def test_a_record_whose_schema_is_not_of_avro_is_none(schema: str) -> None:
+    with registry(200, json.dumps({"schema": schema})) as url:
+        assert to_text(b"\0\0\0\0\1\2", None, url) is None
+
+
+def test_a_record_whose_schema_is_unknown_is_none() -> None:
+    with registry(404, '{"error_code":40403,"message":"Schema 1 not found"}') as url:
+        assert to_text(b"\0\0\0\0\1\2", None, url) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (200, "<html>", "does not respond with JSON"),
+        (200, "{}", "does not respond with a schema"),
+        (404, '{"error_code":404,"message":"HTTP 404 Not Found"}', "responds 404"),
+        (404, "<html>", "responds 404"),
+        (500, "", "responds 500"),
+    ],
+)
+def test_a_server_that_is_no_registry_is_an_error_and_not_an_unreadable_record(
+    status: int, body: str, message: str
+) -> None:
+    with registry(status, body) as url, pytest.raises(JobError, match=f"schema registry: {url}/.* {message}"):
+        to_text(b"\0\0\0\0\1\2", None, url)
+
+
+def test_an_address_of_a_registry_that_is_no_url_is_an_error() -> None:
+    with pytest.raises(JobError, match="schema registry: none/schemas/ids/1 is no URL"):
+        to_text(b"\0\0\0\0\1\2", None, "none")
