@@ -28,7 +28,11 @@ from spark_jobs.skeleton.parameters import add_client_settings
 BATCHES = "SPARK_JOB_BATCHES"
 _TEXT = "VARCHAR(4000)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_LOGIN = re.compile(r"(?<=[:/])[^:/@]+[:/][^:/@]+@")  # USER:PASSWORD@ or, of Oracle, USER/PASSWORD@
+_PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
+_LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@")  # USER:PASSWORD@ or USER/PASSWORD@
+_SQL_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps the length of a text
+_LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
+_NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 NO_OPTIONS: Mapping[str, str] = {}
 
@@ -165,7 +169,7 @@ class Database:
 
 def without_login(url: str) -> str:
     """Return a JDBC URL without user, password and properties, for messages."""
-    return _LOGIN.sub("", re.split("[?;]", url)[0])
+    return _LOGIN.sub(r"\1", _PROPERTIES.split(url)[0])
 
 
 def _driver_of(spark: SparkSession, url: str) -> Any:

@@ -40,6 +40,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/mirroring/",
     "tests/spark_jobs/skeleton/test_avro_compatibility.py",
     "tests/spark_jobs/skeleton/test_clients.py",
+    "tests/spark_jobs/skeleton/test_database.py",
     "tests/spark_jobs/skeleton/test_errors.py",
     "tests/spark_jobs/skeleton/test_parameters.py",
     "tests/spark_jobs/skeleton/test_pinned_jars.py",
