@@ -97,12 +97,17 @@ class Database:
         ]
 
     def has_table(self, table: str) -> bool:
-        """Whether a table exists; the name is compared without regard to case."""
+        """Whether a table exists; names are compared without regard to case.
+
+        A name without a schema is one of the connection's schema, which is called a catalog in MySQL.
+        """
+        schema, _, name = table.lower().rpartition(".")
         connection = self._connect()
         try:
             tables = connection.getMetaData().getTables(None, None, None, None)
             while tables.next():
-                if tables.getString("TABLE_NAME").lower() == table.lower():
+                places = {str(tables.getString(column)).lower() for column in ("TABLE_SCHEM", "TABLE_CAT")}
+                if tables.getString("TABLE_NAME").lower() == name and (place is None or place.lower() in places):
                     return True
             return False
         finally:
@@ -117,6 +122,7 @@ class Database:
             for text in statements:
                 statement.executeUpdate(text)
             connection.commit()
+            place = schema.rpartition(".")[2] or connection.getSchema() or connection.getCatalog()
         except Py4JJavaError as error:
             connection.rollback()
             raise JobError(f"{self._name}: {cause_of(error)}") from error

@@ -20,6 +20,7 @@ def database(spark: SparkSession, tmp_path: Path) -> Database:
     made = Database(spark, f"jdbc:derby:{tmp_path}/warehouse;create=true")
     made.execute(
         [
+            "CREATE SCHEMA old",
             "CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(50), email VARCHAR(50))",
             "CREATE TABLE orders (id INT, line INT, amount DECIMAL(10,2), PRIMARY KEY (id, line))",
         ]
@@ -91,6 +92,20 @@ def test_a_batch_that_was_applied_before_the_checkpoint_knew_is_skipped(
     assert rows(database, "customers") == []
     with pytest.raises(JobError, match=r"has batch 5 of warehouse_cdc, but checkpoint .*/new is new"):
         job_runner.run(JOB, *flags, "--checkpoint", str(tmp_path / "new"))
+
+
+def test_tables_of_a_schema_get_changes_in_several_batches(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE old.orders_POSITIONS (id INT)"])
+    source = topics.create("changes", 1)
+    flags = ["--input", source, "--jdbc-url", url(tmp_path), "--tables", "APP.Customers:id,orders:id+line"]
+    for number in (1, 2):
+        change = {"op": "c", "position": number, "after": {"id": number, "line": 1, "name": "x", "amount": 1}}
+        topics.send(source, objects({"table": "app.customers", **change}, {"table": "orders", **change}))
+        job_runner.run(JOB, *flags)
+    assert rows(database, "customers") == [(1, "x", None), (2, "x", None)]
+    assert len(rows(database, "orders")) == 2
 
 
 @pytest.mark.usefixtures("database")
