@@ -2,7 +2,8 @@
 
 Input: JSON objects; `--keys` names the fields that are the key of the table. The last object of a key replaces the
 row with that key. The table exists; fields are written to the columns of the same name, without regard to case. An
-object without a key, or with a value that is not of its column's type, is an unreadable record (`--on-error`).
+object without a key or a column that may not be null, or with a value that its column cannot store, is an unreadable
+record (`--on-error`).
 
 Delivery: O. The rows of a batch and its number are one transaction. I as well: a repeated batch replaces the same rows.
 """

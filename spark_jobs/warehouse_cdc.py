@@ -4,7 +4,8 @@ Input, a change: `{"table": "customers", "op": "u", "position": 17, "before": {.
 `u` or `r` (insert, update, snapshot) with `after`, or `d` (delete) with `before`. `position` is the place of the
 change in the log of the source; it rises with each change of a row. `--tables customers:id,orders:id+line` names the
 tables and their keys. The tables exist; fields are written to the columns of the same name. A change whose row lacks a
-key, or has a value that is not of its column's type, is an unreadable record (`--on-error`).
+key or a column that may not be null, or has a value that its column cannot store, is an unreadable record
+(`--on-error`). An update whose `before` has another key removes the row with that key.
 
 Changes may arrive out of order: the position of the last change of each row is kept in a table `NAME_POSITIONS`, also
 for deleted rows, and an older change is ignored.
@@ -23,6 +24,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.database import BATCHES, Database, add_database_flags, columns_of, fits, is_name
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
@@ -94,15 +96,18 @@ class Target:
         if missing := [key for key in keys if key.lower() not in column_of]:
             raise JobError(f"--tables: {name} has no column {missing[0]}")
         self._keys = [column_of[key.lower()] for key in keys]
+        self._key = StructType([self._schema[key] for key in self._keys])
         self._positions = f"{name}_POSITIONS"
         self._staging = f"{name}_STAGING"
 
     def fits(self, prefix: str) -> Column:
-        """Return whether a change is of another table, or has the keys and values of this table's types.
+        """Return whether a change is of another table, or its row can be stored; of a deleted row only the keys count.
 
         `prefix` is that of the columns with the change.
         """
-        return ~self._is_of_table(prefix) | fits(_row(prefix), self._schema, self._keys)
+        deletes = fits(f.col(f"{prefix}before"), self._key, self._keys)
+        stores = fits(f.col(f"{prefix}after"), self._schema, self._keys)
+        return ~self._is_of_table(prefix) | f.when(f.col(f"{prefix}op") == "d", deletes).otherwise(stores)
 
     def _is_of_table(self, prefix: str) -> Column:
         return f.lower(f"{prefix}table") == self._name.lower()

@@ -11,6 +11,7 @@ not see jars that Spark adds, so this module finds the driver of a URL itself.
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -20,7 +21,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.parameters import add_client_settings
@@ -70,10 +79,18 @@ class Database:
 
     def schema(self, table: str) -> StructType:
         """Return the columns of a table as a schema of Spark. Raises JobError if the table does not exist."""
+        connection = self._connect()
         try:
-            return self.read(table).schema
+            fields = self.read(table).schema.fields
+            # Spark calls all columns nullable.
+            columns = connection.createStatement().executeQuery(f"SELECT * FROM {table} WHERE 1=0").getMetaData()
+            is_nullable = [columns.isNullable(number) != _NO_NULLS for number in range(1, len(fields) + 1)]
         except (PySparkException, Py4JJavaError) as error:
             raise JobError(f"table {table} of {self._name} cannot be read: {cause_of(error)}") from error
+        finally:
+            connection.close()
+        pairs = zip(fields, is_nullable, strict=True)
+        return StructType([StructField(each.name, each.dataType, nullable, each.metadata) for each, nullable in pairs])
 
     def names(self, columns: Iterable[str]) -> str:
         """Return the names of columns as SQL: Spark quotes the columns of the tables that it makes."""
@@ -104,6 +121,7 @@ class Database:
         schema, _, name = table.lower().rpartition(".")
         connection = self._connect()
         try:
+            place = schema.rpartition(".")[2] or connection.getSchema() or connection.getCatalog()
             tables = connection.getMetaData().getTables(None, None, None, None)
             while tables.next():
                 places = {str(tables.getString(column)).lower() for column in ("TABLE_SCHEM", "TABLE_CAT")}
@@ -122,7 +140,6 @@ class Database:
             for text in statements:
                 statement.executeUpdate(text)
             connection.commit()
-            place = schema.rpartition(".")[2] or connection.getSchema() or connection.getCatalog()
         except Py4JJavaError as error:
             connection.rollback()
             raise JobError(f"{self._name}: {cause_of(error)}") from error
@@ -198,13 +215,27 @@ def columns_of(text: Column, schema: StructType) -> list[Column]:
 
 
 def fits(text: Column, schema: StructType, keys: Collection[str]) -> Column:
-    """Return whether a JSON object has the fields `keys`, and all its fields have values of their columns' types."""
+    """Return whether a JSON object has the fields `keys`, and its values can be stored in their columns."""
     conditions = []
     for field in schema:
         value = _value(text, field)
-        is_typed = value.try_cast(field.dataType).isNotNull()
-        conditions.append(is_typed if field.name in keys else value.isNull() | is_typed)
+        is_storable = _is_storable(value, field)
+        needs_value = field.name in keys or not field.nullable
+        conditions.append(is_storable if needs_value else value.isNull() | is_storable)
     return reduce(and_, conditions)
+
+
+def _is_storable(value: Column, field: StructField) -> Column:
+    """Return whether a text can be stored in a column; false for null. Databases have no NaN, and four-digit years."""
+    typed = value.try_cast(field.dataType)
+    condition = typed.isNotNull()
+    if isinstance(field.dataType, DoubleType | FloatType):
+        condition = typed.between(-sys.float_info.max, sys.float_info.max)
+    elif isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
+        condition = f.year(typed).between(1, 9999)
+    elif length := _LENGTH.fullmatch(field.metadata.get(_SQL_TYPE, "")):
+        condition = f.char_length(typed) <= int(length[1])
+    return f.coalesce(condition, f.lit(False))
 
 
 def _value(text: Column, field: StructField) -> Column:

@@ -108,6 +108,28 @@ def test_tables_of_a_schema_get_changes_in_several_batches(
     assert len(rows(database, "orders")) == 2
 
 
+def test_values_that_a_column_cannot_store_are_unreadable(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(
+        ["CREATE TABLE kinds (id INT PRIMARY KEY, t VARCHAR(3) NOT NULL, d DOUBLE, r REAL, seen TIMESTAMP, born DATE)"]
+    )
+    source = topics.create("changes", 1)
+    unfit = [
+        {"t": "long"}, {"t": None}, {"d": "NaN"}, {"d": "Infinity"}, {"r": 1e300}, {"seen": "+12345-01-01 00:00:00"},
+        {"born": "-0044-03-15"},
+    ]  # fmt: skip
+    fit = [{}, {"t": "äöü"}, {"d": 1e300}, {"r": -1.5}, {"seen": "2024-02-29 12:00:00"}, {"born": "9999-12-31"}]
+    changes = [
+        {"table": "kinds", "op": "c", "position": 1, "after": {"id": number, "t": "abc", **values}}
+        for number, values in enumerate([*unfit, *fit])
+    ]
+    topics.send(source, objects(*changes, {"table": "kinds", "op": "d", "position": 2, "before": {"id": 7}}))
+    flags = ["--input", source, "--jdbc-url", url(tmp_path), "--tables", "kinds:id", "--on-error", "skip"]
+    assert sum(batch.malformed for batch in job_runner.run(JOB, *flags)) == len(unfit)
+    assert [row[0] for row in rows(database, "kinds")] == list(range(len(unfit) + 1, len(changes)))
+
+
 @pytest.mark.usefixtures("database")
 def test_missing_tables_and_keys_are_named_before_the_start(job_runner: JobRunner, tmp_path: Path) -> None:
     for tables, message in (("nothing:id", "table nothing of jdbc:derby:"), ("orders:key", "orders has no column key")):
