@@ -131,21 +131,23 @@ class Target:
 
     def _last_changes(self, changes: DataFrame) -> DataFrame:
         """Return the columns of the table, operation and position: the change of each row with the highest position."""
-        columns = columns_of(_row(""), self._schema)
-        rows = changes.select(*columns, f.col("op").alias(_OP), f.col("position").alias(_POSITION))
+        op, before, after = f.col("op"), f.col("before"), f.col("after")
+        old, new = (f.struct(*columns_of(row, self._key)) for row in (before, after))
+        moved = changes.where((op == "u") & fits(before, self._key, self._keys) & (old != new))
+        rows = self._rows(changes, f.when(op == "d", before).otherwise(after), op).unionByName(
+            self._rows(moved, before, f.lit("d"))
+        )
         newest_first = Window.partitionBy(*self._keys).orderBy(f.desc(_POSITION))
         return rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1").drop("place")
+
+    def _rows(self, changes: DataFrame, row: Column, op: Column) -> DataFrame:
+        return changes.select(*columns_of(row, self._schema), op.alias(_OP), f.col("position").alias(_POSITION))
 
     def _create_positions(self, columns: str) -> list[str]:
         """Return the statement that makes the table of positions, if it is missing."""
         if self._database.has_table(self._positions):
             return []
         return [f"CREATE TABLE {self._positions} AS SELECT {columns} FROM {self._staging} WITH NO DATA"]
-
-
-def _row(prefix: str) -> Column:
-    """Return the row of a change, as JSON."""
-    return f.when(f.col(f"{prefix}op") == "d", f.col(f"{prefix}before")).otherwise(f.col(f"{prefix}after"))
 
 
 def _tables(text: str) -> Tables:

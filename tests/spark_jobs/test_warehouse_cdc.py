@@ -108,6 +108,26 @@ def test_tables_of_a_schema_get_changes_in_several_batches(
     assert len(rows(database, "orders")) == 2
 
 
+def test_an_update_of_the_key_moves_the_row(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    source = topics.create("changes", 1)
+    moves = [(0, None, 1), (1, 1, 2), (2, 3, 4), (3, 4, 4), (4, 5, 1)]
+    changes = [
+        {
+            "table": "customers",
+            "op": "c" if before is None else "u",
+            "position": position,
+            "before": None if before is None else {"id": before, "name": "old"},
+            "after": {"id": after, "name": f"n{position}"},
+        }
+        for position, before, after in moves
+    ]
+    topics.send(source, objects(*reversed(changes)))
+    job_runner.run(JOB, "--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id")
+    assert rows(database, "customers") == [(1, "n4", None), (2, "n1", None), (4, "n3", None)]
+
+
 def test_values_that_a_column_cannot_store_are_unreadable(
     database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:
