@@ -30,7 +30,6 @@ from spark_jobs.skeleton.schemas import value_text
 
 _PROFILE, _CLICK = 0, 1  # in this order at equal times
 _COLUMNS = ("user", "kind", "text", "record_id", "time_ms", "partition", "offset")
-_IS_OBJECT = "json_object_keys(text) IS NOT NULL"
 _OUTPUT = "key string, value string, record_id string"
 
 
@@ -41,8 +40,8 @@ class EnrichClicksParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: EnrichClicksParameters) -> list[StreamingQuery]:
-    clicks = keyed_rule(parameters, _CLICK, _IS_OBJECT, "a click with a user")
-    profiles = keyed_rule(parameters, _PROFILE, f"value IS NULL OR {_IS_OBJECT}", "a profile with a user")
+    clicks = keyed_rule(parameters, _CLICK, "is_object", "a click with a user")
+    profiles = keyed_rule(parameters, _PROFILE, "value IS NULL OR is_object", "a profile with a user")
     both = (
         read_input(spark, parameters, profiles, parameters.profiles)
         .select(*_COLUMNS)
@@ -63,12 +62,23 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
         return (
             records.withColumn("user", f.col("key").cast("string"))
             .withColumn("text", value_text(parameters))
+            .withColumn("is_object", f.udf(is_object, "boolean")("text"))
             .withColumn("kind", f.lit(kind))
             .withColumn("time_ms", f.unix_millis("timestamp"))
             .withColumn("record_id", record_id())
         )
 
     return InputRule(read, f"user IS NOT NULL AND ({condition})", expected)
+
+
+def is_object(text: str | None) -> bool:
+    """Whether a text is a JSON object to Python, which joins the objects; Spark would accept single quotes and more."""
+    try:
+        found = json.loads(text or "")
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict)
 
 
 def enrich(records: DataFrame, *, is_inner: bool) -> DataFrame:

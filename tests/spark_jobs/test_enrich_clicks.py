@@ -46,3 +46,21 @@ def test_updates_change_later_clicks_and_tombstones_remove_the_profile(
     assert {value["page"]: (value["profile"] or {}).get("city") for value in values} == expected
     assert len(set(record_ids(found))) == len(found) == len(expected)
     assert dict(zip((value["page"] for value in values), record_ids(found), strict=True))["/e"] == "first/0/7"
+
+
+def test_values_that_only_spark_takes_for_objects_are_unreadable(topics: Topics, job_runner: JobRunner) -> None:
+    clicks, profiles, target = topics.create("clicks", 1), topics.create("profiles", 1), topics.create("enriched", 1)
+    unfit = [
+        b"{'a': 1}",
+        b'{"a": "x\ty"}',
+        b'{"a": 1} x',
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b"[]",
+        b"{" + b'"a":{' * 5_000,
+    ]
+    topics.send(clicks, [Sent(value, b"ann") for value in unfit] + [click("ann", "/a", 1)])
+    topics.send(profiles, [Sent(value, b"ann") for value in unfit])
+    flags = ["--input", clicks, "--profiles", profiles, "--output", target, "--on-error", "skip"]
+    assert sum(batch.malformed for batch in job_runner.run(JOB, *flags)) == 2 * len(unfit)
+    assert [json.loads(message.value())["page"] for message in topics.read(target)] == ["/a"]
