@@ -5,9 +5,10 @@ reads the whole tables each time. The topic of a table is `--topic-prefix` and i
 with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds the last value
 of each table.
 
-Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN` (none in bulk mode). In timestamp
-mode a row that is committed later with an earlier time is missed, as in Connect: choose a column that never goes
-back.
+Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN`, in timestamp mode followed by a
+digest of the row, because several rows may have the same time; there is none in bulk mode. A row is missed if its value
+is committed later than a higher one, or in timestamp mode than the same one, as in Connect: choose a column that never
+goes back. Parts of a microsecond do not count.
 """
 
 import json
@@ -48,6 +49,7 @@ class TableReader:
         self._database = database
         self._table = table
         self.schema = database.schema(table)
+        self._is_unique = mode == "incrementing"  # each value of the column
         self._column = None
         if mode != "bulk":
             by_lower = {name.lower(): name for name in self.schema.names}
@@ -64,6 +66,9 @@ class TableReader:
         value = position if position is None or is_number else literal(position)
         condition = f"{name} IS NOT NULL" if value is None else f"{name} > {value}"
         rows = self._database.read(f"(SELECT * FROM {self._table} WHERE {condition}) new_rows")
+        if position is not None and self._is_time():
+            # Spark drops nanoseconds: to the database, the last rows are above their own position.
+            rows = rows.where(_micros(f.col(self._column)) > _micros(f.lit(position)))
         return rows.orderBy(self._column)
 
     def position(self, rows: DataFrame) -> str | None:
@@ -71,7 +76,7 @@ class TableReader:
         if self._column is None:
             return None
         last = f.max(self._column)
-        text = _sql_time(last) if self._kind().startswith("timestamp") else last.cast("string")
+        text = _sql_time(last) if self._is_time() else last.cast("string")
         row = rows.agg(text.alias("last")).collect()[0]
         return None if row.last is None else str(row.last)
 
@@ -80,15 +85,17 @@ class TableReader:
         assert self._column is not None
         return str(self.schema[self._column].dataType.simpleString())
 
+    def _is_time(self) -> bool:
+        return self._kind().startswith("timestamp")
+
     def to_records(self, rows: DataFrame, *, with_envelope: bool) -> DataFrame:
         """Return value and headers of the records of `rows`."""
-        value: Column = f.to_json(f.struct(*map(self._field, self.schema.names)), {"ignoreNullFields": "false"})
-        if with_envelope:
-            value = envelope(value, json.dumps(connect_schema(self._table, self.schema)))
+        row: Column = f.to_json(f.struct(*map(self._field, self.schema.names)), {"ignoreNullFields": "false"})
+        value = envelope(row, json.dumps(connect_schema(self._table, self.schema))) if with_envelope else row
         ids = f.array().cast("array<struct<key:string,value:binary>>")
         if self._column is not None:
-            record_id = f.concat_ws("/", f.lit(self._table), f.col(self._column).cast("string"))
-            ids = f.array(header(RECORD_ID, record_id))
+            parts = [f.lit(self._table), f.col(self._column).cast("string"), *([] if self._is_unique else [f.md5(row)])]
+            ids = f.array(header(RECORD_ID, f.concat_ws("/", *parts)))
         return rows.select(value.alias("value"), ids.alias("headers"))
 
     def _field(self, name: str) -> Column:
@@ -102,9 +109,13 @@ def _sql_time(time: Column) -> Column:
 
     SQLite compares times as texts, so digits may not be missing. SQL Server's `datetime` refuses more than three.
     """
-    has_micros = f.unix_micros(time.cast("timestamp")) % 1000 != 0
+    has_micros = _micros(time) % 1000 != 0
     texts = [f.date_format(time, f"yyyy-MM-dd HH:mm:ss.{digits}") for digits in ("SSSSSS", "SSS")]
     return f.when(has_micros, texts[0]).otherwise(texts[1])
+
+
+def _micros(time: Column) -> Column:
+    return f.unix_micros(time.cast("timestamp"))
 
 
 def connect_schema(table: str, schema: StructType) -> dict[str, Any]:

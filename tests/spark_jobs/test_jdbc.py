@@ -84,6 +84,33 @@ def test_new_rows_are_sent_once_in_connects_envelope(
     assert record_ids(items) == ["items/7", "items/8"]
 
 
+def test_rows_with_the_same_time_have_different_ids_and_are_sent_once(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    times = ["2024-01-01 00:00:00.123456789"] * 2 + ["2024-01-01 00:00:00.123457001"]
+    rows = [f"({number}, TIMESTAMP('{time}'))" for number, time in enumerate(times)]
+    database.execute(
+        ["CREATE TABLE events (id INT, happened TIMESTAMP)", f"INSERT INTO events VALUES {rows[0]}, {rows[1]}"]
+    )
+    prefix = topics.new_name("mysql.")
+    topics.create_named(f"{prefix}events", 1)
+    of_events = flags(topics, tmp_path, prefix, "events", "--mode", "timestamp", "--column", "happened")
+    for _ in range(2):
+        jdbc_source.run(spark, jdbc_source.parse(of_events), Event())
+    by_day = TableReader(database, "(SELECT id, DATE(happened) AS on_day FROM events) days", "timestamp", "on_day")
+    of_days = by_day.to_records(by_day.new_rows(None), with_envelope=False)
+    assert of_days.select("headers").distinct().count() == 2
+    database.execute([f"INSERT INTO events VALUES {rows[2]}"])
+    jdbc_source.run(spark, jdbc_source.parse(of_events), Event())
+    found = topics.read(f"{prefix}events")
+    assert sorted(json.loads(str(value))["ID"] for _, value in records(found)) == [0, 1, 2]
+    ids = record_ids(found)
+    assert len(set(ids)) == 3
+    (tmp_path / "positions" / "positions.json").unlink()  # as if the job was killed before it stored the position
+    jdbc_source.run(spark, jdbc_source.parse(of_events), Event())
+    assert set(record_ids(topics.read(f"{prefix}events"))) == set(ids)
+
+
 def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
     prefix = topics.new_name("mysql.")
     topics.create_named(f"{prefix}login", 1)
