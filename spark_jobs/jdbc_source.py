@@ -135,7 +135,7 @@ def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
     return {"type": "struct", "name": table, "optional": False, "fields": fields}
 
 
-def poll(readers: dict[str, TableReader], folder: Folder, sink: dict[str, str], flags: Any) -> int:
+def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str], flags: Any) -> int:
     """Send the new rows of all tables; return their number. The position is stored after the broker has the rows."""
     positions = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
     count = 0
@@ -144,10 +144,12 @@ def poll(readers: dict[str, TableReader], folder: Folder, sink: dict[str, str], 
         try:
             found = rows.count()
             if found:
+                # Before the rows are sent: if an executor is lost, Spark reads its rows again, with newer ones.
+                position = reader.position(rows)
                 records = reader.to_records(rows, with_envelope=flags.envelope).coalesce(1)
                 options = {**sink, "topic": f"{flags.topic_prefix}{table}", "includeHeaders": "true"}
                 records.write.format("kafka").options(**options).save()
-                positions[table] = reader.position(rows)
+                positions[table] = position
                 folder.write_text(_POSITIONS, json.dumps(positions))
                 _LOG.info("%d rows of %s are in %s%s", found, table, flags.topic_prefix, table)
             count += found

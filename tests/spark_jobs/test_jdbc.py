@@ -9,11 +9,13 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
+from spark_jobs.jdbc_source import TableReader, poll
 from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.folders import Folder
 from tests.spark_jobs.conftest import (
     JobRunner,
     Sent,
@@ -109,6 +111,26 @@ def test_rows_with_the_same_time_have_different_ids_and_are_sent_once(
     (tmp_path / "positions" / "positions.json").unlink()  # as if the job was killed before it stored the position
     jdbc_source.run(spark, jdbc_source.parse(of_events), Event())
     assert set(record_ids(topics.read(f"{prefix}events"))) == set(ids)
+
+
+def test_a_row_that_appears_while_rows_are_sent_is_not_lost_with_an_executor(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE items (id INT)", "INSERT INTO items VALUES 1"])
+
+    class LosesItsRows(TableReader):
+        def position(self, rows: DataFrame) -> str | None:
+            rows.unpersist()
+            database.execute(["INSERT INTO items VALUES 2"])
+            return super().position(rows)
+
+    prefix = topics.new_name("mysql.")
+    topics.create_named(f"{prefix}items", 1)
+    of_items = jdbc_source.parse(flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id"))
+    folder, sink = Folder(spark, str(tmp_path / "positions")), {"kafka.bootstrap.servers": topics.bootstrap}
+    poll({"items": LosesItsRows(database, "items", "incrementing", "id")}, folder, sink, of_items)
+    poll({"items": TableReader(database, "items", "incrementing", "id")}, folder, sink, of_items)
+    assert {value for _, value in records(topics.read(f"{prefix}items"))} == {'{"ID":1}', '{"ID":2}'}
 
 
 def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
