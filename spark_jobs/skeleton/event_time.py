@@ -11,6 +11,8 @@ from pyspark.sql import functions as f
 TIME_MS_MAX = 9_223_372_036_854
 """The last time that pandas stores in nanoseconds, in the year 2262; the first is as far from 1970. Microseconds and
 nanoseconds that were taken for milliseconds are later, or overflow."""
+_BEGINS_WITH_A_DATE = r"^\s*\d{4}-"
+"""Spark takes a time of the day for one of today: a batch that is repeated tomorrow would have other results."""
 
 
 def event_time(value: Column, field: str | None) -> Column:
@@ -24,7 +26,8 @@ def event_time(value: Column, field: str | None) -> Column:
     else:
         text = f.get_json_object(value, f"$['{field}']")
         number = text.try_cast("bigint")
-        time = f.coalesce(f.when(_is_in_range(number), f.timestamp_millis(number)), text.try_cast("timestamp"))
+        moment = f.when(text.rlike(_BEGINS_WITH_A_DATE), text.try_cast("timestamp"))
+        time = f.coalesce(f.when(_is_in_range(number), f.timestamp_millis(number)), moment)
     return f.when(_is_in_range(f.unix_millis(time)), time)
 
 

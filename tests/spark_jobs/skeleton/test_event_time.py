@@ -21,6 +21,8 @@ TIMES = {
     '{"at":1700000000000000000}': None,
     '{"at":"2500-01-01T00:00:00Z"}': None,
     '{"at":"yesterday"}': None,
+    '{"at":"12:30:00"}': None,
+    '{"at":"T12:30"}': None,
     '{"at":null}': None,
     '{"other":1}': None,
     "{": None,
