@@ -4,22 +4,26 @@
 """
 
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
 from threading import Event, Thread
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
+from spark_jobs.skeleton.errors import cause_of
 from spark_jobs.skeleton.folders import Folder
 
 _LOG = logging.getLogger(__name__)
 _NAME = "running"
 _INTERVAL_S = 20.0
+_FAILURES = (OSError, Py4JError, PySparkException)
 ACTIVE_MS = 60_000
 """A checkpoint without a change for this time belongs to a job that does not run."""
 
 
 class RunningSign:
-    """Writes the sign in a thread until it is closed, and removes it then."""
+    """Writes the sign in a thread until it is closed, and removes it then; after a failure it tries again."""
 
     def __init__(self, checkpoint: Folder, interval_s: float = _INTERVAL_S) -> None:
         self._checkpoint = checkpoint
@@ -33,11 +37,15 @@ class RunningSign:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while True:
+        is_failing = False
+        while not self._ended.is_set():
+            try:
                 self._checkpoint.write_text(_NAME, datetime.now(UTC).isoformat())
-                if self._ended.wait(self._interval_s):
-                    self._checkpoint.delete_file(_NAME)
-                    return
-        except (OSError, Py4JError) as error:  # the query reports what is wrong with its checkpoint
-            _LOG.warning("%s has no sign that the job runs: %s", self._checkpoint, str(error).partition("\n")[0])
+                is_failing = False
+            except _FAILURES as error:
+                if not is_failing:  # the query reports what is wrong with its checkpoint
+                    _LOG.warning("%s has no sign that the job runs: %s", self._checkpoint, cause_of(error))
+                is_failing = True
+            self._ended.wait(self._interval_s)
+        with suppress(*_FAILURES):
+            self._checkpoint.delete_file(_NAME)

@@ -36,6 +36,25 @@ def test_the_sign_is_written_again_and_removed_at_the_end(spark: SparkSession, t
     assert not (tmp_path / "running").exists()
 
 
+def test_the_sign_returns_after_a_failure_of_the_file_system(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, write = Folder(spark, str(tmp_path)), Folder.write_text
+    failures = [OSError("away")] * 3
+
+    class Failing(Folder):
+        def write_text(self, name: str, text: str) -> None:
+            if failures:
+                raise failures.pop()
+            write(self, name, text)
+
+    sign = RunningSign(Failing(spark, str(tmp_path)), interval_s=0.01)
+    wait_until((tmp_path / "running").exists)
+    sign.close()
+    assert folder.names() == []
+    assert caplog.text.count("has no sign that the job runs: away") == 1
+
+
 @pytest.mark.usefixtures("shared_session")
 def test_a_job_has_the_sign_while_it_runs(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = tmp_path / "checkpoint"
