@@ -33,7 +33,7 @@ class FileSinkParameters(JobParameters):
 def build(spark: SparkSession, parameters: FileSinkParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if the file has batches of another checkpoint."""
     target = LineFile(parameters.file)
-    refuse_old_batches(spark, parameters, target.last_batch, str(target.batches))
+    refuse_old_batches(spark, parameters, target.last_batch, str(target.batches), or_else="another --file")
 
     def write(rows: DataFrame, batch: int) -> None:
         ordered = rows.orderBy("topic", "partition", "offset")

@@ -128,12 +128,17 @@ def refuse_foreign_output(spark: SparkSession, parameters: JobParameters, folder
         )
 
 
-def refuse_old_batches(spark: SparkSession, parameters: JobParameters, last_batch: int, where: str) -> None:
-    """Raise JobError if the checkpoint is new, but `where` has the number of a batch: new ones would be skipped."""
+def refuse_old_batches(
+    spark: SparkSession, parameters: JobParameters, last_batch: int, where: str, *, or_else: str = "a new --app-id"
+) -> None:
+    """Raise JobError if the checkpoint is new, but `where` has the number of a batch: new ones would be skipped.
+
+    `or_else` is what the user may name if the checkpoint is lost.
+    """
     if last_batch >= 0 and Folder(spark, parameters.checkpoint).is_new_checkpoint():
         raise JobError(
             f"{where} has batch {last_batch} of {parameters.app_id}, but checkpoint {parameters.checkpoint} is new: "
-            "name the --checkpoint that the batch came from, or a new --app-id"
+            f"name the --checkpoint that the batch came from, or {or_else}"
         )
 
 
