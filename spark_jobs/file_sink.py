@@ -62,7 +62,8 @@ class LineFile:
             self.last_batch, self._length = batch, self._path.stat().st_size if self._path.exists() else 0
             self._store()
         with self._path.open("ab") as target:
-            target.truncate(self._length)
+            # Lines that someone has removed since then stay removed: truncate would put zero bytes in their place.
+            target.truncate(min(self._length, target.tell()))
             target.writelines(line + b"\n" for line in lines)
             target.flush()
             os.fsync(target.fileno())

@@ -125,3 +125,15 @@ def test_a_repeated_batch_replaces_its_own_lines(tmp_path: Path) -> None:
     LineFile(file).write(1, [b"b", b"c"])
     LineFile(file).write(2, [b"d"])
     assert file.read_text() == "a\nb\nc\nd\n"
+
+
+def test_a_repeated_batch_adds_no_bytes_to_a_file_that_was_shortened(tmp_path: Path) -> None:
+    file = tmp_path / "out.txt"
+    LineFile(file).write(0, [b"a", b"b"])
+    LineFile(file).write(1, [b"c"])
+    file.write_text("b\n")
+    LineFile(file).write(1, [b"c"])
+    assert file.read_text() == "b\nc\n"
+    file.unlink()
+    LineFile(file).write(1, [b"c"])
+    assert file.read_text() == "c\n"
