@@ -106,11 +106,14 @@ def read_schema(uri: str, flag: str = "--schema") -> str:
 
 def read_text(flag: str, uri: str) -> str:
     """Return the text of a file of any file system. Raises JobError, which names the flag."""
-    folder, _, name = uri.rpartition("/")
-    source = Folder(SparkSession.active(), folder or ".")
+    folder, slash, name = uri.rpartition("/")
+    source = Folder(SparkSession.active(), f"{folder}/" if slash else ".")
     if not source.has(name):
         raise JobError(f"{flag}: {uri} does not exist")
-    return source.read_text(name)
+    try:
+        return source.read_text(name)
+    except UnicodeDecodeError as error:
+        raise JobError(f"{flag}: {uri} is not a text in UTF-8: {error.reason}") from error
 
 
 def register(registry: str, subject: str, schema: str) -> int:

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import fastavro
 import pytest
 
+from spark_jobs.skeleton import schemas
 from spark_jobs.skeleton.errors import JobError
-from spark_jobs.skeleton.schemas import schema_by_id, to_text
+from spark_jobs.skeleton.schemas import read_text, schema_by_id, to_text
 
 LOGICAL_TYPES = {
     "timestamp-millis": {"type": "long", "logicalType": "timestamp-millis"},
@@ -124,3 +126,37 @@ def test_a_server_that_is_no_registry_is_an_error_and_not_an_unreadable_record(
 def test_an_address_of_a_registry_that_is_no_url_is_an_error() -> None:
     with pytest.raises(JobError, match="schema registry: none/schemas/ids/1 is no URL"):
         to_text(b"\0\0\0\0\1\2", None, "none")
+
+
+@pytest.mark.parametrize(
+    ("uri", "folder"),
+    [
+        ("a.avsc", "."),
+        ("x/a.avsc", "x/"),
+        ("/a.avsc", "/"),
+        ("file:/a.avsc", "file:/"),
+        ("hdfs://h/a.avsc", "hdfs://h/"),
+    ],
+)
+def test_a_file_is_read_from_its_folder(uri: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Folder:
+        def __init__(self, _spark: object, uri: str) -> None:
+            self._uri = uri
+
+        def has(self, name: str) -> bool:
+            return (self._uri, name) == (folder, "a.avsc")
+
+        def read_text(self, _name: str) -> str:
+            return "text"
+
+    monkeypatch.setattr(schemas, "Folder", Folder)
+    monkeypatch.setattr(schemas, "SparkSession", SimpleNamespace(active=lambda: None))
+    assert read_text("--schema", uri) == "text"
+
+
+def test_a_file_that_is_no_text_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SimpleNamespace(has=lambda _: True, read_text=lambda _: b"\xff".decode())
+    monkeypatch.setattr(schemas, "Folder", lambda *_: folder)
+    monkeypatch.setattr(schemas, "SparkSession", SimpleNamespace(active=lambda: None))
+    with pytest.raises(JobError, match=r"--schema: a\.avsc is not a text in UTF-8"):
+        read_text("--schema", "a.avsc")
