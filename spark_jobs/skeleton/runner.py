@@ -120,26 +120,28 @@ class GroupCommits:
 
 
 def with_start(spark: SparkSession, parameters: P) -> P:
-    """Return the parameters with the starting offsets of --from-group.
+    """Return the parameters with the starting offsets of --from-group, which Spark ignores after the first batch.
 
     Raises JobError if the checkpoint is new although the group has offsets: the job has run before, and its checkpoint
     is lost. It must then be said where to begin.
     """
-    if parameters.commit_group is None or not Folder(spark, parameters.checkpoint).is_new_checkpoint():
+    if parameters.commit_group is None:
+        return parameters
+    # A job that ended before its first batch has a checkpoint, but no offsets.
+    is_new = Folder(spark, parameters.checkpoint).is_new_checkpoint()
+    if not is_new and not parameters.from_group:
         return parameters
     topics = parameters.read_topics()
     group = GroupOffsets(parameters.client, parameters.commit_group)
     try:
         committed = group.committed(topics)
-        if parameters.from_group:
-            if not committed:
-                raise JobError(
-                    f"--from-group: group {group.group} has no offsets in {', '.join(topics) or 'any topic'}"
-                )
+        if parameters.from_group and committed:
             return replace(parameters, starting_offsets=json.dumps(group.or_earliest(topics)))
     finally:
         group.close()
-    if committed and parameters.starting_offsets is None:
+    if parameters.from_group and is_new:
+        raise JobError(f"--from-group: group {group.group} has no offsets in {', '.join(topics) or 'any topic'}")
+    if is_new and committed and parameters.starting_offsets is None:
         names = ", ".join(committed)
         raise JobError(
             f"checkpoint {parameters.checkpoint} is new, but group {group.group} has offsets in {names}: "

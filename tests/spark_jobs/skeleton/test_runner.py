@@ -81,6 +81,23 @@ def test_a_job_of_several_queries_continues_and_begins_again_at_the_offsets_of_i
     assert committed(topics, "phases", source) == {0: 3}
 
 
+def test_a_job_that_ended_before_its_first_batch_begins_at_the_offsets_of_its_group(
+    topics: Topics, job_runner: JobRunner
+) -> None:
+    source, target = topics.create("words", 1), topics.create("counts", 1)
+    topics.send(source, lines("a", "b"))
+    group = GroupOffsets(topics.client, f"{source}-readers")
+    group.commit({source: {0: 1}})
+    group.close()
+    checkpoint = job_runner.folder / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"7a6fc830-e279-4468-a6d3-9834fa785581"}')
+    flags = ["--input", source, "--output", target, "--commit-group", f"{source}-readers", "--from-group"]
+    for _ in range(2):
+        assert job_runner.supervise(wordcount.JOB, *flags) == 0
+    assert last_values(topics.read(target)) == {"b": "1"}
+
+
 def test_the_jvm_ignores_sigterm_so_that_a_job_finishes_its_batch(spark: SparkSession) -> None:
     gateway: Any = spark.sparkContext._gateway
     status = Path(f"/proc/{gateway.proc.pid}/status").read_text()
