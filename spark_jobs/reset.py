@@ -71,7 +71,10 @@ def plan(spark: SparkSession, flags: argparse.Namespace) -> list[Step]:
 
 
 def new_offsets(flags: argparse.Namespace) -> dict[str, dict[int, int]]:
-    """Return the offsets that the flags name, for each partition of the inputs, within what the partition has."""
+    """Return the offsets that the flags name, for each partition of the inputs, within what the partition has.
+
+    Raises JobError if a broker does not know one.
+    """
     consumer = _consumer(flags)
     try:
         found: dict[str, dict[int, int]] = {}
@@ -84,8 +87,10 @@ def new_offsets(flags: argparse.Namespace) -> dict[str, dict[int, int]]:
                     offset = flags.to_offset
                 elif flags.to_datetime is not None:
                     place.offset = flags.to_datetime
-                    offset = consumer.offsets_for_times([place], _TIMEOUT_S)[0].offset
-                    offset = end if offset < 0 else offset
+                    (first,) = consumer.offsets_for_times([place], _TIMEOUT_S)
+                    if first.error is not None:
+                        raise JobError(f"--to-datetime: no offset of {topic}-{partition}: {first.error.str()}")
+                    offset = end if first.offset < 0 else first.offset
                 found.setdefault(topic, {})[partition] = min(max(offset, start), end)
         return found
     finally:

@@ -46,12 +46,15 @@ class GroupOffsets:
                 raise JobError(f"group {self.group}: the offset of {place} was not committed: {each.error.str()}")
 
     def committed(self, topics: list[str]) -> Offsets:
-        """Return the committed offsets of the group; topics and partitions without one are absent."""
+        """Return the committed offsets of the group; topics and partitions without one are absent. Raises JobError."""
         consumer = self._consumer()
         found: dict[str, dict[int, int]] = {}
         for topic in topics:
             wanted = [TopicPartition(topic, partition) for partition in self._partitions(topic)]
             for position in consumer.committed(wanted, _TIMEOUT_S) if wanted else []:
+                if position.error is not None:
+                    place = f"{topic}-{position.partition}"
+                    raise JobError(f"group {self.group}: the offset of {place} is unknown: {position.error.str()}")
                 if position.offset >= 0:
                     found.setdefault(topic, {})[position.partition] = position.offset
         return found

@@ -3,9 +3,11 @@
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import SparkSession
 
 from spark_jobs import reset, wordcount
@@ -83,6 +85,23 @@ def test_a_group_is_set_to_a_time_or_an_offset_within_the_partition(topics: Topi
         group = GroupOffsets(topics.client, "timed")
         assert group.committed([topic]) == {topic: offsets}
         group.close()
+
+
+def test_a_partition_whose_offsets_are_unknown_is_not_set_to_its_end(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create("timed", 1)
+    topics.send(topic, lines("a"))
+
+    class WithoutLeader(Consumer):
+        def offsets_for_times(self, places: list[TopicPartition], _timeout_s: float) -> list[Any]:
+            error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            return [SimpleNamespace(offset=place.offset, error=error) for place in places]
+
+    monkeypatch.setattr(reset, "Consumer", WithoutLeader)
+    flags = ["app", "--bootstrap-servers", topics.bootstrap, "--checkpoint", "none", "--commit-group", "g"]
+    with pytest.raises(JobError, match=f"--to-datetime: no offset of {topic}-0: .*[Ll]eader not available"):
+        reset.new_offsets(reset.parse([*flags, "--input", topic, "--to-datetime", "2024-01-01"]))
 
 
 def test_a_group_that_cannot_be_set_keeps_the_checkpoint(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import SparkSession
 
 from spark_jobs import split_errors, stock_stats, top10, wordcount
-from spark_jobs.skeleton import runner
+from spark_jobs.skeleton import commits, runner
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.metrics import JobMetrics
@@ -96,6 +97,22 @@ def test_a_job_that_ended_before_its_first_batch_begins_at_the_offsets_of_its_gr
     for _ in range(2):
         assert job_runner.supervise(wordcount.JOB, *flags) == 0
     assert last_values(topics.read(target)) == {"b": "1"}
+
+
+def test_offsets_that_the_broker_does_not_know_are_not_taken_for_absent(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = topics.create("words", 1), GroupOffsets(topics.client, "readers")
+
+    class Unstable(Consumer):
+        def committed(self, places: list[TopicPartition], _timeout_s: float) -> list[Any]:
+            error = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+            return [SimpleNamespace(partition=place.partition, offset=-1001, error=error) for place in places]
+
+    monkeypatch.setattr(commits, "Consumer", Unstable)
+    with pytest.raises(JobError, match=f"group readers: the offset of {topic}-0 is unknown: "):
+        group.committed([topic])
+    group.close()
 
 
 def test_the_jvm_ignores_sigterm_so_that_a_job_finishes_its_batch(spark: SparkSession) -> None:
