@@ -49,8 +49,9 @@ class Folder:
         return newest
 
     def delete(self) -> None:
-        """Delete this folder with all its content."""
-        self._files.delete(self._path, True)
+        """Delete this folder with all its content. Raises OSError if something of it is left."""
+        if not self._files.delete(self._path, True) and self._files.exists(self._path):
+            raise OSError(f"{self} cannot be deleted, or not all of it: its owner may be another user")
 
     def delete_file(self, name: str) -> None:
         self._files.delete(self._child(name), False)

@@ -1,6 +1,7 @@
 """Folders are inspected through Hadoop's file systems, by path or by URI."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +21,15 @@ def test_files_are_written_listed_read_and_deleted(scheme: str, spark: SparkSess
     assert folder.size_bytes() == 7
     folder.delete()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_not_deleted_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(spark, str(tmp_path))
+    monkeypatch.setattr(folder, "_files", SimpleNamespace(delete=lambda *_: False, exists=lambda _: True))
+    with pytest.raises(OSError, match=f"{tmp_path} cannot be deleted"):
+        folder.delete()
 
 
 def test_a_checkpoint_whose_queries_have_folders_of_their_own_is_not_new(spark: SparkSession, tmp_path: Path) -> None:
