@@ -9,6 +9,7 @@ Delivery: U. Each alert has the header `record-id`. The hook is called again if 
 """
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from spark_jobs.skeleton.delivery import record_id_headers, start_batch_query, w
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, checked, number
-from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
+from spark_jobs.skeleton.records import is_finite, object_rule, read_input, start_dead_letters
+
+_LINE_END = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +59,8 @@ def call_hook(program: str, alerts: list[str]) -> None:
     """Start `program` with the alerts as its input, unless there are none. Raises JobError."""
     if not alerts:
         return
-    text = "".join(f"{alert}\n" for alert in alerts)
-    done = subprocess.run([program], input=text, text=True, capture_output=True, check=False)
+    text = "".join(f"{_LINE_END.sub(' ', alert)}\n" for alert in alerts)
+    done = subprocess.run([program], input=text, encoding="utf-8", errors="replace", capture_output=True, check=False)
     if done.returncode != 0:
         raise JobError(f"--hook: {program} exited with {done.returncode}: {done.stderr.strip()}")
 

@@ -40,6 +40,14 @@ def test_a_hook_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
         call_hook(script(tmp_path, "echo no mail server >&2; exit 3"), ["{}"])
 
 
+def test_a_hook_reads_each_alert_on_a_line_of_its_own(tmp_path: Path) -> None:
+    call_hook(script(tmp_path, f"cat > {tmp_path}/mail"), ['{\n  "id": "ä",\r\n  "amount": 1\n}', "{}"])
+    assert [json.loads(line) for line in (tmp_path / "mail").read_text("utf-8").splitlines()] == [
+        {"id": "ä", "amount": 1},
+        {},
+    ]
+
+
 def test_a_hook_is_not_called_without_alerts(tmp_path: Path) -> None:
     call_hook(script(tmp_path, "exit 3"), [])
 
