@@ -30,11 +30,11 @@ from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.progress import COUNTERS, GAUGES
-from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
+from spark_jobs.skeleton.records import COUNT_MAX, object_rule, read_input, start_dead_letters
 
 _REPORT = "side string, topic string, time bigint, count bigint"
 _IS_REPORT = f"""body.side IN ('producer', 'consumer') AND body.topic IS NOT NULL
-    AND body.time BETWEEN 0 AND {TIME_MS_MAX} AND body.count >= 0"""
+    AND body.time BETWEEN 0 AND {TIME_MS_MAX} AND body.count BETWEEN 0 AND {COUNT_MAX}"""
 _GAUGES = {"audit_completeness_percent": "min(completeness_percent)", "audit_delay_seconds": "max(delay_seconds)"}
 AUDIT_COUNTERS = {"audit_buckets": "count(*)", "audit_incomplete_buckets": "count_if(missing > 0)"}
 _FIELDS = ("topic", "bucket", "produced", "consumed", "missing", "completeness_percent", "delay_seconds")

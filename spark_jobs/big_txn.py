@@ -35,7 +35,7 @@ class BigTxnParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: BigTxnParameters) -> list[StreamingQuery]:
-    rule = object_rule(parameters, "amount double", "body.amount IS NOT NULL", "a transaction with an amount")
+    rule = object_rule(parameters, "amount double", is_finite("body.amount"), "a transaction with an amount")
 
     def write(rows: DataFrame, _batch: int) -> None:
         alerts = rows.persist()

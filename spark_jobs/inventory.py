@@ -20,13 +20,12 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.pictures import Picture, Values
-from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters
+from spark_jobs.skeleton.records import COUNT_MAX, object_rule, read_input, start_dead_letters
 
 BANK = "bank"
 _EVENT = "type string, item string, quantity bigint, price decimal(18,2)"
-_IS_EVENT = (
-    "body.type IN ('shipment', 'sale', 'return') AND body.item IS NOT NULL AND body.quantity > 0 AND body.price >= 0"
-)
+_IS_EVENT = f"""body.type IN ('shipment', 'sale', 'return') AND body.item IS NOT NULL AND body.price >= 0
+    AND body.quantity BETWEEN 1 AND {COUNT_MAX}"""
 
 
 def build(spark: SparkSession, parameters: JobParameters) -> list[StreamingQuery]:

@@ -26,7 +26,7 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
-from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
+from spark_jobs.skeleton.records import is_finite, read_input, start_dead_letters, timed_rule
 
 PERIODS = {"day": "yyyy-MM-dd", "month": "yyyy-MM", "year": "yyyy"}
 
@@ -40,7 +40,7 @@ class MinMaxParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: MinMaxParameters) -> list[StreamingQuery]:
     rule = timed_rule(
-        parameters, "symbol string, price double", "body.symbol IS NOT NULL AND body.price IS NOT NULL", "a price"
+        parameters, "symbol string, price double", f"body.symbol IS NOT NULL AND {is_finite('body.price')}", "a price"
     )
     ranges = price_ranges(read_input(spark, parameters, rule), parameters)
     return [

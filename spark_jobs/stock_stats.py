@@ -22,9 +22,10 @@ from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
-from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
+from spark_jobs.skeleton.records import is_finite, read_input, start_dead_letters, timed_rule
 
 _TRADE = "type string, ticker string, price double, size bigint"
+_IS_TRADE = f"body.ticker IS NOT NULL AND body.price > 0 AND {is_finite('body.price')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class StockStatsParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: StockStatsParameters) -> list[StreamingQuery]:
-    rule = timed_rule(parameters, _TRADE, "body.ticker IS NOT NULL AND body.price > 0", "a trade")
+    rule = timed_rule(parameters, _TRADE, _IS_TRADE, "a trade")
     trades = read_input(spark, parameters, rule).withWatermark("time", parameters.watermark)
     stats = statistics(trades, parameters.window, parameters.slide)
     return [

@@ -26,11 +26,11 @@ from spark_jobs.skeleton.delivery import start_batch_query, start_topic_query, w
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, positive
 from spark_jobs.skeleton.pictures import Picture, Values
-from spark_jobs.skeleton.records import object_rule, read_input, start_dead_letters, timed_rule
+from spark_jobs.skeleton.records import is_finite, object_rule, read_input, start_dead_letters, timed_rule
 
 PHASES = ("gains", "ranks")
-_IS_PRICE = "body.symbol IS NOT NULL AND body.price > 0"
-_IS_GAIN = "body.day IS NOT NULL AND body.symbol IS NOT NULL AND body.gain IS NOT NULL"
+_IS_PRICE = f"body.symbol IS NOT NULL AND body.price > 0 AND {is_finite('body.price')}"
+_IS_GAIN = f"body.day IS NOT NULL AND body.symbol IS NOT NULL AND {is_finite('body.gain')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ from spark_jobs.skeleton.schemas import value_text
 
 PLACE = ("topic", "partition", "offset")
 DEAD_LETTERS = "dead-letters"
+COUNT_MAX = 10**9
+"""The highest number that jobs accept of things in one record. Sums of larger ones could overflow, and end the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,11 @@ class InputRule:
     """An SQL condition over the columns; null counts as false."""
     expected: str
     """What an accepted record is, for messages: "a flight"."""
+
+
+def is_finite(field: str) -> str:
+    """Return the SQL condition that a field of type double is a number: Spark reads "NaN" and 1e999 as doubles, too."""
+    return f"abs({field}) < double('Infinity')"
 
 
 def text_rule() -> InputRule:

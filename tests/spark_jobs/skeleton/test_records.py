@@ -1,13 +1,15 @@
 """Records that a job cannot read fail it, are counted, or become dead letters, as the flags demand."""
 
 import logging
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from spark_jobs import click_search
+from spark_jobs import audit, big_txn, click_search, inventory, minmax, stock_stats
 from spark_jobs.country_count import JOB
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, records
+from spark_jobs.skeleton.job import Job
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, objects, records
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +52,31 @@ def test_skipped_records_are_counted_and_dropped(
     assert "country_count: batch 0: 6 records in " in caplog.text
     assert "lag 0, state 1 rows" in caplog.text
     assert "country_count: 6 records in 1 batch," in caplog.text
+
+
+SALE = {"type": "sale", "item": "chair", "quantity": 1, "price": 1}
+REPORT = {"side": "producer", "topic": "orders", "time": 1_700_000_000_000, "count": 1}
+TRADE = {"type": "ASK", "ticker": "IBM", "symbol": "IBM", "price": 1.0, "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("job", "good", "field", "unreadable"),
+    [
+        (inventory.JOB, SALE, "quantity", 2**62),
+        (audit.JOB, REPORT, "count", 2**62),
+        (minmax.JOB, TRADE, "price", "NaN"),
+        (stock_stats.JOB, TRADE, "price", "Infinity"),
+        (big_txn.JOB, {"amount": 1}, "amount", "NaN"),
+    ],
+    ids=["inventory", "audit", "minmax", "stock_stats", "big_txn"],
+)
+def test_numbers_that_would_spoil_later_results_are_unreadable(
+    job: Job[Any], good: dict[str, object], field: str, unreadable: object, topics: Topics, job_runner: JobRunner
+) -> None:
+    source = topics.create("numbers", 1)
+    topics.send(source, objects(good, *[{**good, field: unreadable}] * 3))
+    flags = ["--input", source, "--output", topics.create("results"), "--on-error", "skip"]
+    assert sum(batch.malformed for batch in job_runner.run(job, *flags)) == 3
 
 
 @pytest.mark.parametrize("is_dead_letter_wanted", [False, True])
