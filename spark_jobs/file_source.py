@@ -23,8 +23,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from confluent_kafka import Producer
 
@@ -54,10 +54,6 @@ class Place:
     rotation: int = 0
     beginning: str = _digest(b"")  # of the bytes up to the offset, at most the first 1024
 
-    def is_of(self, content: BinaryIO) -> bool:
-        """Whether an open file is the one of this place."""
-        return os.fstat(content.fileno()).st_size >= self.offset and _beginning(content, self.offset) == self.beginning
-
 
 class Position:
     """The place in a file that is stored in a folder."""
@@ -85,7 +81,8 @@ class Tail:
         self.file = file
         self._position = position
         self._place = position.load()
-        self._content: BinaryIO | None = None
+        self._content: FileIO | None = None
+        self._beginning = b""  # what the digest of the place is of
 
     def read(self) -> tuple[Place, bytes]:
         """Return complete lines, none if there are no new ones, and the place where they begin."""
@@ -100,9 +97,9 @@ class Tail:
 
     def has_stored(self, part: bytes) -> None:
         """Store that the broker has the lines that `read` returned."""
-        assert self._content is not None
+        self._beginning = (self._beginning + part)[:_BEGINNING_BYTES]
         offset = self._place.offset + len(part)
-        self._place = replace(self._place, offset=offset, beginning=_beginning(self._content, offset))
+        self._place = replace(self._place, offset=offset, beginning=_digest(self._beginning))
         self._position.store(self._place)
 
     def close(self) -> None:
@@ -112,16 +109,19 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._content = self.file.open("rb")
+            self._content = self.file.open("rb", buffering=0)  # a buffer would keep what is no longer in the file
         except FileNotFoundError:
             return False
         return True
 
-    def _read_part(self, content: BinaryIO) -> bytes:
-        if not self._place.is_of(content):
+    def _read_part(self, content: FileIO) -> bytes:
+        content.seek(0)
+        self._beginning = content.read(min(self._place.offset, _BEGINNING_BYTES))
+        is_shorter = os.fstat(content.fileno()).st_size < self._place.offset
+        if is_shorter or _digest(self._beginning) != self._place.beginning:
             _LOG.warning("%s is another file than before: it is read from its start", self.file)
             # This is stored before a line is sent: lines that are sent again must have the same ids.
-            self._place = Place(rotation=self._place.rotation + 1)
+            self._place, self._beginning = Place(rotation=self._place.rotation + 1), b""
             self._position.store(self._place)
         content.seek(self._place.offset)
         part = content.read(_BATCH_BYTES)
@@ -129,7 +129,7 @@ class Tail:
             part += more
         return part[: part.rfind(b"\n") + 1]
 
-    def _is_replaced(self, content: BinaryIO) -> bool:
+    def _is_replaced(self, content: FileIO) -> bool:
         """Whether the name is that of another file; while it is missing, the old one is kept."""
         try:
             return not os.path.samestat(self.file.stat(), os.fstat(content.fileno()))
@@ -166,11 +166,6 @@ def send_new_lines(tail: Tail, topic: str, producer: Producer) -> int:
     if count:
         tail.has_stored(part)
     return count
-
-
-def _beginning(content: BinaryIO, offset: int) -> str:
-    content.seek(0)
-    return _digest(content.read(min(offset, _BEGINNING_BYTES)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

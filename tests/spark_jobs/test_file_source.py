@@ -71,6 +71,21 @@ def test_a_running_job_reads_a_log_to_its_end_before_its_successor(topics: Topic
     assert record_ids(found) == ["in.txt/0/0", "in.txt/0/6", "in.txt/1/0", "in.txt/1/6"]
 
 
+@pytest.mark.parametrize("moment", ["after", "before"])
+def test_a_log_that_is_copied_and_truncated_is_read_from_its_start(moment: str, tmp_path: Path) -> None:
+    file, position = tmp_path / "in.txt", Position(tmp_path / "position")
+    file.write_text("old 1\nold 2\n")
+    with closing(Tail(file, position)) as tail:
+        _, part = tail.read()
+        if moment == "after":
+            tail.has_stored(part)
+        file.write_text("new 1\nnew 2\nnew 3\n")
+        if moment == "before":
+            tail.has_stored(part)
+        place, part = tail.read()
+    assert (place.offset, place.rotation, part) == (0, 1, b"new 1\nnew 2\nnew 3\n")
+
+
 def test_lines_that_are_sent_again_after_a_rotation_have_the_same_ids(tmp_path: Path) -> None:
     file, position = tmp_path / "in.txt", Position(tmp_path / "position")
     position.store(Place(100))
