@@ -51,6 +51,8 @@ client and broker spend most of their time on the batches. A batch that is too l
 """
 
 _LARGEST_REQUEST = "max.request.size"
+_LARGEST_MESSAGE = "1048588"
+"""The brokers' default: that of librdkafka is less, so that it would refuse records which Java's producers send."""
 _PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOKEN_MECHANISM = "OAUTHBEARER"
 _LOG_LEVEL = "5"
@@ -78,8 +80,7 @@ def client_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
 def producer_settings(bootstrap_servers: str, options: Options) -> dict[str, str]:
     """Return the settings of a producer: those of a client, and those about batches. Raises JobError."""
     settings = {key: options[key] for key in _SAME_OF_PRODUCERS if key in options}
-    if _LARGEST_REQUEST in options:
-        settings["message.max.bytes"] = options[_LARGEST_REQUEST]
+    settings["message.max.bytes"] = options.get(_LARGEST_REQUEST, _LARGEST_MESSAGE)
     return {**settings, **client_settings(bootstrap_servers, options)}
 
 

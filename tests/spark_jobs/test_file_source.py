@@ -104,6 +104,13 @@ def test_a_missing_topic_is_made_with_one_partition_which_keeps_the_order(topics
     assert partition_count(topics.client, topic) == 1
 
 
+def test_a_line_of_the_size_that_brokers_accept_is_sent(topics: Topics, tmp_path: Path) -> None:
+    topic, file = topics.create("lines", 1), tmp_path / "in.txt"
+    file.write_bytes(b"x" * 1_048_000 + b"\n")
+    send(topics, file, topic)
+    assert [len(message.value()) for message in topics.read(topic)] == [1_048_000]
+
+
 def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(tmp_path / "none"), "--checkpoint", str(tmp_path)]
     assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 2
