@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from spark_jobs.skeleton.clients import producer_settings
 from spark_jobs.skeleton.delivery import RECORD_ID
@@ -152,12 +152,18 @@ def send_new_lines(tail: Tail, topic: str, producer: Producer) -> int:
     count = 0
     for start, line in lines(part):
         record_id = f"{tail.file.name}/{place.rotation}/{place.offset + start}".encode()
-        producer.produce(
-            topic,
-            line,
-            headers=[(RECORD_ID, record_id)],
-            on_delivery=lambda error, _: failures.append(error.str()) if error else None,
-        )
+        try:
+            producer.produce(
+                topic,
+                line,
+                headers=[(RECORD_ID, record_id)],
+                on_delivery=lambda error, _: failures.append(error.str()) if error else None,
+            )
+        except KafkaException as error:
+            reason = error.args[0].str()
+            raise JobError(
+                f"{tail.file}: the line of {len(line)} bytes at byte {place.offset + start}: {reason}"
+            ) from error
         count += 1
     unsent = producer.flush(_FLUSH_TIMEOUT_S)
     if failures or unsent:

@@ -111,6 +111,14 @@ def test_a_line_of_the_size_that_brokers_accept_is_sent(topics: Topics, tmp_path
     assert [len(message.value()) for message in topics.read(topic)] == [1_048_000]
 
 
+def test_a_line_that_is_too_large_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"first\n" + b"x" * 1_100_000 + b"\n")
+    flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(file), "--checkpoint", str(tmp_path)]
+    assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 1
+    assert f"{file}: the line of 1100000 bytes at byte 6: " in capsys.readouterr().err
+
+
 def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(tmp_path / "none"), "--checkpoint", str(tmp_path)]
     assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 2
