@@ -9,9 +9,10 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Mapping
-from threading import Event, Thread
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from spark_jobs.skeleton.repeating import Repeater
 
 _LOG = logging.getLogger(__name__)
 _VERSION = 0  # of the value
@@ -39,30 +40,23 @@ class Emitter:
     ) -> None:
         """`record` returns key and value for the present time in milliseconds. Starts immediately."""
         self._topic = topic
-        self._interval_s = interval_s
         self._record = record
         self._producer = Producer({**client, "message.timeout.ms": max(int(interval_s * 1000), 5_000)})
         self._is_failing = False
-        self._stopped = Event()
-        self._thread = Thread(target=self._run, name=f"emitter of {topic}", daemon=True)
-        self._thread.start()
+        self._repeater = Repeater(f"emitter of {topic}", interval_s, self._send)
 
     def close(self) -> None:
         """Stop, after the records that were sent are stored or have failed."""
-        self._stopped.set()
-        self._thread.join()
+        self._repeater.close()
         self._producer.flush(_FLUSH_TIMEOUT_S)
 
-    def _run(self) -> None:
-        while True:
-            key, value = self._record(time.time_ns() // 1_000_000)
-            try:
-                self._producer.produce(self._topic, value, key, partition=0, on_delivery=self._on_delivery)
-            except (BufferError, KafkaException) as error:
-                self._report(str(error))
-            self._producer.poll(0)
-            if self._stopped.wait(self._interval_s):
-                return
+    def _send(self) -> None:
+        key, value = self._record(time.time_ns() // 1_000_000)
+        try:
+            self._producer.produce(self._topic, value, key, partition=0, on_delivery=self._on_delivery)
+        except (BufferError, KafkaException) as error:
+            self._report(str(error))
+        self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is None:

@@ -6,13 +6,13 @@
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime
-from threading import Event, Thread
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from spark_jobs.skeleton.errors import cause_of
 from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.repeating import Repeater
 
 _LOG = logging.getLogger(__name__)
 _NAME = "running"
@@ -27,25 +27,19 @@ class RunningSign:
 
     def __init__(self, checkpoint: Folder, interval_s: float = _INTERVAL_S) -> None:
         self._checkpoint = checkpoint
-        self._interval_s = interval_s
-        self._ended = Event()
-        self._thread = Thread(target=self._run, name="sign of a running job", daemon=True)
-        self._thread.start()
+        self._is_failing = False
+        self._repeater = Repeater("sign of a running job", interval_s, self._write)
 
     def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        is_failing = False
-        while not self._ended.is_set():
-            try:
-                self._checkpoint.write_text(_NAME, datetime.now(UTC).isoformat())
-                is_failing = False
-            except _FAILURES as error:
-                if not is_failing:  # the query reports what is wrong with its checkpoint
-                    _LOG.warning("%s has no sign that the job runs: %s", self._checkpoint, cause_of(error))
-                is_failing = True
-            self._ended.wait(self._interval_s)
+        self._repeater.close()
         with suppress(*_FAILURES):
             self._checkpoint.delete_file(_NAME)
+
+    def _write(self) -> None:
+        try:
+            self._checkpoint.write_text(_NAME, datetime.now(UTC).isoformat())
+            self._is_failing = False
+        except _FAILURES as error:
+            if not self._is_failing:  # the query reports what is wrong with its checkpoint
+                _LOG.warning("%s has no sign that the job runs: %s", self._checkpoint, cause_of(error))
+            self._is_failing = True

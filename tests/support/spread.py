@@ -45,6 +45,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/skeleton/test_parameters.py",
     "tests/spark_jobs/skeleton/test_pinned_jars.py",
     "tests/spark_jobs/skeleton/test_plots.py",
+    "tests/spark_jobs/skeleton/test_repeating.py",
     "tests/spark_jobs/skeleton/test_schemas.py",
     "tests/spark_jobs/skeleton/test_session.py",
     "tests/spark_jobs/skeleton/test_topics.py",
