@@ -124,18 +124,15 @@ class GroupCheckpoints:
         source, target = AdminClient(dict(self._source)), AdminClient(dict(self._target))
         done = {}
         for group in self._names(source):
-            of_source = [each for each in self._committed(source, group) if keeps_partitions(each.topic)]
-            positions = _up_to_end(target, _translated(of_source, translation))
-            if not positions:
-                continue
-            own = {(each.topic, each.partition): each.offset for each in self._committed(target, group)}
-            ahead = [each for each in positions if each.offset > own.get((each.topic, each.partition), -1)]
-            if not ahead:
-                continue
-            request = [ConsumerGroupTopicPartitions(group, ahead)]
             try:
-                target.alter_consumer_group_offsets(request)[group].result(_TIMEOUT_S)
-                done[group] = len(ahead)
+                of_source = [each for each in self._committed(source, group) if keeps_partitions(each.topic)]
+                positions = _up_to_end(target, _translated(of_source, translation))
+                own = {(each.topic, each.partition): each.offset for each in self._committed(target, group)}
+                ahead = [each for each in positions if each.offset > own.get((each.topic, each.partition), -1)]
+                if ahead:
+                    request = [ConsumerGroupTopicPartitions(group, ahead)]
+                    target.alter_consumer_group_offsets(request)[group].result(_TIMEOUT_S)
+                    done[group] = len(ahead)
             except KafkaException as error:
                 _LOG.info("group %s keeps its positions at the target: %s", group, error.args[0].str())
         return done
@@ -147,10 +144,7 @@ class GroupCheckpoints:
     @staticmethod
     def _committed(admin: AdminClient, group: str) -> list[TopicPartition]:
         future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-        try:
-            return [each for each in future.result(_TIMEOUT_S).topic_partitions if each.offset >= 0]
-        except KafkaException:
-            return []  # the target does not know the group
+        return [each for each in future.result(_TIMEOUT_S).topic_partitions if each.offset >= 0]
 
 
 def _translated(positions: Iterable[TopicPartition], translation: OffsetTranslation) -> list[TopicPartition]:

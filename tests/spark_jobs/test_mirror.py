@@ -6,18 +6,27 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 
 from spark_jobs.mirror import JOB
-from spark_jobs.mirroring import sending, target_topics
+from spark_jobs.mirroring import offset_syncs, sending, target_topics
 from spark_jobs.mirroring.naming import TopicNames
-from spark_jobs.mirroring.offset_syncs import OffsetSyncs
+from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs, OffsetTranslation
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
@@ -298,6 +307,38 @@ def test_positions_of_groups_follow_while_the_source_has_no_new_records(
     finally:
         query.stop()
         group.close()
+
+
+def test_positions_at_the_target_that_are_unknown_are_not_set_back(
+    topics: Topics, target: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create("unknown", 1)
+    target.create_named(topic, 1)
+    for each, offset in ((topics, 5), (target, 9)):
+        each.send(topic, sample(10, partitions=1))
+        group = GroupOffsets(each.client, f"{topic}-readers")
+        group.commit({topic: {0: offset}})
+        group.close()
+
+    class Loading(AdminClient):
+        def __init__(self, settings: dict[str, str]) -> None:
+            super().__init__(settings)
+            self._is_target = settings["bootstrap.servers"] == target.bootstrap
+
+        def list_consumer_group_offsets(self, requests: list[Any], **settings: Any) -> dict[str, Future[Any]]:
+            if not self._is_target:
+                return super().list_consumer_group_offsets(requests, **settings)
+            future: Future[Any] = Future()
+            future.set_exception(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
+            return {requests[0].group_id: future}
+
+    translation = OffsetTranslation()
+    translation.add(sending.Run(topic, 0, 0, topic, 0, 0))
+    checkpoints = GroupCheckpoints(topics.client, target.client, f"{topic}-readers")
+    with monkeypatch.context() as patch:
+        patch.setattr(offset_syncs, "AdminClient", Loading)
+        assert checkpoints.sync(translation, lambda _: True) == {}
+    assert committed(target, f"{topic}-readers", topic) == 9
 
 
 def committed(topics: Topics, group: str, topic: str, partition: int = 0) -> int:
