@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.skeleton.clients import LINGER_MS
@@ -128,10 +128,11 @@ class _Sender:
         if record is None:
             return
         source = (row.topic, row.partition, row.offset)
+        name = f"{row.topic}-{row.partition} offset {row.offset}"
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._failures.append(f"{'-'.join(map(str, source[:2]))} offset {source[2]}: {error.str()}")
+                self._failures.append(f"{name}: {error.str()}")
             else:
                 self._runs.add(Run(*source, message.topic(), message.partition(), message.offset()))
 
@@ -141,6 +142,8 @@ class _Sender:
                 break
             except BufferError:
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
+            except KafkaException as error:
+                raise JobError(f"{name} cannot be sent to the target: {error.args[0].str()}") from error
         self._producer.poll(0)
 
     def finish(self) -> Iterator[Run]:

@@ -3,8 +3,11 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from spark_jobs.mirroring.naming import TopicNames
-from spark_jobs.mirroring.sending import Mirroring, to_record
+from spark_jobs.mirroring.sending import Mirroring, send, to_record
+from spark_jobs.skeleton.errors import JobError
 
 
 def hop(row: Any, source: str, target: str) -> Any:
@@ -15,6 +18,14 @@ def hop(row: Any, source: str, target: str) -> Any:
         return None
     headers = [SimpleNamespace(key=key, value=value) for key, value in record["headers"]]
     return SimpleNamespace(**{**vars(row), "headers": headers, "offset": row.offset + 10})
+
+
+def test_a_record_that_the_client_refuses_is_named() -> None:
+    target = {"bootstrap.servers": "127.0.0.1:9", "message.max.bytes": "1000", "log_level": "0"}
+    mirroring = Mirroring(target, TopicNames(".*"), {"t": 1}, {"t": 1}, "A", "B", mark_origin=True)
+    row = SimpleNamespace(topic="t", partition=0, offset=7, key=None, value=b"x" * 2_000, headers=None, timestamp_ms=1)
+    with pytest.raises(JobError, match=r"t-0 offset 7 cannot be sent to the target: .*size too large"):
+        list(send([row], mirroring))
 
 
 def test_a_record_passes_each_cluster_once_and_keeps_its_first_place() -> None:
