@@ -18,11 +18,11 @@ from confluent_kafka.admin import (
     ConfigResource,
     ConfigSource,
     NewPartitions,
-    NewTopic,
     ResourceType,
 )
 
 from spark_jobs.mirroring.naming import TopicNames
+from spark_jobs.skeleton.topics import TopicSpec, create_topics
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
@@ -71,7 +71,7 @@ class TargetTopics:
         there = _partitions(target)
         wanted = {self._names.target(topic): topic for topic in present if self._names.includes(topic)}
         configs = _changed_configs(source, wanted.values()) if self._sync_configs else {}
-        self._create(target, {name: topic for name, topic in wanted.items() if name not in there}, configs)
+        self._create({name: topic for name, topic in wanted.items() if name not in there}, configs)
         for name, topic in wanted.items():
             if there.get(name, present[topic]) < present[topic]:
                 target.create_partitions([NewPartitions(name, present[topic])])[name].result(_TIMEOUT_S)
@@ -84,17 +84,15 @@ class TargetTopics:
         self._of_known_retention.update(name for name in of_target if new[name] in of_source)
         return {name: max(there.get(name, 0), present[topic]) for name, topic in wanted.items()}
 
-    def _create(
-        self, target: AdminClient, missing: Mapping[str, str], configs: Mapping[str, Mapping[str, str]]
-    ) -> None:
-        requests = [
-            NewTopic(name, self.source_partitions[topic], self._replication_factor, config=dict(configs.get(topic, {})))
-            for name, topic in missing.items()
-        ]
-        if requests:
-            for name, future in target.create_topics(requests, operation_timeout=_TIMEOUT_S).items():
-                future.result()
-                _LOG.info("%s was made, like %s at the source", name, missing[name])
+    def _create(self, missing: Mapping[str, str], configs: Mapping[str, Mapping[str, str]]) -> None:
+        if missing:
+            specs = [
+                TopicSpec(name, self.source_partitions[topic], self._replication_factor, configs.get(topic, {}))
+                for name, topic in missing.items()
+            ]
+            create_topics(self._target, specs)
+            for name, topic in missing.items():
+                _LOG.info("%s was made, like %s at the source", name, topic)
 
 
 def _warn_of_retention(

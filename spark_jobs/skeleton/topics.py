@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_jobs.skeleton.errors import JobError
@@ -50,7 +50,11 @@ def create_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
         NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config)) for spec in missing
     ]
     for future in admin.create_topics(requests, operation_timeout=_REQUEST_TIMEOUT_S).values():
-        future.result()
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another job may have made it since then
+                raise
 
 
 def wait_for_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:

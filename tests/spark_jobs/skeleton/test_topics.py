@@ -35,6 +35,15 @@ def test_an_existing_topic_stays_unchanged(admin: AdminClient, topics: Topics) -
     assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
 
 
+def test_a_topic_that_another_job_has_just_made_stays_unchanged(
+    admin: AdminClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present, missing = topics.create("present", 1), topics.new_name("missing")
+    monkeypatch.setattr("spark_jobs.skeleton.topics._missing", lambda *_: {present, missing})
+    create_topics(topics.client, [TopicSpec(present, 5, 1), TopicSpec(missing, 2, 1)])
+    assert (partitions(admin, present), partitions(admin, missing)) == (1, 2)
+
+
 def test_missing_topic_is_awaited_and_reported(
     topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
