@@ -106,9 +106,10 @@ class GroupCommits:
     def __init__(self, parameters: JobParameters) -> None:
         assert parameters.commit_group is not None
         self._offsets = GroupOffsets(parameters.client, parameters.commit_group)
+        self._dead_letters = f"{parameters.app_id}-{DEAD_LETTERS}"
 
     def on_batch(self, batch: Batch) -> None:
-        if DEAD_LETTERS in batch.query:
+        if batch.query.startswith(self._dead_letters):
             return
         try:
             self._offsets.commit(batch.end_offsets)

@@ -66,6 +66,17 @@ def test_an_offset_that_is_not_committed_is_reported_and_the_job_goes_on(
     assert "not committed: " in caplog.text
 
 
+def test_a_job_whose_name_is_that_of_dead_letters_commits_its_offsets(topics: Topics, job_runner: JobRunner) -> None:
+    topic = topics.create("words")
+    parameters = job_runner.parse(wordcount.JOB, "--app-id", "my-dead-letters", "--commit-group", f"{topic}-readers")
+    commits = runner.GroupCommits(parameters)
+    batch = Batch("my-dead-letters", 0, records=1, duration_ms=1, lag=0, state_rows=0, late=0, malformed=0)
+    commits.on_batch(replace(batch, end_offsets={topic: {0: 1}}))
+    commits.on_batch(replace(batch, query="my-dead-letters-dead-letters", end_offsets={topic: {0: 2}}))
+    commits.close()
+    assert committed(topics, f"{topic}-readers", topic) == {0: 1}
+
+
 def test_a_job_of_several_queries_continues_and_begins_again_at_the_offsets_of_its_group(
     topics: Topics, job_runner: JobRunner
 ) -> None:
