@@ -13,6 +13,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -30,11 +32,24 @@ from spark_jobs.skeleton.stored import stored_messages
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
-Pair = tuple[int, int]
+_PAIRS_MAX = 10_000
+"""Of a partition in memory. A source with transactions has a pair for each of them."""
+
+
+class Pair(NamedTuple):
+    """An offset at the source, and that of the same record at the target."""
+
+    source: int
+    target: int
+    is_exact: bool = True  # whether the records up to the next pair have the same difference
 
 
 class OffsetTranslation:
-    """The pairs of each source partition. Pure."""
+    """The pairs of each source partition. Pure.
+
+    When there are too many, every second one of the older half is forgotten. Positions up to the next pair are then
+    that of the pair itself: readers read some records again.
+    """
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, int], list[Pair]] = defaultdict(list)
@@ -47,22 +62,31 @@ class OffsetTranslation:
             return False
         self._targets[place] = (run.target_topic, run.target_partition)
         pairs = self._pairs[place]
-        index = bisect.bisect_left(pairs, (run.source_offset, 0))
-        replaces = index < len(pairs) and pairs[index][0] == run.source_offset
-        pairs[index : index + replaces] = [(run.source_offset, run.target_offset)]
+        index = bisect.bisect_left(pairs, run.source_offset, key=_source_of)
+        replaces = index < len(pairs) and pairs[index].source == run.source_offset
+        end = index + replaces
+        # Between older pairs, a new one says as little about those that were forgotten as the one before it.
+        is_exact = end in {0, len(pairs)} or pairs[end - 1].is_exact
+        pairs[index:end] = [Pair(run.source_offset, run.target_offset, is_exact)]
+        if len(pairs) > _PAIRS_MAX:
+            half = _PAIRS_MAX // 2
+            pairs[:half] = [pair._replace(is_exact=False) for pair in pairs[:half:2]]
         return True
 
     def translate(self, topic: str, partition: int, offset: int) -> tuple[str, int, int] | None:
         """Return topic, partition and offset at the target; None before the first pair."""
         pairs = self._pairs.get((topic, partition), [])
-        index = bisect.bisect_right(pairs, (offset, 2**63)) - 1
+        index = bisect.bisect_right(pairs, offset, key=_source_of) - 1
         if index < 0:
             return None
-        source, target = pairs[index]
-        translated = target + offset - source
+        pair = pairs[index]
+        translated = pair.target + offset - pair.source if pair.is_exact else pair.target
         if index + 1 < len(pairs):
-            translated = min(translated, pairs[index + 1][1])
+            translated = min(translated, pairs[index + 1].target)
         return (*self._targets[topic, partition], translated)
+
+
+_source_of = attrgetter("source")
 
 
 class OffsetSyncs:

@@ -1,5 +1,8 @@
 """Offsets are translated by the last pair before them."""
 
+import pytest
+
+from spark_jobs.mirroring import offset_syncs
 from spark_jobs.mirroring.offset_syncs import OffsetTranslation
 from spark_jobs.mirroring.sending import Run, Runs
 
@@ -40,6 +43,21 @@ def test_a_position_in_a_gap_of_the_source_is_that_of_the_next_record() -> None:
         translation.add(pair(source, target))
     found = [translation.translate("t", 0, offset) for offset in (0, 1, 3, 5, 44, 45, 89, 90)]
     assert found == [("A.t", 0, target) for target in (0, 1, 1, 1, 40, 40, 40, 40)]
+
+
+def test_many_pairs_are_thinned_and_no_position_is_beyond_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_syncs, "_PAIRS_MAX", 16)
+    translation = OffsetTranslation()
+    count = 500
+    for record in range(count):  # each one is a transaction: its marker has an offset, but no place at the target
+        translation.add(pair(2 * record, record))
+        assert sum(map(len, translation._pairs.values())) <= 16
+    found = [translation.translate("t", 0, offset) for offset in range(2 * count)]
+    expected = [(offset + 1) // 2 for offset in range(2 * count)]
+    assert all(place is not None and place[2] <= target for place, target in zip(found, expected, strict=True))
+    assert [place and place[2] for place in found[-16:]] == expected[-16:]
+    translation.add(pair(2 * count - 2, count))  # a batch that is repeated
+    assert translation.translate("t", 0, 2 * count - 2) == ("A.t", 0, count)
 
 
 def test_a_run_ends_where_the_difference_changes() -> None:
