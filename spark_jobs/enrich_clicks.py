@@ -60,7 +60,7 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
 
     def read(records: DataFrame) -> DataFrame:
         return (
-            records.withColumn("user", f.col("key").cast("string"))
+            records.withColumn("user", f.try_validate_utf8(f.col("key").cast("string")))
             .withColumn("text", value_text(parameters))
             .withColumn("is_object", f.udf(is_object, "boolean")("text"))
             .withColumn("kind", f.lit(kind))

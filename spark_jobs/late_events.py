@@ -45,7 +45,7 @@ class LateEventsParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: LateEventsParameters) -> list[StreamingQuery]:
     rule = InputRule(
-        lambda records: records.withColumn("event_key", f.col("key").cast("string")).withColumn(
+        lambda records: records.withColumn("event_key", f.try_validate_utf8(f.col("key").cast("string"))).withColumn(
             "time_ms", f.unix_millis(event_time(value_text(parameters), parameters.time_field))
         ),
         "event_key IS NOT NULL AND time_ms IS NOT NULL",

@@ -57,9 +57,12 @@ def record_id_headers() -> Column:
 
 
 def record_id() -> Column:
-    """Return the id of a record of a Kafka source (argument U): its header `record-id`, or its place if it has none."""
+    """Return the id of a record of a Kafka source (argument U): its header `record-id`, or its place if it has none.
+
+    A header that is no text counts as none.
+    """
     ids = f.filter("headers", lambda each: each["key"] == RECORD_ID)
-    return f.coalesce(f.get(f.reverse(ids), f.lit(0))["value"].cast("string"), _place())
+    return f.coalesce(f.try_validate_utf8(f.get(f.reverse(ids), f.lit(0))["value"].cast("string")), _place())
 
 
 def _place() -> Column:

@@ -55,16 +55,17 @@ class UnknownSchemaError(JobError):
 def value_text(parameters: JobParameters) -> Column:
     """Return the value of a record of a Kafka source as JSON text; null if it cannot be decoded."""
     value = f.col("value")
+    text = f.try_validate_utf8(value.cast("string"))  # Python's workers would fail at other bytes
     match parameters.value_format:
         case "json-envelope":
-            return f.get_json_object(value.cast("string"), "$.payload")
+            return f.get_json_object(text, "$.payload")
         case "avro":
             return _decoder(_schema_of(parameters), None)(value)
         case "avro-registry":
             reader = None if parameters.schema is None else _schema_of(parameters)
             return _decoder(reader, parameters.schema_registry)(value)
         case _:
-            return value.cast("string")
+            return text
 
 
 def encode(text: Column, schema: str, registry: str | None, subject: str) -> Column:

@@ -51,16 +51,22 @@ def test_updates_change_later_clicks_and_tombstones_remove_the_profile(
 def test_values_that_only_spark_takes_for_objects_are_unreadable(topics: Topics, job_runner: JobRunner) -> None:
     clicks, profiles, target = topics.create("clicks", 1), topics.create("profiles", 1), topics.create("enriched", 1)
     unfit = [
-        b"{'a': 1}",
-        b'{"a": "x\ty"}',
-        b'{"a": 1} x',
-        b'{"a": NaN}',
-        b'{"a": 1e999}',
-        b"[]",
+        b"{'a': 1}", b'{"a": "x\ty"}', b'{"a": 1} x', b'{"a": NaN}', b'{"a": 1e999}', b"[]", b'{"a": "\xff"}',
         b"{" + b'"a":{' * 5_000,
-    ]
-    topics.send(clicks, [Sent(value, b"ann") for value in unfit] + [click("ann", "/a", 1)])
+    ]  # fmt: skip
+    topics.send(clicks, [Sent(value, b"ann") for value in unfit])
+    topics.send(clicks, [replace(click("ann", "/a", 1), headers=[("record-id", b"\xff")])])
     topics.send(profiles, [Sent(value, b"ann") for value in unfit])
     flags = ["--input", clicks, "--profiles", profiles, "--output", target, "--on-error", "skip"]
     assert sum(batch.malformed for batch in job_runner.run(JOB, *flags)) == 2 * len(unfit)
-    assert [json.loads(message.value())["page"] for message in topics.read(target)] == ["/a"]
+    found = topics.read(target)
+    assert [json.loads(message.value())["page"] for message in found] == ["/a"]
+    assert record_ids(found) == [f"{clicks}/0/{len(unfit)}"]
+
+
+def test_a_user_that_is_no_text_is_unreadable(topics: Topics, job_runner: JobRunner) -> None:
+    clicks, profiles, target = topics.create("clicks", 1), topics.create("profiles", 1), topics.create("enriched", 1)
+    for topic in (clicks, profiles):
+        topics.send(topic, [Sent(b"{}", b"\xff\xfe")])
+    flags = ["--input", clicks, "--profiles", profiles, "--output", target, "--on-error", "skip"]
+    assert sum(batch.malformed for batch in job_runner.run(JOB, *flags)) == 2

@@ -41,6 +41,14 @@ def test_two_hours_late_rewrites_its_window_and_four_hours_late_is_reported(
     }
 
 
+def test_a_key_that_is_no_text_is_unreadable(topics: Topics, job_runner: JobRunner) -> None:
+    source, target = topics.create("events", 1), topics.create("counts", 1)
+    topics.send(source, [event(0, b"\xff\xfe"), event(0)])
+    flags = ["--input", source, "--output", target, "--late-topic", topics.create("late", 1), "--on-error", "skip"]
+    assert sum(batch.malformed for batch in job_runner.run(JOB, *flags)) == 1
+    assert list(last_values(topics.read(target))) == [f"k|{iso(NOON_MS)}"]
+
+
 def test_the_result_does_not_depend_on_the_batches(topics: Topics, job_runner: JobRunner) -> None:
     source = topics.create("events", 1)
     choose = random.Random(5)
