@@ -50,6 +50,11 @@ BATCH_SIZE = "131072"
 client and broker spend most of their time on the batches. A batch that is too large for its topic is split (KIP-126).
 """
 
+LARGEST_REQUEST_BYTES = "2097152"
+"""`max.request.size` of Spark's sink, and `max.message.bytes` of topics of dead letters: twice the brokers' default, so
+that a record of the largest size can get headers. Other topics have their own limits.
+"""
+
 _LARGEST_REQUEST = "max.request.size"
 _LARGEST_MESSAGE = "1048588"
 """The brokers' default: that of librdkafka is less, so that it would refuse records which Java's producers send."""

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_jobs.skeleton.clients import LARGEST_REQUEST_BYTES
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import JobParameters, check_together, job_parser
 from spark_jobs.skeleton.pictures import Draw
@@ -24,7 +25,7 @@ from spark_jobs.skeleton.topics import TopicSpec
 P = TypeVar("P", bound=JobParameters)
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
-DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": "-1"}
+DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": "-1", "max.message.bytes": LARGEST_REQUEST_BYTES}
 
 
 def no_flags(_parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import available_timezones
 
-from spark_jobs.skeleton.clients import BATCH_SIZE, FETCH_MAX_WAIT_MS, LINGER_MS, client_settings
+from spark_jobs.skeleton.clients import BATCH_SIZE, FETCH_MAX_WAIT_MS, LARGEST_REQUEST_BYTES, LINGER_MS, client_settings
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -93,7 +93,11 @@ class JobParameters:
     def sink_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
         client = self._client_options()
-        own = {"includeHeaders": "true", "kafka.batch.size": BATCH_SIZE}
+        own = {
+            "includeHeaders": "true",
+            "kafka.batch.size": BATCH_SIZE,
+            "kafka.max.request.size": LARGEST_REQUEST_BYTES,
+        }
         # With linger.ms, producers refuse a delivery.timeout.ms that equals request.timeout.ms.
         if "kafka.delivery.timeout.ms" not in client:
             own["kafka.linger.ms"] = LINGER_MS

@@ -120,6 +120,7 @@ def test_defaults_are_applied() -> None:
     assert parameters.sink_options() == {
         "kafka.bootstrap.servers": "b:1",
         "kafka.batch.size": "131072",
+        "kafka.max.request.size": "2097152",
         "kafka.linger.ms": "5",
         "topic": "out",
         "includeHeaders": "true",

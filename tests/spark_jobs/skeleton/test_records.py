@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 
 from spark_jobs import audit, big_txn, click_search, inventory, minmax, stock_stats
 from spark_jobs.country_count import JOB
-from spark_jobs.skeleton.job import Job
+from spark_jobs.skeleton.job import DEAD_LETTER_CONFIG, Job
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values, objects, records
 
 pytestmark = pytest.mark.spark
@@ -52,6 +52,15 @@ def test_skipped_records_are_counted_and_dropped(
     assert "country_count: batch 0: 6 records in " in caplog.text
     assert "lag 0, state 1 rows" in caplog.text
     assert "country_count: 6 records in 1 batch," in caplog.text
+
+
+def test_a_record_of_the_largest_size_becomes_a_dead_letter(topics: Topics, job_runner: JobRunner) -> None:
+    source, target = topics.create("large", 1), topics.create("countries")
+    dead = topics.create("dead", 1, dict(DEAD_LETTER_CONFIG))
+    value = b"{" + b"x" * 1_048_450
+    topics.send(source, [Sent(value)], {"message.max.bytes": "2000000"})
+    job_runner.run(JOB, "--input", source, "--output", target, "--dead-letter", dead)
+    assert [message.value() for message in topics.read(dead)] == [value]
 
 
 SALE = {"type": "sale", "item": "chair", "quantity": 1, "price": 1}
