@@ -34,6 +34,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _JARS = _PACKAGE.parent / ".cache" / "ivy" / "jars"
 _LOOPBACK = "127.0.0.1"
 
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+
 DEFAULTS: Mapping[str, str] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
@@ -41,7 +43,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     # Timestamps are in UTC everywhere; a job that needs local days converts by name of the zone.
     "spark.sql.session.timeZone": "UTC",
-    "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",  # of a cluster, see _use_utc
+    _EXECUTOR_OPTIONS: "-Duser.timezone=UTC",  # of a cluster, see _use_utc
     # Each shuffle partition is a state store: two are enough for two cores. A checkpoint keeps its first number.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
@@ -61,7 +63,7 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     The first start on a machine downloads the connectors (14 MB) and needs Java 17 or newer.
     Raises PinnedJarError if a jar cannot be fetched, or is not the one that this project was tested with.
     """
-    settings = {**DEFAULTS, **overrides}
+    settings = with_defaults(overrides)
     is_local = settings["spark.master"].startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # read by the JVM before any setting is
@@ -79,6 +81,12 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     if not is_local:
         _send_package(session)
     return session
+
+
+def with_defaults(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session. Options of the executors' JVM are added to the default, the time zone."""
+    options = [each[_EXECUTOR_OPTIONS] for each in (DEFAULTS, overrides) if _EXECUTOR_OPTIONS in each]
+    return {**DEFAULTS, **overrides, _EXECUTOR_OPTIONS: " ".join(options)}
 
 
 def _ignore_sigterm(session: SparkSession) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from spark_jobs.skeleton.catalog import jobs
-from spark_jobs.skeleton.session import archive_package
+from spark_jobs.skeleton.session import archive_package, with_defaults
 
 
 def test_the_archive_for_executors_needs_no_other_package_of_the_project(tmp_path: Path) -> None:
@@ -16,3 +16,10 @@ def test_the_archive_for_executors_needs_no_other_package_of_the_project(tmp_pat
     command = [sys.executable, "-P", "-c", f"import {modules}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_executors_keep_their_time_zone_with_further_options() -> None:
+    key = "spark.executor.extraJavaOptions"
+    assert with_defaults({})[key] == "-Duser.timezone=UTC"
+    assert with_defaults({key: "-Xss4m", "spark.master": "yarn"})[key] == "-Duser.timezone=UTC -Xss4m"
+    assert with_defaults({"spark.master": "yarn"})["spark.master"] == "yarn"
