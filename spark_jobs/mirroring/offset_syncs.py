@@ -74,11 +74,14 @@ class OffsetTranslation:
         return True
 
     def translate(self, topic: str, partition: int, offset: int) -> tuple[str, int, int] | None:
-        """Return topic, partition and offset at the target; None before the first pair."""
+        """Return topic, partition and offset at the target.
+
+        None before the first pair, unless its record is the first one of the target: then no record is before it.
+        """
         pairs = self._pairs.get((topic, partition), [])
         index = bisect.bisect_right(pairs, offset, key=_source_of) - 1
         if index < 0:
-            return None
+            return (*self._targets[topic, partition], 0) if pairs and pairs[0].target == 0 else None
         pair = pairs[index]
         translated = pair.target + offset - pair.source if pair.is_exact else pair.target
         if index + 1 < len(pairs):

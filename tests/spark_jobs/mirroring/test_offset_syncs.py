@@ -45,6 +45,14 @@ def test_a_position_in_a_gap_of_the_source_is_that_of_the_next_record() -> None:
     assert found == [("A.t", 0, target) for target in (0, 1, 1, 1, 40, 40, 40, 40)]
 
 
+def test_a_position_before_all_records_of_the_source_is_the_start_of_the_target() -> None:
+    translation = OffsetTranslation()
+    translation.add(pair(5, 0))  # the records before were compacted away
+    translation.add(pair(5, 3, partition=1))  # the target may have records of them that have no pairs
+    assert [translation.translate("t", 0, offset) for offset in (0, 4)] == [("A.t", 0, 0)] * 2
+    assert translation.translate("t", 1, 4) is None
+
+
 def test_many_pairs_are_thinned_and_no_position_is_beyond_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_syncs, "_PAIRS_MAX", 16)
     translation = OffsetTranslation()
