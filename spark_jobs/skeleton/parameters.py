@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
 from spark_jobs.skeleton.clients import BATCH_SIZE, FETCH_MAX_WAIT_MS, LARGEST_REQUEST_BYTES, LINGER_MS, client_settings
@@ -192,7 +193,12 @@ def _add_record_flags(parser: argparse.ArgumentParser) -> None:
         help="how values that are objects are written (default %(default)s)",
     )
     add("--schema", metavar="FILE", help="Avro schema of the values, for --value-format avro")
-    add("--schema-registry", metavar="URL", help="registry with Confluent's API, for --value-format avro-registry")
+    add(
+        "--schema-registry",
+        type=web_url,
+        metavar="URL",
+        help="registry with Confluent's API, for --value-format avro-registry",
+    )
 
 
 def _add_process_flags(parser: argparse.ArgumentParser) -> None:
@@ -329,6 +335,16 @@ def address(text: str) -> tuple[str, int]:
     if match is None or not 0 <= int(match["port"]) <= 65535:
         raise argparse.ArgumentTypeError(f"expected PORT or HOST:PORT, not {text!r}")
     return match["host"] or _LOOPBACK, int(match["port"])
+
+
+def web_url(text: str) -> str:
+    """Return an HTTP URL without its last slash. It has no login, because messages name it."""
+    parts = urlsplit(text)
+    if "@" in parts.netloc:
+        raise argparse.ArgumentTypeError("expected a URL without a login")
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise argparse.ArgumentTypeError(f"expected a URL such as http://localhost:8081, not {text!r}")
+    return text.rstrip("/")
 
 
 def positive(text: str) -> int:

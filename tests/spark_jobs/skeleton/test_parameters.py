@@ -19,6 +19,10 @@ REFUSED = {
     "pair without key": (["--spark-conf", "=1"], "argument --spark-conf: expected key=value, not '=1'"),
     "choice": (["--on-error", "shrug"], "argument --on-error: invalid choice: 'shrug'"),
     "port": (["--metrics", "70000"], "argument --metrics: expected PORT or HOST:PORT, not '70000'"),
+    "address without a scheme": (
+        ["--schema-registry", "h:8081"],
+        "expected a URL such as http://localhost:8081, not 'h:8081'",
+    ),
     "unknown flag": (["--inputs", "x"], "unrecognized arguments: --inputs x"),
 }
 
@@ -69,6 +73,15 @@ def test_dead_letters_are_wanted_if_a_topic_for_them_is_named() -> None:
     assert parse().error_action == "fail"
     assert parse("--dead-letter", "x").error_action == "dlq"
     assert parse("--on-error", "skip").error_action == "skip"
+
+
+def test_the_url_of_a_registry_has_no_login_and_no_last_slash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("--schema-registry", "https://h/api/").schema_registry == "https://h/api"
+    with pytest.raises(SystemExit):
+        parse("--schema-registry", "http://user:secret@h:8081")
+    message = capsys.readouterr().err
+    assert "argument --schema-registry: expected a URL without a login" in message
+    assert "secret" not in message
 
 
 def test_a_port_without_a_host_is_on_the_loopback_address() -> None:
