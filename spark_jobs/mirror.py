@@ -17,6 +17,8 @@ first record that would get another offset.
 Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes them, show that the job runs. With
 `--canary` the job sends itself a record each minute, through the source, and logs how long it took.
 
+A target that does not respond is waited for, without end, and reported; a record that the target refuses fails the job.
+
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
 the driver sends each batch in one transaction, without pairs of offsets. The target aborts a transaction after
@@ -42,6 +44,7 @@ from spark_jobs.mirroring.acls import sync_acls
 from spark_jobs.mirroring.heartbeats import Emitter, canary, heartbeat
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs
+from spark_jobs.mirroring.outages import TargetOutages
 from spark_jobs.mirroring.sending import Mirroring, Run, send, to_record
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.clients import client_settings, producer_settings
@@ -133,18 +136,18 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
     rows = records.select(
         "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
     )
-    query = start_batch_query(rows, parameters, mirror.write)
+    query = mirror.query = start_batch_query(rows, parameters, mirror.write)
     companions = [*_emitters(parameters), _Refresher(mirror)]
-    Thread(target=_close_after, args=(query, companions), name="end of the mirror", daemon=True).start()
+    Thread(target=_close_after, args=(query, [*companions, mirror]), name="end of the mirror", daemon=True).start()
     return [query]
 
 
-def _close_after(query: StreamingQuery, companions: "list[Emitter | _Refresher]") -> None:
-    """Stop the heartbeats and the refresher with the query: they are to show that it runs."""
+def _close_after(query: StreamingQuery, parts: "list[Emitter | _Refresher | _Mirror]") -> None:
+    """Stop the heartbeats and the refresher with the query, as they are to show that it runs; then its client."""
     with suppress(Exception):  # the query reports its failure itself
         query.awaitTermination()
-    for companion in companions:
-        companion.close()
+    for part in parts:
+        part.close()
 
 
 class _Refresher:
@@ -185,15 +188,15 @@ class _Mirror:
             parameters.target,
             [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats) if name],
         )
+        self.query: StreamingQuery | None = None  # known soon after the first batch has begun
+        self._outages = TargetOutages(parameters.target, lambda: self.query is not None and not self.query.isActive)
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
         self._groups: GroupCheckpoints | None = None
         self._without_positions: set[str] = set()  # topics that a warning has named
         if parameters.exactly_once:
             create_topics(parameters.target, [_internal_topic(parameters, parameters.batches_topic)])
-            self._sink = TransactionalSink(
-                parameters.target, parameters.app_id, parameters.batches_topic, parameters.target_producer
-            )
+            self._sink = self._new_sink()
         else:
             self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
         if parameters.groups is not None:
@@ -206,9 +209,16 @@ class _Mirror:
         """The number of the last batch that the target has, with --exactly-once; otherwise -1."""
         return -1 if self._sink is None else self._sink.last_batch
 
+    def close(self) -> None:
+        """Give up the producer of transactions: while it exists, it connects to the target."""
+        self._sink = None
+
     def write(self, rows: DataFrame, batch: int) -> None:
-        """Send one batch; then store the pairs of offsets and translate the positions of groups."""
-        with self._lock:
+        """Send one batch; then store the pairs of offsets and translate the positions of groups.
+
+        It waits for a target that does not respond, until the query is stopped.
+        """
+        with self._lock, self._outages.watched(batch):
             self._write(rows, batch)
 
     def refresh(self) -> None:
@@ -241,20 +251,39 @@ class _Mirror:
         rows = rows.persist()
         try:
             partitions = {(row.topic, row.partition) for row in rows.select("topic", "partition").distinct().collect()}
-            self._sync_topics(partitions)
+            self._outages.repeat(partial(self._sync_topics, partitions))
             mirroring = self._mirroring()
-            if self._sink is not None:
-                records = (to_record(row, mirroring) for row in rows.toLocalIterator())
-                self._sink.write(batch, (record for record in records if record is not None))
+            if self._parameters.exactly_once:
+                self._outages.repeat(partial(self._send_in_transaction, rows, mirroring, batch))
             else:
-                runs: list[Run] = rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect()
+                runs: list[Run] = self._outages.repeat(
+                    rows.rdd.mapPartitions(partial(send, mirroring=mirroring)).collect
+                )
             if any(topic == self._parameters.canary for topic, _ in partitions):
                 self._report_canaries(rows)
         finally:
             rows.unpersist()
         if self._syncs is not None:
-            self._syncs.add(run for run in runs if mirroring.keeps_partitions(run.topic))
-            self._sync_groups()
+            kept = [run for run in runs if mirroring.keeps_partitions(run.topic)]
+            self._outages.repeat(partial(self._syncs.add, kept))
+            self._outages.repeat(self._sync_groups)
+
+    def _send_in_transaction(self, rows: DataFrame, mirroring: Mirroring, batch: int) -> None:
+        """Send a batch from the driver. After a failure, the next call asks a new sink what was committed."""
+        if self._sink is None:
+            self._sink = self._new_sink()
+        records = (to_record(row, mirroring) for row in rows.toLocalIterator())
+        try:
+            self._sink.write(batch, (record for record in records if record is not None))
+        except JobError:
+            self._sink = None
+            raise
+
+    def _new_sink(self) -> TransactionalSink:
+        parameters = self._parameters
+        return TransactionalSink(
+            parameters.target, parameters.app_id, parameters.batches_topic, parameters.target_producer
+        )
 
     def _report_canaries(self, rows: DataFrame) -> None:
         """Log how long the last canary of the batch took; its copy is stored at the target."""

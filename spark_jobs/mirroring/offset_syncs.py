@@ -101,12 +101,13 @@ class OffsetSyncs:
         self._source_alias = source_alias
         self.translation = OffsetTranslation()
         self._target = target
+        self._unstored: list[Run] = []
         self._load()
 
     def add(self, runs: Iterable[Run]) -> None:
-        """Store the pairs that say something new. Raises JobError."""
-        news = [run for run in sorted(runs) if self.translation.add(run)]
-        if not news:
+        """Store the pairs that say something new. Raises JobError; the next call stores them, too."""
+        self._unstored += [run for run in sorted(runs) if self.translation.add(run)]
+        if not self._unstored:
             return
         # One request at a time keeps the order. A retry may store a pair twice, which changes no translation. An
         # idempotent producer would first wait half a second for its id.
@@ -117,7 +118,7 @@ class OffsetSyncs:
             if error is not None:
                 failures.append(error)
 
-        for run in news:
+        for run in self._unstored:
             pair = json.dumps(run._asdict())
             producer.produce(self._topic, pair, self._source_alias, partition=0, on_delivery=on_delivery)
         is_late = producer.flush(_TIMEOUT_S) > 0
@@ -125,6 +126,7 @@ class OffsetSyncs:
             raise JobError(f"{self._topic}: offset pairs were not stored: {failures[0].str()}")
         if is_late:
             raise JobError(f"{self._topic}: offset pairs were not acknowledged within {_TIMEOUT_S} s")
+        self._unstored.clear()
 
     def _load(self) -> None:
         for message in stored_messages(self._target, self._topic):

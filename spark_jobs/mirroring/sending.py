@@ -1,9 +1,9 @@
 """Sends the records of a batch to the target, in Spark's tasks, with their timestamps.
 
-Spark's own sink has no column for the timestamp, so each task has a Kafka client of its own: idempotent, acks=all. It
-leaves the client to the next task of its process. A task has the records of one source partition in their order. It
-returns where they went, as runs: the records of a run have the same difference between the offsets of source and
-target.
+Spark's own sink has no column for the timestamp, so each task has a Kafka client of its own: idempotent, acks=all, and
+with retries that never end. It leaves the client to the next task of its process. A task has the records of one source
+partition in their order. It returns where they went, as runs: the records of a run have the same difference between the
+offsets of source and target.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,8 @@ ORIGIN = "mirror.origin"
 PLACE = "mirror.place"
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
-_FLUSH_TIMEOUT_S = 300
+_FAILURE_POLL_S = 1.0
+_NO_DELIVERY_TIMEOUT = "0"
 _WAIT_AT_END_MS = "5"
 
 # The producer of the last task of this process: a new one gets its producer id only after half a second. Spark ends a
@@ -109,6 +110,7 @@ class _Sender:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "linger.ms": LINGER_MS,
+            "delivery.timeout.ms": _NO_DELIVERY_TIMEOUT,
             **mirroring.producer,
             **mirroring.target,
         }
@@ -147,12 +149,11 @@ class _Sender:
         self._producer.poll(0)
 
     def finish(self) -> Iterator[Run]:
-        """Wait for all responses; yield the first place of each run."""
-        unsent = self._producer.flush(_FLUSH_TIMEOUT_S)
+        """Wait for all responses, however long; yield the first place of each run."""
+        while self._producer.flush(_FAILURE_POLL_S) and not self._failures:
+            pass
         if self._failures:
             raise JobError(f"{len(self._failures)} records were refused by the target: {self._failures[0]}")
-        if unsent:
-            raise JobError(f"{unsent} records were not acknowledged by the target within {_FLUSH_TIMEOUT_S} s")
         if self._mirroring.exact_offsets:
             for (topic, partition), row in self._skipped.items():
                 self._check_skipped(topic, partition, row)

@@ -36,6 +36,7 @@ from spark_jobs.skeleton.progress import Batch, NewBatches, ProgressLines
 from spark_jobs.skeleton.records import DEAD_LETTERS
 from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.waiting import BATCH_WAITS
 
 _LOG = logging.getLogger(__name__)
 
@@ -188,10 +189,10 @@ def _have_ended(queries: Sequence[StreamingQuery]) -> list[bool]:
 
 
 def _finish_current_batch(query: StreamingQuery) -> None:
-    """Return when the current batch is committed, or none is running."""
+    """Return when the current batch is committed, or none is running, or it waits for a cluster."""
     done_before = _batches_done(query)
     for _ in range(_STOP_POLLS_MAX):
-        if not query.status["isTriggerActive"] or _batches_done(query) > done_before:
+        if not query.status["isTriggerActive"] or _batches_done(query) > done_before or BATCH_WAITS.is_set():
             return
         query.awaitTermination(_POLL_INTERVAL_S)
 

@@ -1,0 +1,152 @@
+"""A mirror waits for a target that does not respond, however long, and SIGTERM stops it while it waits."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from spark_jobs import mirror
+from spark_jobs.mirror import JOB
+from spark_jobs.mirroring import offset_syncs, outages, target_topics
+from spark_jobs.skeleton import delivery
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics
+from tests.support.broker import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+COUNT = 50
+SHORT_TIMEOUT_S = 1
+WAIT_MAX_S = 100
+STOP_MAX_S = 20
+LONG_OUTAGE_S = 310  # a producer gives a record up after 300 s, unless it has another delivery.timeout.ms
+WAITS = "waits for the target, which does not respond: "
+KINDS = {
+    "pairs of offsets": ["--groups", "readers"],
+    "exact offsets": ["--exact-offsets"],
+    "transactions": ["--exactly-once"],
+}
+
+
+class OnReport(logging.Handler):
+    """Calls `action` once, when the mirror reports that it waits."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self._action: Callable[[], object] | None = action
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if WAITS in record.getMessage() and self._action is not None:
+            action, self._action = self._action, None
+            action()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "target", {"log.retention.ms": "-1"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def _short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (offset_syncs, target_topics, delivery):
+        monkeypatch.setattr(module, "_TIMEOUT_S", SHORT_TIMEOUT_S)
+    monkeypatch.setattr(outages, "_PROBE_INTERVAL_S", 0.1)
+    monkeypatch.setattr(outages, "_PROBE_TIMEOUT_S", float(SHORT_TIMEOUT_S))
+    monkeypatch.setattr(mirror, "_SYNC_INTERVAL_S", 1.0)
+
+
+def wait_until(
+    condition: Callable[[], bool],
+) -> None:
+    deadline = time.monotonic() + WAIT_MAX_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def numbers(first: int) -> list[Sent]:
+    return [Sent(b"%d" % number, partition=number % 2) for number in range(first, first + COUNT)]
+
+
+@pytest.mark.usefixtures("_short_timeouts")
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_record_reaches_a_target_that_was_away(
+    kind: str, topics: Topics, target: BrokerProcess, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wait() -> None:
+        wait_until(lambda: caplog.text.count(WAITS) >= 5)
+
+    mirror_over_an_outage(topics, target, job_runner, wait, KINDS[kind])
+
+
+@pytest.mark.soak
+def test_a_target_is_waited_for_longer_than_producers_wait_by_default(
+    topics: Topics, target: BrokerProcess, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror_over_an_outage(topics, target, job_runner, lambda: time.sleep(LONG_OUTAGE_S))
+    assert caplog.text.count(WAITS) >= LONG_OUTAGE_S / (outages._PROBE_INTERVAL_S + outages._PROBE_TIMEOUT_S) - 2
+
+
+def mirror_over_an_outage(
+    topics: Topics, target: BrokerProcess, job_runner: JobRunner, wait: Callable[[], object], flags: Sequence[str] = ()
+) -> None:
+    """Send records while the target is away, which lasts until `wait` returns; each arrives once."""
+    topic = topics.create("awaited", 2)
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    topics.send(topic, numbers(0))
+    own = ["--topics", topic, "--heartbeats", "", "--trigger", "100 milliseconds"]
+    (query,) = job_runner.start(JOB, *servers, *own, *flags)
+    try:
+        query.processAllAvailable()
+        target.kill()
+        topics.send(topic, numbers(COUNT))
+        wait()
+        target.start()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(int(message.value()) for message in Topics(target.bootstrap).read(topic)) == list(range(2 * COUNT))
+
+
+@pytest.mark.usefixtures("_short_timeouts")
+@pytest.mark.parametrize("kind", ["pairs of offsets", "transactions"])
+def test_sigterm_ends_a_mirror_that_waits_with_0_and_it_continues_later(
+    kind: str,
+    target: BrokerProcess,
+    topics: Topics,
+    job_runner: JobRunner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = topics.create("stopped", 2)
+    servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
+    flags = [*servers, "--topics", topic, "--heartbeats", "", *KINDS[kind]]
+    topics.send(topic, numbers(0))
+    job_runner.run(JOB, *flags)
+    topics.send(topic, numbers(COUNT))
+    stopped_s: list[float] = []
+
+    def terminate() -> None:
+        stopped_s.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    handler = OnReport(terminate)
+    logging.getLogger("spark_jobs").addHandler(handler)
+    # A mirror starts only if the target responds.
+    start = mirror.start_batch_query
+    monkeypatch.setattr(mirror, "start_batch_query", lambda *arguments: (target.kill(), start(*arguments))[1])
+    try:
+        assert job_runner.supervise(JOB, *flags, "--trigger", "100 milliseconds") == 0
+    finally:
+        logging.getLogger("spark_jobs").removeHandler(handler)
+    monkeypatch.setattr(mirror, "start_batch_query", start)
+    assert time.monotonic() - stopped_s[0] < STOP_MAX_S
+    target.start()
+    job_runner.run(JOB, *flags)
+    stored = [int(message.value()) for message in Topics(target.bootstrap).read(topic)]
+    assert set(stored) == set(range(2 * COUNT))
+    if kind == "transactions":
+        assert len(stored) == 2 * COUNT
