@@ -267,7 +267,8 @@ def add_client_settings(add: Callable[..., argparse.Action], name: str, clients:
     add(option, action=StoreKeyValue, default={}, metavar="K=V", help=f"a setting of {clients}; may be given often")
     add(
         file,
-        action=_StoreFile,
+        type=properties_file,
+        action=_StoreProperties,
         default=argparse.SUPPRESS,
         dest=f"{name}_option",
         metavar="FILE",
@@ -301,25 +302,29 @@ class StoreKeyValue(argparse.Action):
         setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
 
 
-class _StoreFile(argparse.Action):
+class _StoreProperties(argparse.Action):
     """Adds the properties of a file below the values that the mapping has already."""
 
     def __call__(
         self,
         parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
+        values: Any,
         option_string: str | None = None,
     ) -> None:
-        from config import properties  # executors import this module, and have no other package than spark_jobs
+        setattr(namespace, self.dest, {**values, **getattr(namespace, self.dest)})
 
-        try:
-            of_file = properties.load(str(values))
-        except OSError as error:
-            parser.error(f"argument {option_string}: cannot read {values}: {error.strerror}")
-        except ValueError as error:
-            parser.error(f"argument {option_string}: cannot read {values}: {error}")
-        setattr(namespace, self.dest, {**of_file, **getattr(namespace, self.dest)})
+
+def properties_file(path: str) -> dict[str, str]:
+    """Return the content of a .properties file."""
+    from config import properties  # executors import this module, and have no other package than spark_jobs
+
+    try:
+        return properties.load(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error}") from error
 
 
 def trigger(text: str) -> Mapping[str, Any]:
