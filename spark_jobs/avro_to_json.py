@@ -2,8 +2,8 @@
 
 `--value-format avro` with `--schema FILE` reads plain Avro; `avro-registry` with `--schema-registry URL` reads the
 registry's framing, each record with the schema that it was written with; `--schema` is then the reader's schema. Bytes
-become base64, times ISO 8601. With `--envelope FILE`, a Connect schema, values get Connect's envelope. Tombstones stay
-tombstones. Key, headers and partition stay.
+become base64, decimals texts, times ISO 8601. With `--envelope FILE`, a Connect schema, values get Connect's envelope.
+Tombstones stay tombstones. Key, headers and partition stay.
 
 Delivery: U. Each record has the header `record-id`.
 """

@@ -2,8 +2,9 @@
 
 `--output-schema` names the Avro schema. With `--output-registry` it is registered under `TOPIC-value`, and values
 have the registry's framing; otherwise they are plain Avro. Fields that the schema does not have are dropped; a value
-that does not fit the schema is an unreadable record (`--on-error`). Times are numbers, as Avro stores them, and fields
-of bytes and decimals cannot be written. Tombstones stay tombstones. Key, headers and partition stay.
+that does not fit the schema is an unreadable record (`--on-error`). Bytes are base64, decimals texts or numbers, dates
+and times ISO 8601 or the numbers that Avro stores: what `avro_to_json` writes can be read back. Tombstones stay
+tombstones. Key, headers and partition stay.
 
 Delivery: U. Each record has the header `record-id`.
 """

@@ -9,12 +9,9 @@ know get their defaults, and fields that the reader does not know are dropped.
 Owns the formats. The brokers never inspect a value.
 """
 
-import base64
 import io
 import json
 import struct
-from datetime import date, datetime
-from decimal import Decimal
 from functools import lru_cache
 from http.client import HTTPException
 from typing import Any
@@ -26,6 +23,7 @@ from fastavro import _read_py
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.skeleton.avro_json import MISFIT, from_json, to_json
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import JobParameters
@@ -78,12 +76,8 @@ def encode(text: Column, schema: str, registry: str | None, subject: str) -> Col
     def encode_one(value: str | None) -> bytes | None:
         body = io.BytesIO()
         try:
-            content = json.loads(value or "")
-            # The writer alone would truncate fractions, and accept numbers that are too large for an int.
-            if not fastavro.validate(content, _parsed(schema), raise_errors=False):
-                return None
-            fastavro.schemaless_writer(body, _parsed(schema), content)
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+            fastavro.schemaless_writer(body, _parsed(schema), from_json(value or "", schema))
+        except MISFIT:
             return None
         return frame + body.getvalue()
 
@@ -162,7 +156,7 @@ def to_text(value: bytes | None, reader: str | None, registry: str | None) -> st
     if value is None:
         return None
     try:
-        return json.dumps(decode(bytes(value), reader, registry), default=_to_json, allow_nan=False)
+        return json.dumps(decode(bytes(value), reader, registry), default=to_json, allow_nan=False)
     except _UNREADABLE:
         return None  # the job's rule refuses the record
 
@@ -207,17 +201,6 @@ def _is_recursive(schema: Any, within: frozenset[str] = frozenset()) -> bool:
         case {"type": "array", "items": inner} | {"type": "map", "values": inner} | {"type": dict() | list() as inner}:
             return _is_recursive(inner, within)
     return False
-
-
-def _to_json(value: Any) -> Any:
-    """Convert values of Avro's logical types, and bytes, to what JSON has."""
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
 
 
 def _request(url: str, body: object = None) -> Any:

@@ -39,6 +39,7 @@ TOGETHER = (
 WITHOUT_SPARK = (
     "tests/spark_jobs/mirroring/",
     "tests/spark_jobs/skeleton/test_avro_compatibility.py",
+    "tests/spark_jobs/skeleton/test_avro_json.py",
     "tests/spark_jobs/skeleton/test_clients.py",
     "tests/spark_jobs/skeleton/test_database.py",
     "tests/spark_jobs/skeleton/test_errors.py",
