@@ -3,7 +3,7 @@
     spark-job compare --bootstrap-servers localhost:9092 --left counts-v1 --right counts-v2
 
 It reads both topics to their ends and prints each key whose last values differ (`--show` of them), and a summary. The
-exit code is 0 if the topics are equal, and 1 if not. A tombstone counts as no value.
+exit code is 0 if the topics are equal, 1 if not, and 2 if they cannot be compared. A tombstone counts as no value.
 """
 
 import sys
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
-from spark_jobs.skeleton.errors import cause_of
+from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.parameters import (
     add_client_settings,
     add_session_settings,
@@ -23,6 +23,7 @@ from spark_jobs.skeleton.parameters import (
     positive,
     session_settings,
 )
+from spark_jobs.skeleton.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.session import spark_session
 
 
@@ -69,14 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **client,
         "kafka.bootstrap.servers": flags.bootstrap_servers,
     }
-    spark = spark_session("compare", session_settings(flags.master, flags.spark_conf))
     try:
-        return 0 if compare(spark, options, flags.left, flags.right, flags.show) else 1
-    except (PySparkException, Py4JError) as error:
+        spark = spark_session("compare", session_settings(flags.master, flags.spark_conf))
+        try:
+            return 0 if compare(spark, options, flags.left, flags.right, flags.show) else 1
+        finally:
+            spark.stop()
+    except (JobError, PinnedJarError, OSError, PySparkException, Py4JError) as error:
         print(f"spark-job compare: {cause_of(error)}", file=sys.stderr)
         return 2
-    finally:
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ from matplotlib import dates as date_axis
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from pyspark.sql import SparkSession
 
 from spark_jobs.flights import carrier_names
 from spark_jobs.flights_daily import read_table
 from spark_jobs.skeleton.parameters import add_session_settings, bare_parser, session_settings
+from spark_jobs.skeleton.programs import run_program
 from spark_jobs.skeleton.session import spark_session
 
 _INK = "#2b2f36"
@@ -155,14 +157,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     if not any(flags.parquet.glob("batch=*")):
         parser.error(f"argument --parquet: {flags.parquet} has no batch of flights_daily")
-    spark = spark_session("flights_chart", session_settings(flags.master, flags.spark_conf))
-    try:
-        rows = [DailyDelay(**row.asDict()) for row in read_table(spark, str(flags.parquet)).collect()]
-    finally:
-        spark.stop()
-    render(rows, flags.image)
-    print(f"{len(rows)} rows are drawn in {flags.image}")
-    return 0
+
+    def prepare() -> SparkSession:
+        return spark_session("flights_chart", session_settings(flags.master, flags.spark_conf))
+
+    def work(spark: SparkSession) -> None:
+        try:
+            rows = [DailyDelay(**row.asDict()) for row in read_table(spark, str(flags.parquet)).collect()]
+        finally:
+            spark.stop()
+        render(rows, flags.image)
+        print(f"{len(rows)} rows are drawn in {flags.image}")
+
+    return run_program("flights_chart", prepare, work)
 
 
 if __name__ == "__main__":

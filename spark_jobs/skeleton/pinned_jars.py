@@ -9,13 +9,14 @@ Owns the table and the folder of the jars. Must not know the session that uses t
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+
+from spark_jobs.skeleton.java import java_command
 
 TABLE = Path(__file__).with_name("connector.sha256")
 _SETTINGS = Path(__file__).with_name("ivysettings.xml")
@@ -29,7 +30,7 @@ class PinnedJarError(Exception):
 def pinned_jars(folder: Path, table: Path = TABLE) -> list[Path]:
     """Return the jars of the table in `folder`; fetches the missing ones.
 
-    Raises PinnedJarError, which names the file and both hashes, or what Ivy reported.
+    Raises PinnedJarError, which names the file and both hashes, or what Ivy reported; JobError without Java.
     """
     pinned = _read(table)
     jars = [folder / name for name in pinned]
@@ -56,7 +57,7 @@ def _fetch(names: Iterable[str], folder: Path) -> None:
         (partial / "ivy.xml").write_text(_module(names), encoding="utf-8")
         # fmt: off
         command = [
-            _java(), "-jar", str(_ivy()), "-warn",
+            java_command(), "-jar", str(_ivy()), "-warn",
             "-settings", str(_SETTINGS),
             "-ivy", str(partial / "ivy.xml"),
             "-cache", str(partial / "cache"),
@@ -68,8 +69,6 @@ def _fetch(names: Iterable[str], folder: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             raise PinnedJarError(f"Maven Central did not respond within {_FETCH_TIMEOUT_S} s") from None
-        except FileNotFoundError:
-            raise PinnedJarError("java is missing: install a JDK 17 or newer, or set JAVA_HOME") from None
         fetched = {jar.name: jar for jar in partial.glob("*.jar")}
         for name in names:
             if name not in fetched:
@@ -93,11 +92,6 @@ def _module(names: Iterable[str]) -> str:
         '<ivy-module version="2.0"><info organisation="milena" module="connectors"/>'
         f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>"
     )
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
 
 
 def _ivy() -> Path:

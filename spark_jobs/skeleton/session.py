@@ -15,6 +15,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from spark_jobs.skeleton.java import java_command
 from spark_jobs.skeleton.pinned_jars import pinned_jars
 
 CONNECTORS = (
@@ -61,8 +62,10 @@ def spark_session(app_id: str, overrides: Mapping[str, str]) -> SparkSession:
     """Start Spark, or return the session that already runs in this process.
 
     The first start on a machine downloads the connectors (14 MB) and needs Java 17 or newer.
-    Raises PinnedJarError if a jar cannot be fetched, or is not the one that this project was tested with.
+    Raises JobError without Java, and PinnedJarError if a jar cannot be fetched, or is not the one that this project was
+    tested with.
     """
+    java_command()
     settings = with_defaults(overrides)
     is_local = settings["spark.master"].startswith("local")
     if is_local:

@@ -43,6 +43,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/skeleton/test_clients.py",
     "tests/spark_jobs/skeleton/test_database.py",
     "tests/spark_jobs/skeleton/test_errors.py",
+    "tests/spark_jobs/skeleton/test_java.py",
     "tests/spark_jobs/skeleton/test_parameters.py",
     "tests/spark_jobs/skeleton/test_pinned_jars.py",
     "tests/spark_jobs/skeleton/test_plots.py",
