@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import lake_load, mirror, split_errors, wordcount
+from spark_jobs import file_sink, lake_load, mirror, split_errors, wordcount
 from spark_jobs.samples import airport_lines
 from spark_jobs.skeleton.delivery import without_duplicates
 from tests.spark_jobs.conftest import (
@@ -27,7 +27,7 @@ from tests.spark_jobs.test_wordcount import plain_counts
 pytestmark = pytest.mark.spark
 
 COUNT = 400
-JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB)}
+JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB, file_sink.JOB)}
 
 
 def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
@@ -44,9 +44,11 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
         "mirror": ["--target-servers", topics.bootstrap, "--topics", source, "--prefix", "T.", "--exactly-once",
                    "--app-id", f"mirror-{source}"],
         "lake_load": ["--input", source, "--path", str(lake)],
+        "file_sink": ["--input", source, "--file", str(job_runner.folder / "lines.txt")],
     }  # fmt: skip
     flags = {name: ["--checkpoint", str(job_runner.folder / name), *own] for name, own in own_flags.items()}
-    common = ["--bootstrap-servers", topics.bootstrap, "--max-offsets-per-trigger", str(COUNT // 10), *quick_flags()]
+    batches = ["--max-offsets-per-trigger", str(COUNT // 10)]
+    common = ["--bootstrap-servers", topics.bootstrap, *batches, *quick_flags()]
     commands = json.dumps([[name, *common, *own] for name, own in flags.items()])
     log = job_runner.folder / "driver.log"
 
@@ -57,7 +59,7 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
     assert kill_driver(arguments, log, has_each_committed, random.uniform(0, 1)), log.read_text()
     assert not all(list(job_runner.folder.glob(f"{name}/commits/9")) for name in JOBS), "no job was in the middle"
     for name, job in JOBS.items():
-        job_runner.run(job, *flags[name])
+        job_runner.run(job, *flags[name], *batches)
     assert last_values(topics.read(counts)) == plain_counts(texts, {"the"})
     split = kafka.batch({"subscribe": f"{errors},{others}", "includeHeaders": "true"})
     assert sorted(bytes(row.value).decode() for row in without_duplicates(split).collect()) == sorted(texts)
@@ -66,3 +68,8 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
     assert Counter((row.partition, row.offset) for row in stored) == Counter(
         (partition, offset) for partition in range(2) for offset in range(COUNT // 2)
     )
+    undisturbed = job_runner.folder / "undisturbed.txt"
+    own = ["--app-id", "undisturbed", "--checkpoint", str(job_runner.folder / "undisturbed")]
+    job_runner.run(file_sink.JOB, *flags["file_sink"], *batches, "--file", str(undisturbed), *own)
+    assert (job_runner.folder / "lines.txt").read_bytes() == undisturbed.read_bytes()
+    assert sorted(undisturbed.read_text().splitlines()) == sorted(texts)

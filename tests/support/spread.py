@@ -53,6 +53,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/skeleton/test_topics.py",
     "tests/spark_jobs/test_compose.py",
     "tests/spark_jobs/test_documentation.py",
+    "tests/spark_jobs/test_file_sink.py",
     "tests/spark_jobs/test_flights.py",
     "tests/spark_jobs/test_flights_chart.py",
     "tests/spark_jobs/test_flights_produce.py",
