@@ -5,6 +5,7 @@ Owns the arithmetic of lag. Must not know HTTP, or how a lag is shown.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
@@ -66,21 +67,24 @@ async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
         return {}
     names = sorted(group.group_id for group in groups)
     offsets = await committed(console.client, services.broker_id, names)
-    wanted = await console.client.computed(_partitions_of(offsets))
+    wanted = await console.client.computed(partitions_of(offsets, count_max=GROUP_PARTITIONS_MAX))
     ends = await end_offsets(console.client, wanted)
     return await console.client.computed(_progress(offsets, ends))
 
 
-def _partitions_of(offsets: Mapping[str, Mapping[TopicPartition, int]]) -> Slices[list[TopicPartition]]:
-    """Return the partitions that groups read, `GROUP_PARTITIONS_MAX` at most."""
+def partitions_of(
+    offsets: Mapping[str, Mapping[TopicPartition, int]], *, topic: str | None = None, count_max: int = sys.maxsize
+) -> Slices[list[TopicPartition]]:
+    """Return the partitions that groups read, `count_max` at most; with `topic`, those of this topic."""
     found: dict[TopicPartition, None] = {}
     for of_group in offsets.values():
         for number, each in enumerate(of_group):
             if number % STEP_SIZE == 0:
                 yield
-            if len(found) >= GROUP_PARTITIONS_MAX:
+            if len(found) >= count_max:
                 return list(found)
-            found[each] = None
+            if topic is None or each[0] == topic:
+                found[each] = None
     return list(found)
 
 

@@ -8,16 +8,15 @@ partitions, which their leaders know. The history of lags is kept by the coordin
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
-from itertools import pairwise
-from typing import Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from itertools import chain, pairwise
+from typing import Literal, NamedTuple, TypedDict
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.console.cluster_client import EARLIEST, TopicPartition
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
-from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms
+from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms, partitions_of
 from broker.console.problem import ProblemError, not_found, of_code
 from broker.console.topics import Unavailable, require_topic, unavailable_of
 from broker.coordination.partitioner import partition_for
@@ -136,7 +135,8 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
             members.update({each.group_id: len(each.members) for each in described.groups if not each.error_code})
         except (PeerUnavailable, KafkaError) as error:
             responses.unavailable[broker] = str(error)
-    ends = await end_offsets(console.client, {each for of_group in offsets.values() for each in of_group})
+    ends = await end_offsets(console.client, await console.client.computed(partitions_of(offsets)))
+    totals = await console.client.computed(_totals(offsets, ends))
     return GroupPage(
         total=len(listed),
         groups=[
@@ -146,8 +146,8 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
                 protocol_type=group.protocol_type,
                 coordinator=broker,
                 members=members.get(group.group_id),
-                topics=len({topic for topic, _ in offsets.get(group.group_id, ())}),
-                lag=_sum(offsets[group.group_id], ends) if group.group_id in offsets else None,
+                topics=totals[group.group_id].topics if group.group_id in totals else 0,
+                lag=totals[group.group_id].lag if group.group_id in totals else None,
             )
             for group, broker in page
         ],
@@ -165,11 +165,11 @@ async def group(console: Console, *, group: str, sort: PartitionSort, offset: in
     ends = await end_offsets(console.client, offsets)
     members, readers = await console.client.computed(_members(described))
     lags = await console.client.computed(_lags(offsets, ends))
-    largest = heapq.nlargest(LARGEST_LAGS, lags, key=lags.__getitem__)
-    ordered = sorted(offsets.keys() | readers.keys())
-    if sort == "lag":
-        ordered.sort(key=lambda each: lags.get(each, -1), reverse=True)
-    page = ordered[offset : offset + limit]
+    ordered = await console.client.computed(_by_topic(offsets, readers))
+    topics = list(dict.fromkeys(topic for topic, _ in ordered))
+    by_lag = await console.client.computed(_by_lag(ordered, lags))
+    largest = [each for each in by_lag[:LARGEST_LAGS] if each in lags]
+    page = (by_lag if sort == "lag" else ordered)[offset : offset + limit]
     times = await _times(console, {each: offsets[each] for each in [*page, *largest] if each in offsets}, ends)
     rows = []
     for each in page:
@@ -197,7 +197,7 @@ async def group(console: Console, *, group: str, sort: PartitionSort, offset: in
         assignor=described.protocol_data,
         coordinator=broker,
         members=members,
-        topics=sorted({topic for topic, _ in ordered}),
+        topics=topics,
         partition_count=len(ordered),
         partitions=rows,
         lag=sum(lags.values()),
@@ -232,8 +232,7 @@ async def topic_groups(console: Console, *, name: str) -> TopicGroups:
     """Return the groups with offsets of a topic. Raises ProblemError."""
     require_topic(console, name)
     index = await console.group_offsets.get()
-    wanted = sorted({each for offsets in index.values() for each in offsets if each[0] == name})
-    ends = await end_offsets(console.client, wanted)
+    ends = await end_offsets(console.client, await console.client.computed(partitions_of(index, topic=name)))
     found = await console.services.sliced_work.finished(groups_by_topic(index, {name}, ends))
     return TopicGroups(groups=found.get(name, []))
 
@@ -307,5 +306,48 @@ def _status(lag: int | None, history: list[int | None], *, has_member: bool) -> 
     return "WARN" if all(a < b for a, b in pairwise(known)) else "OK"
 
 
-def _sum(offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    return sum(max(0, ends[each] - position) for each, position in offsets.items() if each in ends)
+class _Total(NamedTuple):
+    """What a group reads: how many topics, and how far it is behind in all their partitions."""
+
+    topics: int
+    lag: int
+
+
+def _totals(
+    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
+) -> Slices[dict[str, _Total]]:
+    totals = {}
+    for group, of_group in offsets.items():
+        lags = yield from _lags(of_group, ends)
+        topics = set()
+        for number, (topic, _) in enumerate(of_group):
+            if number % STEP_SIZE == 0:
+                yield
+            topics.add(topic)
+        totals[group] = _Total(len(topics), sum(lags.values()))
+    return totals
+
+
+def _by_topic(*partitions: Iterable[TopicPartition]) -> Slices[list[TopicPartition]]:
+    """Return the union of partitions, ordered. Sorting them at once would hold the event loop."""
+    numbers: dict[str, set[int]] = {}
+    for number, (topic, partition) in enumerate(chain(*partitions)):
+        if number % STEP_SIZE == 0:
+            yield
+        numbers.setdefault(topic, set()).add(partition)
+    ordered: list[TopicPartition] = []
+    for number, topic in enumerate(sorted(numbers)):
+        if number % STEP_SIZE == 0:
+            yield
+        ordered += [(topic, partition) for partition in sorted(numbers[topic])]
+    return ordered
+
+
+def _by_lag(ordered: list[TopicPartition], lags: Mapping[TopicPartition, int]) -> Slices[list[TopicPartition]]:
+    """Return the partitions with the largest lag first, those without a known one last."""
+    by_lag: dict[int, list[TopicPartition]] = {}
+    for number, each in enumerate(ordered):
+        if number % STEP_SIZE == 0:
+            yield
+        by_lag.setdefault(lags.get(each, -1), []).append(each)
+    return [each for lag in sorted(by_lag, reverse=True) for each in by_lag[lag]]
