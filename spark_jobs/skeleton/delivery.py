@@ -202,8 +202,11 @@ class TransactionalSink:
                 raise JobError(f"batch {batch}: {len(failures)} records were refused: {_reason(failures)}")
             self._producer.commit_transaction(_TIMEOUT_S)
         except (JobError, KafkaException, SystemError) as error:
-            # The client raises a fatal error before it calls on_delivery, which Python reports as a SystemError.
-            cause = error.__cause__ if isinstance(error, SystemError) else error
+            cause: BaseException | None = error
+            if isinstance(error, SystemError):
+                # The client raises a fatal error before it calls on_delivery, which Python reports as a SystemError. It
+                # never releases that one, whose traceback refers to the producer, and so to the threads of the client.
+                cause, error.__traceback__ = error.__cause__, None
             with suppress(KafkaException, SystemError):  # a fenced producer cannot abort: its successor has
                 self._producer.abort_transaction(_TIMEOUT_S)
             raise JobError(f"batch {batch} was aborted: {cause}") from error
