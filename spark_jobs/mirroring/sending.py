@@ -18,6 +18,8 @@ from spark_jobs.skeleton.errors import JobError
 
 ORIGIN = "mirror.origin"
 PLACE = "mirror.place"
+_QUEUE_KB = 65_536  # of each task, while the target is slow; librdkafka's default is 1 GB
+_PURGE_TIMEOUT_S = 10
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
 _FAILURE_POLL_S = 1.0
@@ -68,9 +70,13 @@ def send(rows: Iterable[Any], mirroring: Mirroring) -> Iterator[Run]:
     Raises JobError if the target refuses a record, or with exact offsets would give it another offset.
     """
     sender = _Sender(mirroring)
-    for row in rows:
-        sender.send(row)
-    yield from sender.finish()
+    try:
+        for row in rows:
+            sender.send(row)
+        yield from sender.finish()
+    except BaseException:  # also the end of a task that Spark cancels
+        sender.abandon()
+        raise
 
 
 def to_record(row: Any, mirroring: Mirroring) -> dict[str, Any] | None:
@@ -107,6 +113,7 @@ class _Sender:
     def __init__(self, mirroring: Mirroring) -> None:
         self._mirroring = mirroring
         settings = {
+            "queue.buffering.max.kbytes": _QUEUE_KB,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "linger.ms": LINGER_MS,
@@ -165,6 +172,11 @@ class _Sender:
                     )
         _idle_producers[self._key] = self._producer
         yield from self._runs
+
+    def abandon(self) -> None:
+        """Drop the records that are not sent yet: otherwise they would be sent later, after those of the next try."""
+        self._producer.purge()
+        self._producer.flush(_PURGE_TIMEOUT_S)  # calls on_delivery, which refers to this object, for the last time
 
     def _is_next(self, row: Any, record: dict[str, Any] | None) -> bool:
         """Whether a record has to be sent: it is at the end of the target, and not there yet. Raises JobError."""
