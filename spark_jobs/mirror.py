@@ -33,7 +33,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +59,7 @@ from spark_jobs.skeleton.parameters import (
     is_regex,
     positive,
 )
+from spark_jobs.skeleton.repeating import Repeater
 from spark_jobs.skeleton.topics import TopicSpec, create_topics, topic_names
 
 _LOG = logging.getLogger(__name__)
@@ -137,35 +138,18 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
         "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
     )
     query = mirror.query = start_batch_query(rows, parameters, mirror.write)
-    companions = [*_emitters(parameters), _Refresher(mirror)]
-    Thread(target=_close_after, args=(query, [*companions, mirror]), name="end of the mirror", daemon=True).start()
+    refresher = Repeater("refresher of the mirror", _SYNC_INTERVAL_S, mirror.refresh)
+    companions = [*_emitters(parameters), refresher, mirror]
+    Thread(target=_close_after, args=(query, companions), name="end of the mirror", daemon=True).start()
     return [query]
 
 
-def _close_after(query: StreamingQuery, parts: "list[Emitter | _Refresher | _Mirror]") -> None:
+def _close_after(query: StreamingQuery, parts: "list[Emitter | Repeater | _Mirror]") -> None:
     """Stop the heartbeats and the refresher with the query, as they are to show that it runs; then its client."""
     with suppress(Exception):  # the query reports its failure itself
         query.awaitTermination()
     for part in parts:
         part.close()
-
-
-class _Refresher:
-    """Refreshes a mirror at an interval, in a thread."""
-
-    def __init__(self, mirror: "_Mirror") -> None:
-        self._mirror = mirror
-        self._ended = Event()
-        self._thread = Thread(target=self._run, name="refresher of the mirror", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(_SYNC_INTERVAL_S):
-            self._mirror.refresh()
 
 
 class _Mirror:
@@ -202,7 +186,7 @@ class _Mirror:
         if parameters.groups is not None:
             self._groups = GroupCheckpoints(parameters.source, parameters.target, parameters.groups)
         self._lock = Lock()  # of batches and `refresh`
-        self.refresh()
+        self.refresh()  # a run with --trigger availableNow may end before the refresher has begun
 
     @property
     def last_batch(self) -> int:
