@@ -152,7 +152,9 @@ class Database:
         is_text = {field.name: field.dataType.simpleString() == "string" for field in rows.schema}
         types = ", ".join(f"`{name}` {_TEXT}" for name in never_null if is_text[name])
         writer = rows.write.format("jdbc").options(**self._spark_options, dbtable=table)
-        writer.option("createTableColumnTypes", types).mode("overwrite").save()
+        if types:
+            writer = writer.option("createTableColumnTypes", types)
+        writer.mode("overwrite").save()
 
     def staged(self, schema: StructType) -> str:
         """Return the columns of a staging table as SQL, texts with the type of texts."""

@@ -203,6 +203,17 @@ def test_objects_replace_the_rows_with_their_key_and_a_repeated_batch_changes_no
         job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
 
 
+def test_keys_that_are_numbers_are_compared(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(10))", "INSERT INTO items VALUES (1, 'old')"])
+    source = topics.create("rows", 1)
+    topics.send(source, objects({"id": 1, "name": "new"}, {"id": 2, "name": None}))
+    flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "items", "--keys", "id"]
+    job_runner.run(jdbc_sink.JOB, *flags)
+    assert sorted(tuple(row) for row in database.read("items").collect()) == [(1, "new"), (2, None)]
+
+
 def test_a_mode_without_its_column_is_refused(
     topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
