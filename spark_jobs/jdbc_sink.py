@@ -18,7 +18,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_jobs.skeleton.database import BATCHES, Database, add_database_flags, columns_of, fits, is_name
+from spark_jobs.skeleton.database import (
+    BATCHES,
+    Database,
+    add_database_flags,
+    columns_of,
+    fits,
+    is_name,
+    staging_table,
+)
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -45,7 +53,8 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     if missing := [key for key in parameters.keys if key not in column_of]:
         raise JobError(f"--keys: {parameters.table} has no column {missing[0]}")
     keys = [column_of[key] for key in parameters.keys]
-    staging = f"{parameters.table}_STAGING"
+    staging = staging_table(parameters.table, parameters.app_id)
+    database.drop_left_over(staging)
 
     def write(rows: DataFrame, batch: int) -> None:
         if batch <= last_batch:

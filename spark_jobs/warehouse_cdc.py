@@ -26,7 +26,15 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_jobs.skeleton.database import BATCHES, Database, add_database_flags, columns_of, fits, is_name
+from spark_jobs.skeleton.database import (
+    BATCHES,
+    Database,
+    add_database_flags,
+    columns_of,
+    fits,
+    is_name,
+    staging_table,
+)
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
@@ -57,7 +65,7 @@ def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[Strea
     database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
-    targets = [Target(database, name, keys) for name, keys in parameters.tables.items()]
+    targets = [Target(database, name, keys, parameters.app_id) for name, keys in parameters.tables.items()]
     rule = change_rule(parameters, targets)
 
     def write(changes: DataFrame, batch: int) -> None:
@@ -88,7 +96,7 @@ def change_rule(parameters: WarehouseCdcParameters, targets: "Sequence[Target]")
 class Target:
     """One table of the warehouse, with its table of positions."""
 
-    def __init__(self, database: Database, name: str, keys: Sequence[str]) -> None:
+    def __init__(self, database: Database, name: str, keys: Sequence[str], app_id: str) -> None:
         self._database = database
         self._name = name
         self._schema = database.schema(name)
@@ -98,7 +106,8 @@ class Target:
         self._keys = [column_of[key.lower()] for key in keys]
         self._key = StructType([self._schema[key] for key in self._keys])
         self._positions = f"{name}_POSITIONS"
-        self._staging = f"{name}_STAGING"
+        self._staging = staging_table(name, app_id)
+        database.drop_left_over(self._staging)
 
     def fits(self, prefix: str) -> Column:
         """Return whether a change is of another table, or its row can be stored; of a deleted row only the keys count.

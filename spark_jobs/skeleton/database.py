@@ -12,6 +12,7 @@ not see jars that Spark adds, so this module finds the driver of a URL itself.
 import argparse
 import re
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -131,6 +132,11 @@ class Database:
         finally:
             connection.close()
 
+    def drop_left_over(self, table: str) -> None:
+        """Drop a table that an earlier run may have left. Raises JobError."""
+        if self.has_table(table):
+            self.execute([f"DROP TABLE {table}"])
+
     def execute(self, statements: Sequence[str]) -> None:
         """Run statements in one transaction. Raises JobError."""
         connection = self._connect()
@@ -190,6 +196,11 @@ class Database:
             return self._driver.connect(self._url, self._properties)
         except Py4JJavaError as error:
             raise JobError(f"{self._name}: {cause_of(error)}") from error
+
+
+def staging_table(table: str, app_id: str) -> str:
+    """Return the name of the staging table of a job: several jobs may write to a table at the same time."""
+    return f"{table}_STAGING_{zlib.crc32(app_id.encode()):08X}"
 
 
 def without_login(url: str) -> str:

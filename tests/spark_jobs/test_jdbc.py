@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
 from spark_jobs.jdbc_source import TableReader, poll
-from spark_jobs.skeleton.database import Database
+from spark_jobs.skeleton.database import Database, staging_table
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from tests.spark_jobs.conftest import (
@@ -206,12 +206,37 @@ def test_objects_replace_the_rows_with_their_key_and_a_repeated_batch_changes_no
 def test_keys_that_are_numbers_are_compared(
     database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:
-    database.execute(["CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(10))", "INSERT INTO items VALUES (1, 'old')"])
+    database.execute(
+        ["CREATE TABLE items (id INT PRIMARY KEY, name VARCHAR(10))", "INSERT INTO items VALUES (1, 'old')"]
+    )
     source = topics.create("rows", 1)
     topics.send(source, objects({"id": 1, "name": "new"}, {"id": 2, "name": None}))
     flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "items", "--keys", "id"]
     job_runner.run(jdbc_sink.JOB, *flags)
     assert sorted(tuple(row) for row in database.read("items").collect()) == [(1, "new"), (2, None)]
+
+
+def test_two_jobs_with_one_table_have_a_staging_table_each(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE prices (symbol VARCHAR(10) PRIMARY KEY, price DOUBLE)"])
+    arguments = ["--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "prices", "--keys", "symbol"]
+    staging = {app: staging_table("prices", app) for app in ("left", "right")}
+    assert staging["left"] != staging["right"]
+    for app in staging:
+        database.execute([f"CREATE TABLE {staging[app]} (left_over INT)"])
+    database.drop_left_over(staging["left"])
+    assert [database.has_table(staging[app]) for app in staging] == [False, True]
+    queries = []
+    for number, app in enumerate(staging):
+        source = topics.create(app, 1)
+        topics.send(source, objects(*({"symbol": f"{app}{each}", "price": each} for each in range(60))))
+        flags = ["--input", source, "--app-id", app, "--checkpoint", str(job_runner.folder / app)]
+        queries += job_runner.start(jdbc_sink.JOB, *arguments, *flags, "--max-offsets-per-trigger", str(15 + number))
+    job_runner.finish(queries)
+    assert {row.SYMBOL for row in database.read("prices").collect()} == {
+        f"{app}{each}" for app in staging for each in range(60)
+    }
 
 
 def test_a_mode_without_its_column_is_refused(
