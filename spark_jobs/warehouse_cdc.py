@@ -24,7 +24,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_jobs.skeleton.database import (
     BATCHES,
@@ -108,6 +108,9 @@ class Target:
         self._positions = f"{name}_POSITIONS"
         self._staging = staging_table(name, app_id)
         database.drop_left_over(self._staging)
+        keys_of_rows = [field for field in self._schema if field.name in self._keys]
+        positions = StructType([*keys_of_rows, StructField(_POSITION, LongType())])
+        database.create(self._positions, positions, self._keys)
 
     def fits(self, prefix: str) -> Column:
         """Return whether a change is of another table, or its row can be stored; of a deleted row only the keys count.
@@ -130,7 +133,6 @@ class Target:
         values = self._database.staged(self._schema)
         columns, stored = names(self._schema.names), names([*self._keys, _POSITION])
         return [
-            *self._create_positions(stored),
             f"DELETE FROM {staging} WHERE {matches(positions, staging, self._keys, newer=_POSITION)}",
             f"DELETE FROM {target} WHERE {matches(staging, target, self._keys)}",
             f"INSERT INTO {target} ({columns}) SELECT {values} FROM {staging} WHERE {names([_OP])} <> 'd'",
@@ -151,12 +153,6 @@ class Target:
 
     def _rows(self, changes: DataFrame, row: Column, op: Column) -> DataFrame:
         return changes.select(*columns_of(row, self._schema), op.alias(_OP), f.col("position").alias(_POSITION))
-
-    def _create_positions(self, columns: str) -> list[str]:
-        """Return the statement that makes the table of positions, if it is missing."""
-        if self._database.has_table(self._positions):
-            return []
-        return [f"CREATE TABLE {self._positions} AS SELECT {columns} FROM {self._staging} WITH NO DATA"]
 
 
 def _tables(text: str) -> Tables:

@@ -2,8 +2,9 @@
 
 The rows go to a staging table through Spark's JDBC writer, from all executors in parallel. Then one transaction on the
 driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
-there is skipped. The statements are standard SQL and tested with Derby. MySQL and SQL Server lack some of it, such as
-CAST AS VARCHAR in MySQL, and CREATE TABLE AS, with which `warehouse_cdc` makes its tables of positions.
+there is skipped. Spark makes the tables, with the types of each database, and the statements are DELETE and INSERT of
+standard SQL: they are tested with Derby and SQLite. MySQL lacks CAST AS VARCHAR, which the texts of the staging table
+need.
 
 The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark. Java's DriverManager does
 not see jars that Spark adds, so this module finds the driver of a URL itself.
@@ -36,6 +37,7 @@ from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.parameters import add_client_settings
 
 BATCHES = "SPARK_JOB_BATCHES"
+_APP, _BATCH = "APP", "BATCH"  # its columns
 _TEXT = "VARCHAR(4000)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
@@ -154,13 +156,21 @@ class Database:
 
     def stage(self, rows: DataFrame, table: str, never_null: Sequence[str]) -> None:
         """Write rows to a staging table that is made anew; statements may compare the columns `never_null`."""
+        self._save(rows, table, never_null, "overwrite")
+
+    def create(self, table: str, schema: StructType | str, never_null: Sequence[str]) -> None:
+        """Create an empty table, if it does not exist; statements may compare the columns `never_null`."""
+        if not self.has_table(table):
+            self._save(self._spark.createDataFrame([], schema), table, never_null, "append")
+
+    def _save(self, rows: DataFrame, table: str, never_null: Sequence[str], mode: str) -> None:
         # Spark makes texts CLOBs, which several databases cannot compare, and binds nulls as CLOBs.
         is_text = {field.name: field.dataType.simpleString() == "string" for field in rows.schema}
         types = ", ".join(f"`{name}` {_TEXT}" for name in never_null if is_text[name])
         writer = rows.write.format("jdbc").options(**self._spark_options, dbtable=table)
         if types:
             writer = writer.option("createTableColumnTypes", types)
-        writer.mode("overwrite").save()
+        writer.mode(mode).save()
 
     def staged(self, schema: StructType) -> str:
         """Return the columns of a staging table as SQL, texts with the type of texts."""
@@ -173,15 +183,18 @@ class Database:
 
     def last_batch(self, app_id: str) -> int:
         """Return the number of the last batch that was applied, or -1. Creates the table of batches."""
-        if not self.has_table(BATCHES):
-            self.execute([f"CREATE TABLE {BATCHES} (APP VARCHAR(200) PRIMARY KEY, BATCH BIGINT)"])
-        rows = self.read(f"(SELECT BATCH FROM {BATCHES} WHERE APP = {literal(app_id)}) last_batch").collect()
+        self.create(BATCHES, f"{_APP} string, {_BATCH} bigint", [_APP])
+        number, app = self.names([_BATCH]), self.names([_APP])
+        rows = self.read(f"(SELECT {number} FROM {BATCHES} WHERE {app} = {literal(app_id)}) last_batch").collect()
         return int(rows[0][0]) if rows else -1
 
     def apply_batch(self, app_id: str, batch: int, statements: Sequence[str]) -> None:
         """Run statements, and store the number of the batch, in one transaction."""
         app = literal(app_id)
-        number = [f"DELETE FROM {BATCHES} WHERE APP = {app}", f"INSERT INTO {BATCHES} VALUES ({app}, {batch})"]
+        number = [
+            f"DELETE FROM {BATCHES} WHERE {self.names([_APP])} = {app}",
+            f"INSERT INTO {BATCHES} ({self.names([_APP, _BATCH])}) VALUES ({app}, {batch})",
+        ]
         self.execute([*statements, *number])
 
     def _quoted(self, name: str) -> str:

@@ -1,6 +1,10 @@
 """Changes of tables reach the warehouse in any order, once."""
 
 import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,13 @@ from pyspark.sql import SparkSession
 from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.warehouse_cdc import JOB
-from tests.spark_jobs.conftest import JobRunner, Topics, objects
+from tests.spark_jobs.conftest import JobRunner, Topics, job_environment, objects, quick_flags
+from tests.support.jdbc_driver import sqlite_jar
+from tests.support.parts import skip_when_unavailable
 
 pytestmark = pytest.mark.spark
+
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -78,6 +86,28 @@ def test_inserts_updates_and_deletes_in_any_order_leave_the_rows_of_the_source(
     assert [tuple(map(float, row)) for row in rows(database, "orders")] == [(1, 2, 12.5)]
     job_runner.run(JOB, *flags, "--checkpoint", str(tmp_path / "again"), "--app-id", "again")
     assert rows(database, "customers") == expected
+
+
+def test_a_database_whose_sql_has_no_table_from_a_query_has_the_rows_of_the_source(
+    topics: Topics, tmp_path: Path
+) -> None:
+    source = topics.create("changes", 1)
+    changes, expected = customer_changes(seed=5)
+    topics.send(source, objects(*changes))
+    arguments = [
+        "--bootstrap-servers", topics.bootstrap, "--input", source, "--jdbc-url", f"jdbc:sqlite:{tmp_path}/db",
+        "--tables", "customers:id", "--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "availableNow",
+        "--max-offsets-per-trigger", "50",
+    ]  # fmt: skip
+    with skip_when_unavailable():
+        jars = ["--spark-conf", f"spark.jars={sqlite_jar()}"]
+    command = [sys.executable, "-P", "-m", "spark_jobs", "warehouse_cdc", *arguments, *quick_flags(), *jars]
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as stored:
+        stored.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(50), email VARCHAR(50))")
+        environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert sorted(stored.execute("SELECT id, name, email FROM customers")) == expected
 
 
 def test_a_batch_that_was_applied_before_the_checkpoint_knew_is_skipped(
