@@ -34,7 +34,6 @@ from http.client import HTTPException
 from itertools import islice
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,9 +43,9 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.delivery import start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters, positive, properties_file
+from spark_jobs.skeleton.parameters import JobParameters, positive, properties_file, web_url
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import value_text
+from spark_jobs.skeleton.schemas import is_json_object, value_text
 
 _TIMEOUT_S = 60
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -96,10 +95,13 @@ def document_rule(parameters: ElasticsearchSinkParameters) -> InputRule:
     document_id = place if parameters.ignore_keys else f.col("key").cast("string")
 
     def read(records: DataFrame) -> DataFrame:
-        return records.withColumn("text", value_text(parameters)).withColumn("document_id", document_id)
+        return (
+            records.withColumn("text", value_text(parameters))
+            .withColumn("is_object", f.udf(is_json_object, "boolean")("text"))
+            .withColumn("document_id", document_id)
+        )
 
-    is_object = "json_object_keys(text) IS NOT NULL"
-    accepts = is_object if parameters.ignore_keys else f"document_id IS NOT NULL AND (value IS NULL OR {is_object})"
+    accepts = "is_object" if parameters.ignore_keys else "document_id IS NOT NULL AND (value IS NULL OR is_object)"
     return InputRule(read, accepts, "an object with a key")
 
 
@@ -243,18 +245,9 @@ def _login_of_file(path: str) -> Login:
         raise argparse.ArgumentTypeError(f"{path}: {error}") from error
 
 
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.username is not None or parts.password is not None:
-        raise argparse.ArgumentTypeError("expected a URL without a login, which belongs into --login FILE")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise argparse.ArgumentTypeError(f"expected http://HOST:PORT or https://HOST:PORT, not {text!r}")
-    return text.rstrip("/")
-
-
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
-    add("--url", type=_url, required=True, help="the server, such as http://localhost:9200")
+    add("--url", type=web_url, required=True, help="the server, such as http://localhost:9200")
     add("--login", type=_login_of_file, metavar="FILE", help="properties username and password, or api-key")
     add("--ignore-keys", action="store_true", help="take the place of a record as its id")
     add("--bulk-records", type=positive, default=1000, metavar="N", help="records of a request (default %(default)s)")

@@ -26,7 +26,7 @@ from spark_jobs.skeleton.delivery import RECORD_ID, header, record_id, start_top
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import value_text
+from spark_jobs.skeleton.schemas import is_json_object, value_text
 
 _PROFILE, _CLICK = 0, 1  # in this order at equal times
 _COLUMNS = ("user", "kind", "text", "record_id", "time_ms", "partition", "offset")
@@ -62,23 +62,13 @@ def keyed_rule(parameters: JobParameters, kind: int, condition: str, expected: s
         return (
             records.withColumn("user", f.try_validate_utf8(f.col("key").cast("string")))
             .withColumn("text", value_text(parameters))
-            .withColumn("is_object", f.udf(is_object, "boolean")("text"))
+            .withColumn("is_object", f.udf(is_json_object, "boolean")("text"))
             .withColumn("kind", f.lit(kind))
             .withColumn("time_ms", f.unix_millis("timestamp"))
             .withColumn("record_id", record_id())
         )
 
     return InputRule(read, f"user IS NOT NULL AND ({condition})", expected)
-
-
-def is_object(text: str | None) -> bool:
-    """Whether a text is a JSON object to Python, which joins the objects; Spark would accept single quotes and more."""
-    try:
-        found = json.loads(text or "")
-        json.dumps(found, allow_nan=False)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict)
 
 
 def enrich(records: DataFrame, *, is_inner: bool) -> DataFrame:

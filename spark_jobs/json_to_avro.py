@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import record_id_headers, same_partition, start_topic_query
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.parameters import JobParameters, web_url
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 from spark_jobs.skeleton.schemas import encode, read_schema, value_text
 
@@ -51,7 +51,12 @@ def build(spark: SparkSession, parameters: JsonToAvroParameters) -> list[Streami
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add("--output-schema", required=True, metavar="FILE", help="Avro schema to write, a file or URI")
-    add("--output-registry", metavar="URL", help="registry for the schema (default: plain Avro without framing)")
+    add(
+        "--output-registry",
+        type=web_url,
+        metavar="URL",
+        help="registry for the schema (default: plain Avro without framing)",
+    )
 
 
 JOB = Job(

@@ -11,7 +11,6 @@ does not have are dropped.
 Owns the file of the pinned schema. Must not know any job.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -25,7 +24,7 @@ from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.parameters import EARLIEST, JobParameters
 from spark_jobs.skeleton.records import InputRule
-from spark_jobs.skeleton.schemas import read_text, value_text
+from spark_jobs.skeleton.schemas import is_json_object, read_text, value_text
 
 PINNED = "value-schema.ddl"
 SAMPLED_RECORDS = 10_000
@@ -90,11 +89,4 @@ def _infer(spark: SparkSession, parameters: JobParameters, flag: str) -> str:
 
 
 def _first_objects(rows: Iterable[Any]) -> Iterator[str]:
-    return (row.text for row in islice(rows, SAMPLED_RECORDS) if _is_object(row.text))
-
-
-def _is_object(text: str | None) -> bool:
-    try:
-        return isinstance(json.loads(text or ""), dict)
-    except ValueError:
-        return False
+    return (row.text for row in islice(rows, SAMPLED_RECORDS) if is_json_object(row.text))

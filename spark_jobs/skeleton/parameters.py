@@ -347,7 +347,7 @@ def web_url(text: str) -> str:
     parts = urlsplit(text)
     if "@" in parts.netloc:
         raise argparse.ArgumentTypeError("expected a URL without a login")
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise argparse.ArgumentTypeError(f"expected a URL such as http://localhost:8081, not {text!r}")
     return text.rstrip("/")
 

@@ -66,6 +66,16 @@ def value_text(parameters: JobParameters) -> Column:
             return text
 
 
+def is_json_object(text: str | None) -> bool:
+    """Whether a text is a JSON object to Python's decoder. Spark accepts more, such as single quotes."""
+    try:
+        found = json.loads(text or "")
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict)
+
+
 def encode(text: Column, schema: str, registry: str | None, subject: str) -> Column:
     """Return JSON text as Avro; null if it does not fit `schema`.
 

@@ -110,6 +110,17 @@ def test_documents_have_the_key_or_the_place_as_their_id(
     assert len(index.requests) >= 4
 
 
+@pytest.mark.spark
+def test_objects_that_only_spark_takes_for_json_are_unreadable(
+    index: Index, topics: Topics, job_runner: JobRunner
+) -> None:
+    topic = topics.create("nearly", 1)
+    values = [b"{'n': 1}", b'{"n": 2} {', b'{"n": NaN}', b"[3]", b'{"n": 4}']
+    topics.send(topic, [Sent(value, b"%d" % number) for number, value in enumerate(values)])
+    job_runner.run(JOB, "--input", topic, "--url", index.url, "--on-error", "skip")
+    assert index.documents == {(topic, "4"): {"n": 4}}
+
+
 def row(text: str, document_id: str = "1") -> SimpleNamespace:
     return SimpleNamespace(topic="t", document_id=document_id, text=text)
 
