@@ -23,7 +23,7 @@ from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_jobs.skeleton import runner
+from spark_jobs.skeleton import clients, runner
 from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
@@ -340,8 +340,14 @@ def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def job_runner(spark: SparkSession, topics: Topics, tmp_path: Path) -> Iterator[JobRunner]:
-    """Checkpoints are in memory where there is one: Spark syncs dozens of small files for each batch."""
+def job_runner(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JobRunner]:
+    """Checkpoints are in memory where there is one: Spark syncs dozens of small files for each batch.
+
+    The session may keep a job's clients for longer than its brokers run. These log nothing into the output of others.
+    """
+    monkeypatch.setattr(clients, "_LOG_LEVEL", "2")
     folder = Path(tempfile.mkdtemp(dir=_MEMORY)) if _MEMORY.is_dir() else tmp_path / "job"
     yield JobRunner(spark, topics, folder)
     shutil.rmtree(folder, ignore_errors=True)

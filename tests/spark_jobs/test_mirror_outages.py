@@ -145,6 +145,7 @@ def test_sigterm_ends_a_mirror_that_waits_with_0_and_it_continues_later(
     monkeypatch.setattr(mirror, "start_batch_query", start)
     assert time.monotonic() - stopped_s[0] < STOP_MAX_S
     target.start()
+    monkeypatch.setattr(delivery, "_TIMEOUT_S", WAIT_MAX_S)  # the broker first aborts the transaction of before
     job_runner.run(JOB, *flags)
     stored = [int(message.value()) for message in Topics(target.bootstrap).read(topic)]
     assert set(stored) == set(range(2 * COUNT))
