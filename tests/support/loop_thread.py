@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from math import inf
 from typing import Any, TypeVar
 
 import uvloop
@@ -72,7 +71,7 @@ def loop_thread(
 class Turns:
     """The processor time of the callbacks of asyncio's own event loop: what one of them takes, no other work gets.
 
-    Processor time hardly grows with the load of the machine, so a test may state a bound. A garbage collection in a
+    Processor time does not grow with the load of the machine, so a test may state a bound. A garbage collection in a
     turn visits all objects of the test process: turn it off, or exclude what exists from it, before the measurement.
     """
 
@@ -84,24 +83,6 @@ class Turns:
     def reset(self) -> None:
         self.count = 0
         self.longest_s = self.total_s = 0.0
-
-    def require(
-        self, action: Callable[[], object], *, longest_s: float, total_s: float = inf, attempts: int = 3
-    ) -> None:
-        """Do `action` until its turns are within the bounds, or fail after some attempts.
-
-        A machine that is busy with others delays one attempt; a turn that is long by its work is long in each.
-        """
-        for _ in range(attempts):
-            self.reset()
-            action()
-            assert self.count
-            if self.longest_s < longest_s and self.total_s < total_s:
-                return
-        raise AssertionError(
-            f"one turn of {self.longest_s * 1000:.1f} ms, {self.total_s * 1000:.0f} ms in all {self.count},"
-            f" in the last of {attempts} attempts"
-        )
 
     @contextmanager
     def measured(self) -> Iterator[None]:

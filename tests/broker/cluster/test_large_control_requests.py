@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from uuid import UUID
 
@@ -120,20 +119,20 @@ async def send_to_peer(services: Services, *requests: UpdateMetadataRequest) -> 
 
 def test_metadata_of_many_partitions_does_not_stall_the_broker(tmp_path: Path, collector_is_off: None) -> None:
     with measured_cluster(tmp_path, 1) as (thread, cluster, turns):
-        leaders = count(1)
-        turns.require(
-            lambda: thread.run(submit(cluster.services(1), update_metadata(next(leaders)))), longest_s=STALL_S_MAX
-        )
+        turns.reset()
+        for leader in (1, 2):
+            thread.run(submit(cluster.services(1), update_metadata(leader)))
+        assert 0 < turns.longest_s < STALL_S_MAX
 
 
 @pytest.mark.slow
 def test_leadership_of_many_partitions_does_not_stall_the_broker(tmp_path: Path, collector_is_off: None) -> None:
     with measured_cluster(tmp_path, 1) as (thread, cluster, turns):
         thread.run(submit(cluster.services(1), leader_and_isr(0)))  # creates the logs
-        epochs = count(1)
-        turns.require(
-            lambda: thread.run(submit(cluster.services(1), leader_and_isr(next(epochs)))), longest_s=STALL_S_MAX
-        )
+        turns.reset()
+        for leader_epoch in (1, 2):
+            thread.run(submit(cluster.services(1), leader_and_isr(leader_epoch)))
+        assert 0 < turns.longest_s < STALL_S_MAX
 
 
 @pytest.mark.slow
@@ -141,8 +140,7 @@ def test_large_control_requests_over_the_network_do_not_stall_either_broker(
     tmp_path: Path, collector_is_off: None
 ) -> None:
     with measured_cluster(tmp_path, 1, 2) as (thread, cluster, turns):
-        turns.require(
-            lambda: thread.run(send_to_peer(cluster.services(1), update_metadata(1), update_metadata(2))),
-            longest_s=STALL_S_MAX,
-        )
+        turns.reset()
+        thread.run(send_to_peer(cluster.services(1), update_metadata(1), update_metadata(2)))
         assert len(cluster.services(2).metadata_cache.topics) == TOPICS
+        assert 0 < turns.longest_s < STALL_S_MAX
