@@ -25,10 +25,10 @@ from spark_jobs.skeleton.database import (
     columns_of,
     fits,
     is_name,
+    key_columns,
     staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
-from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, checked
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
@@ -49,10 +49,7 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
     schema = database.schema(parameters.table)
-    column_of = {name.lower(): name for name in schema.names}
-    if missing := [key for key in parameters.keys if key not in column_of]:
-        raise JobError(f"--keys: {parameters.table} has no column {missing[0]}")
-    keys = [column_of[key] for key in parameters.keys]
+    keys = key_columns("--keys", parameters.table, schema, parameters.keys)
     staging = staging_table(parameters.table, parameters.app_id)
     database.drop_left_over(staging)
 

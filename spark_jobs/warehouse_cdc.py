@@ -33,10 +33,10 @@ from spark_jobs.skeleton.database import (
     columns_of,
     fits,
     is_name,
+    key_columns,
     staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
-from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import InputRule, object_rule, read_input, start_dead_letters
@@ -100,10 +100,7 @@ class Target:
         self._database = database
         self._name = name
         self._schema = database.schema(name)
-        column_of = {column.lower(): column for column in self._schema.names}
-        if missing := [key for key in keys if key.lower() not in column_of]:
-            raise JobError(f"--tables: {name} has no column {missing[0]}")
-        self._keys = [column_of[key.lower()] for key in keys]
+        self._keys = key_columns("--tables", name, self._schema, keys)
         self._key = StructType([self._schema[key] for key in self._keys])
         self._positions = f"{name}_POSITIONS"
         self._staging = staging_table(name, app_id)

@@ -240,6 +240,14 @@ def columns_of(text: Column, schema: StructType) -> list[Column]:
     return [_value(text, each).try_cast(each.dataType).alias(each.name) for each in schema]
 
 
+def key_columns(flag: str, table: str, schema: StructType, keys: Sequence[str]) -> list[str]:
+    """Return the columns of a table that `keys` name in any case. Raises JobError, which names the flag."""
+    column_of = {name.lower(): name for name in schema.names}
+    if missing := [key for key in keys if key.lower() not in column_of]:
+        raise JobError(f"{flag}: {table} has no column {missing[0]}")
+    return [column_of[key.lower()] for key in keys]
+
+
 def fits(text: Column, schema: StructType, keys: Collection[str]) -> Column:
     """Return whether a JSON object has the fields `keys`, and its values can be stored in their columns."""
     conditions = []
