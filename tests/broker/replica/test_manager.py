@@ -387,6 +387,21 @@ def test_log_of_an_earlier_topic_is_set_aside_whole(
     assert read_partition_metadata(OsFiles(), str(stray / PARTITION_METADATA)) == UUID(int=8)
 
 
+def test_new_replica_adopts_a_log_without_a_topic_id(manager: ReplicaManager, log_manager: LogManager) -> None:
+    log = created(log_manager, "t", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    assert apply_state(manager, is_new=True) == ErrorCode.NONE
+    assert led(manager).log is log
+    assert log.topic_id == TOPIC_ID
+
+
+def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: ReplicaManager) -> None:
+    apply_state(manager, topic_id=ZERO_UUID, is_new=True)
+    log = led(manager).log
+    assert apply_state(manager, is_new=True) == ErrorCode.NONE
+    assert led(manager).log is log
+    assert log.topic_id == TOPIC_ID
+
+
 def test_log_that_cannot_be_set_aside_keeps_its_folder(
     manager: ReplicaManager, log_manager: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
