@@ -108,20 +108,20 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     their broker. Those in reference cycles, in the frames of a failed test and in fixtures of the file are collected.
     """
     yield
-    if (nextitem is None or nextitem.path != item.path) and _clients_of_librdkafka():
+    if (nextitem is None or nextitem.path != item.path) and _has_clients_of_librdkafka():
         for name in ("last_type", "last_value", "last_traceback"):
             vars(sys).pop(name, None)
         vars(item).get("funcargs", {}).clear()
         gc.collect()
 
 
-def _clients_of_librdkafka() -> int:
-    """Return how many main threads of clients this process has."""
-    count = 0
+def _has_clients_of_librdkafka() -> bool:
+    """Whether this process has the main thread of a client."""
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # the thread has ended
-            count += task.joinpath("comm").read_text().startswith("rdk:main")
-    return count
+            if task.joinpath("comm").read_text().startswith("rdk:main"):
+                return True
+    return False
 
 
 def _exclude_from_collection() -> None:
