@@ -20,6 +20,7 @@ pytestmark = pytest.mark.spark
 
 COUNT = 50
 SHORT_TIMEOUT_S = 1
+ABORT_MAX_S = 5  # a broker that returns first aborts the open transaction
 WAIT_MAX_S = 100
 STOP_MAX_S = 20
 LONG_OUTAGE_S = 310  # a producer gives a record up after 300 s, unless it has another delivery.timeout.ms
@@ -52,8 +53,9 @@ def target(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def _short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (offset_syncs, target_topics, delivery):
+    for module in (offset_syncs, target_topics):
         monkeypatch.setattr(module, "_TIMEOUT_S", SHORT_TIMEOUT_S)
+    monkeypatch.setattr(delivery, "_TIMEOUT_S", ABORT_MAX_S)
     monkeypatch.setattr(outages, "_PROBE_INTERVAL_S", 0.1)
     monkeypatch.setattr(outages, "_PROBE_TIMEOUT_S", float(SHORT_TIMEOUT_S))
     monkeypatch.setattr(mirror, "_SYNC_INTERVAL_S", 1.0)
