@@ -1,4 +1,4 @@
-"""Write responses that consist of names and numbers, such as those of Produce and OffsetCommit without errors.
+"""Write responses that consist of names and numbers, such as those of OffsetCommit and of Produce without errors.
 
 Owns the layout of such a response in one version, which follows from its declaration. Must not know what the numbers
 mean, or how other responses are written (`protocol.writer`).
@@ -11,14 +11,17 @@ with numbers. All other fields have their defaults, so their bytes are constant 
     element: numbers | tail (the fields after the numbers, with their defaults)
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby, islice, starmap
 from struct import Struct as Layout
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from protocol.codec import encode, encode_element
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.schema import REQUIRED, Field, Records, Struct, first_version, message_info
 from protocol.source import plan
@@ -33,6 +36,9 @@ _SHORT_STRING_LENGTHS = tuple(map(_STRING_LENGTH.pack, range(127))), SHORT_LENGT
 """The encoded lengths of strings of up to 126 bytes, for versions that are not flexible and for flexible ones."""
 
 
+NO_ERRORS: Mapping[int, int] = MappingProxyType({})
+
+
 class RowResponse(NamedTuple):
     """A response of many equal elements, not yet encoded: the event loop encodes it only if they are few."""
 
@@ -40,6 +46,8 @@ class RowResponse(NamedTuple):
     """The number of elements."""
     write: Callable[[], list[Records]]
     """Returns the buffers of the message, without a header. Callable from any thread."""
+    error_counts: Mapping[int, int] = NO_ERRORS
+    """How often each error code occurs in the elements, without NONE."""
 
 
 class RowWriter:
@@ -223,6 +231,13 @@ def fetch_writer(version: int) -> FetchWriter:
 def row_writer(cls: type[Any], version: int) -> RowWriter:
     """Return the cached `RowWriter` of `cls` in `version`."""
     return RowWriter(cls, version)
+
+
+def other_counts(error_codes: Iterable[int]) -> Mapping[int, int]:
+    """Return how often each code other than NONE occurs, for `RowResponse.error_counts`."""
+    counts = Counter(error_codes)
+    del counts[ErrorCode.NONE]
+    return counts
 
 
 def _count(count: int, is_flexible: bool) -> bytes:

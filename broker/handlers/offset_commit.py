@@ -27,7 +27,7 @@ from broker.loop.slices import SlicedWork, Slices, whole
 from config.topic_properties import LONG_MAX
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
-from protocol.row_writer import RowResponse, row_writer
+from protocol.row_writer import RowResponse, other_counts, row_writer
 
 Response = RowResponse | Awaitable[Slices[RowResponse]]
 
@@ -136,9 +136,10 @@ def _response(
         error_codes += codes.values()
         yield
     writer = row_writer(OffsetCommitResponse, version)
+    counts = other_counts(error_codes)
     if len(names) == 1:
-        return RowResponse(1, partial(writer.write_one, names[0], indexes[0], error_codes[0]))
-    return RowResponse(len(names), partial(writer.write, names, indexes, error_codes))
+        return RowResponse(1, partial(writer.write_one, names[0], indexes[0], error_codes[0]), counts)
+    return RowResponse(len(names), partial(writer.write, names, indexes, error_codes), counts)
 
 
 async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> Slices[RowResponse]:

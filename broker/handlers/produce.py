@@ -43,7 +43,7 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.row_writer import RowResponse, RowWriter, row_writer
+from protocol.row_writer import NO_ERRORS, RowResponse, RowWriter, row_writer
 from protocol.schema import Records
 from storage.log import AppendOrigin, AppendResult, Refusal
 
@@ -216,7 +216,7 @@ def _row_response(rows: Sequence[ProduceRow], results: Sequence[AppendResult], v
         write = partial(writer.write_one, name, index, _NO_ERROR, first_offset, append_time_ms, start_offset)
     else:
         write = partial(_write, writer, rows, results)
-    return _new_tuple(RowResponse, (len(rows), write))
+    return _new_tuple(RowResponse, (len(rows), write, NO_ERRORS))
 
 
 def _write(writer: RowWriter, rows: Sequence[ProduceRow], results: Sequence[AppendResult]) -> list[Records]:

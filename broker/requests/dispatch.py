@@ -364,17 +364,20 @@ class RequestDispatcher:
         """Return a response as framed buffers. Raises TooManyElements and CloseConnection."""
         try:
             if type(response) is RowResponse:
-                row_count, write = response
+                row_count, write, codes = response
                 if row_count > elements_left:
                     raise TooManyElements(f"{row_count} rows")
                 buffers = write()
                 context.success_count = row_count + route.own_error_count
+                if codes:
+                    context.success_count -= sum(codes.values())
+                    context.with_extras().other_codes = codes
             else:
                 buffers = _encoded(route.encode, response, elements_left)
-                codes = error_counts(response, context.api_version)
-                context.success_count = codes.pop(NONE, 0)
-                if codes:
-                    context.with_extras().other_codes = codes
+                counts = error_counts(response, context.api_version)
+                context.success_count = counts.pop(NONE, 0)
+                if counts:
+                    context.with_extras().other_codes = counts
         except TooManyElements:
             raise
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,11 @@ from protocol.headers import request_header
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.metadata import MetadataRequest
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.schema import ZERO_UUID
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.support.in_process import InProcessBroker, running_broker
@@ -137,6 +143,16 @@ async def test_error_codes_are_counted_by_partition(tmp_path: Path) -> None:
         await produce(broker, "t", {0: batch_of(b"x"), 9: batch_of(b"y")})
         errors = broker.dispatcher.metrics["Produce"].errors
         assert errors == {ErrorCode.NONE: 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 1}
+
+
+@pytest.mark.parametrize("topic_count", [1, 3])
+async def test_error_codes_in_rows_are_counted(tmp_path: Path, topic_count: int) -> None:
+    rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")]
+    topics = [OffsetCommitRequestTopic(name=f"missing-{number}", partitions=rows) for number in range(topic_count)]
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.ask(OffsetCommitRequest(group_id="readers", topics=topics), 8)
+        errors = broker.dispatcher.metrics["OffsetCommit"].errors
+        assert +Counter(errors) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: topic_count}
 
 
 async def test_a_parked_fetch_spends_its_time_waiting_for_others(tmp_path: Path) -> None:
