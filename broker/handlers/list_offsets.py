@@ -7,8 +7,10 @@ leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earlies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeVar
 
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
@@ -17,17 +19,21 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsRow,
     ListOffsetsTopicResponse,
+    ScannedListOffsets,
 )
+from protocol.row_writer import NO_ERRORS, RowResponse, other_counts, row_writer
 
 CONSUMER = -1
 TOOL = -2
 """The replica id of a tool that compares replicas: each of them responds, up to the end of its log."""
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATIONS: Mapping[int, FetchIsolation] = MappingProxyType(
+    {0: FetchIsolation.HIGH_WATERMARK, 1: FetchIsolation.LAST_STABLE_OFFSET}
+)
+"""What a consumer may read, by the isolation level of its request."""
 
 LATEST = -1
 EARLIEST = -2
@@ -42,9 +48,30 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_TIMESTAMP = -1
+UNKNOWN_EPOCH = -1
 
+SCANNED = ScannedListOffsets
+
+Response = RowResponse | ListOffsetsResponse
+"""A `ListOffsetsResponse` in v0, whose results are lists."""
+
+_new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 
 T = TypeVar("T")
+
+
+class Found(NamedTuple):
+    """The result for one partition."""
+
+    error_code: int = ErrorCode.NONE
+    timestamp: int = UNKNOWN_TIMESTAMP
+    offset: int = UNKNOWN_OFFSET
+    leader_epoch: int = UNKNOWN_EPOCH
+    old_style_offsets: Sequence[int] = ()
+    """The result in v0, whose responses have none of the three above."""
+
+
+NOTHING_FOUND = Found()
 
 
 class Needs(Protocol):
@@ -59,17 +86,28 @@ class Needs(Protocol):
 
 
 def handle(
-    services: Needs, request: ListOffsetsRequest, context: RequestContext
-) -> Slices[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
+    services: Needs, request: ScannedListOffsets, context: RequestContext
+) -> Response | Slices[Response | Awaitable[Response]]:
+    rows, version = request.topics, context.api_version
+    if len(rows) == 1 and version > 0 and not _reads_records(rows[0].timestamp):
+        # Each task of Spark asks twice before each poll, so this is one of its most frequent requests.
+        return _in_rows(rows, [_find(services, request, version, rows[0])], version)
+    return _handle_all(services, request, version)
+
+
+def failed(request: ScannedListOffsets, context: RequestContext, code: ErrorCode) -> Response:
+    rows = request.topics
+    return whole(_response(rows, [Found(code)] * len(rows), context.api_version))
+
+
+def _handle_all(services: Needs, request: ScannedListOffsets, version: int) -> Slices[Response | Awaitable[Response]]:
     asked: Counter[tuple[str, int]] = Counter()
     reads_records = False
-    for topic in request.topics:
+    for row in request.topics:
+        asked[row[:2]] += 1
+        reads_records |= _reads_records(row.timestamp)
         yield
-        for wanted in topic.partitions:
-            asked[topic.name, wanted.partition_index] += 1
-            reads_records |= _reads_records(wanted.timestamp)
-            yield
-    finding = _find_all(services, request, context, asked)
+    finding = _find_all(services, request, version, asked)
     return services.run_blocking(lambda: whole(finding)) if reads_records else (yield from finding)
 
 
@@ -79,83 +117,90 @@ def _reads_records(timestamp: int) -> bool:
 
 
 def _find_all(
-    services: Needs, request: ListOffsetsRequest, context: RequestContext, asked: Mapping[tuple[str, int], int]
-) -> Slices[ListOffsetsResponse]:
+    services: Needs, request: ScannedListOffsets, version: int, asked: Mapping[tuple[str, int], int]
+) -> Slices[Response]:
     """Respond for all partitions; `asked` is how often the request names each partition."""
+    found = []
+    for row in request.topics:
+        is_asked_twice = version > 0 and asked[row[:2]] > 1
+        found.append(Found(ErrorCode.INVALID_REQUEST) if is_asked_twice else _find(services, request, version, row))
+        yield
+    return (yield from _response(request.topics, found, version))
+
+
+def _response(rows: Sequence[ListOffsetsRow], found: Sequence[Found], version: int) -> Slices[Response]:
+    """Return the response with the results of all rows, in their order."""
+    if version > 0:
+        return _in_rows(rows, found, version)
     response = ListOffsetsResponse(topics=[])
-    for topic in request.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            try:
-                if context.api_version > 0 and asked[topic.name, wanted.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the same partition was asked twice")
-                found = _find(services, topic.name, wanted, request, context)
-            except KafkaError as error:
-                found = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
-            partitions.append(found)
-            yield
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    for row, one in zip(rows, found, strict=True):
+        if not response.topics or response.topics[-1].name != row.name:
+            response.topics.append(ListOffsetsTopicResponse(name=row.name, partitions=[]))
+        response.topics[-1].partitions.append(
+            ListOffsetsPartitionResponse(
+                partition_index=row.partition_index,
+                error_code=one.error_code,
+                old_style_offsets=list(one.old_style_offsets),
+            )
+        )
         yield
     return response
 
 
-def failed(request: ListOffsetsRequest, context: RequestContext, code: ErrorCode) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _in_rows(rows: Sequence[ListOffsetsRow], found: Sequence[Found], version: int) -> RowResponse:
+    writer = row_writer(ListOffsetsResponse, version)
+    if len(rows) == 1:
+        ((name, index, _, _, _),), ((code, timestamp, offset, leader_epoch, _),) = rows, found
+        write = partial(writer.write_one, name, index, code, timestamp, offset, leader_epoch)
+        return RowResponse(1, write, {code: 1} if code else NO_ERRORS)
+    # By columns, no step of the interpreter is spent on a row.
+    names, indexes, *_ = zip(*rows, strict=True) if rows else ((), ())
+    codes, *numbers, _ = zip(*found, strict=True) if rows else ((), (), (), (), ())
+    return RowResponse(len(rows), partial(writer.write, names, indexes, codes, *numbers), other_counts(codes))
 
 
-def _find(
-    services: Needs,
-    topic: str,
-    wanted: ListOffsetsPartition,
-    request: ListOffsetsRequest,
-    context: RequestContext,
-) -> ListOffsetsPartitionResponse:
-    partition = services.replica_manager.find(topic, wanted.partition_index)
+def _find(services: Needs, request: ScannedListOffsets, version: int, row: ListOffsetsRow) -> Found:
+    try:
+        return _found(services, request, version, row)
+    except KafkaError as error:
+        return Found(error.code)
+
+
+def _found(services: Needs, request: ScannedListOffsets, version: int, row: ListOffsetsRow) -> Found:
+    """Return the result for one partition. Raises KafkaError."""
+    replica_id, isolation_level, _ = request
+    topic, index, current_leader_epoch, timestamp, max_num_offsets = row
+    partition = services.replica_manager.find(topic, index)
     if partition is None:
-        raise services.why_not_hosted(topic, wanted.partition_index)
-    if request.replica_id == TOOL:
-        partition.require_epoch(wanted.current_leader_epoch)
+        raise services.why_not_hosted(topic, index)
+    if replica_id == TOOL:
+        partition.require_epoch(current_leader_epoch)
     else:
-        partition.require_leader(wanted.current_leader_epoch)
-    if request.replica_id == CONSUMER:
-        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"isolation level {request.isolation_level}: expected is 0 or 1"
-            )
-        is_committed = request.isolation_level == READ_COMMITTED
-        isolation = FetchIsolation.LAST_STABLE_OFFSET if is_committed else FetchIsolation.HIGH_WATERMARK
-    else:
+        partition.require_leader(current_leader_epoch)
+    is_consumer = replica_id == CONSUMER
+    if not is_consumer:
         isolation = FetchIsolation.LOG_END
+    elif isolation_level in ISOLATIONS:
+        isolation = ISOLATIONS[isolation_level]
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {isolation_level}: expected is 0 or 1")
     end_offset = partition.readable_end_offset(isolation)
-    response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
-    _require_known(wanted.timestamp, context.api_version)
-    if context.api_version == 0:
+    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in version {version}")
+    if version == 0:
         offsets = partition.log.lookups.legacy_offsets_before(
-            wanted.timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
+            timestamp, max_num_offsets, now_ms=services.clock.now_ms()
         )
         visible = [offset for offset in offsets if offset <= end_offset]
-        response.old_style_offsets = visible if len(visible) == len(offsets) else [end_offset, *visible]
-        return response
-    may_lag = request.replica_id == CONSUMER
-    if may_lag and wanted.timestamp == LATEST:
-        _require_caught_up(partition, context.api_version)
-    found = _look_up(partition, wanted.timestamp, end_offset)
+        return Found(old_style_offsets=visible if len(visible) == len(offsets) else [end_offset, *visible])
+    if is_consumer and timestamp == LATEST:
+        _require_caught_up(partition, version)
+    found = _look_up(partition, timestamp, end_offset)
     if found is not None:
-        response.timestamp, response.offset, response.leader_epoch = found
-    elif may_lag:
-        _require_caught_up(partition, context.api_version)
-    return response
+        return found
+    if is_consumer:
+        _require_caught_up(partition, version)
+    return NOTHING_FOUND
 
 
 def _require_caught_up(partition: Partition, version: int) -> None:
@@ -172,25 +217,24 @@ def _require_caught_up(partition: Partition, version: int) -> None:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-def _require_known(timestamp: int, version: int) -> None:
-    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in version {version}")
-
-
-def _look_up(partition: Partition, timestamp: int, end_offset: int) -> tuple[int, int, int] | None:
-    """Return (timestamp, offset, leader epoch) of the requested record, or None if there is none."""
+def _look_up(partition: Partition, timestamp: int, end_offset: int) -> Found | None:
+    """Return the requested record, or None if there is none."""
     log = partition.log
     if timestamp == LATEST:
-        return UNKNOWN_TIMESTAMP, end_offset, partition.leader_epoch
+        return _at(end_offset, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return UNKNOWN_TIMESTAMP, log.log_start_offset, _epoch_of_start(partition)
+        return _at(log.log_start_offset, _epoch_of_start(partition))
     if timestamp == LATEST_TIERED:
         return None
     if timestamp == MAX_TIMESTAMP:
         found = log.lookups.max_timestamp(upper_bound_offset=end_offset)
     else:
         found = log.lookups.offset_for_timestamp(timestamp, upper_bound_offset=end_offset)
-    return None if found is None else (found.timestamp_ms, found.offset, found.leader_epoch)
+    return None if found is None else _at(found.offset, found.leader_epoch, found.timestamp_ms)
+
+
+def _at(offset: int, leader_epoch: int, timestamp: int = UNKNOWN_TIMESTAMP) -> Found:
+    return _new_tuple(Found, (ErrorCode.NONE, timestamp, offset, leader_epoch, ()))
 
 
 def _epoch_of_start(partition: Partition) -> int:

@@ -4,6 +4,8 @@ v0 returns a list of segment base offsets, v1+ one exact offset. v2 adds isolati
 offset of the largest timestamp, v8 the earliest local and v9 the latest tiered offset.
 """
 
+from typing import NamedTuple
+
 from protocol.schema import int8, int16, int32, int64, message, since, string, struct
 
 
@@ -26,6 +28,24 @@ class ListOffsetsRequest:
     replica_id: int32  # -1: a consumer
     isolation_level: int8 = since(2, default=0)  # 0: read uncommitted, 1: read committed
     topics: list[ListOffsetsTopic]
+
+
+class ListOffsetsRow(NamedTuple):
+    """One partition of a scanned request, with the name of its topic."""
+
+    name: str
+    partition_index: int
+    current_leader_epoch: int
+    timestamp: int
+    max_num_offsets: int
+
+
+class ScannedListOffsets(NamedTuple):
+    """The result of scanning a ListOffsetsRequest (`protocol.scanner`)."""
+
+    replica_id: int
+    isolation_level: int
+    topics: list[ListOffsetsRow]
 
 
 @struct

@@ -11,6 +11,11 @@ import pytest
 from protocol.codec import decode, encode
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.heartbeat import HeartbeatResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -65,15 +70,40 @@ def offset_commit_response(groups: Groups) -> OffsetCommitResponse:
     )
 
 
-PRODUCE_BITS, OFFSET_COMMIT_BITS = (32, 16, 64, 64, 64), (32, 16)
+def list_offsets_response(groups: Groups) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=index,
+                        error_code=code,
+                        timestamp=timestamp,
+                        offset=offset,
+                        leader_epoch=leader_epoch,
+                    )
+                    for index, code, timestamp, offset, leader_epoch in elements
+                ],
+            )
+            for name, elements in groups
+        ]
+    )
+
+
+PRODUCE_BITS, OFFSET_COMMIT_BITS, LIST_OFFSETS_BITS = (32, 16, 64, 64, 64), (32, 16), (32, 16, 64, 64, 32)
+WITH_LISTS_OF_OFFSETS = 0
+"""This version of ListOffsets does not consist of numbers."""
 
 CASES = [
     pytest.param(cls, version, build, bits, id=f"{cls.__name__}-{version}")
     for cls, build, bits in (
         (ProduceResponse, produce_response, PRODUCE_BITS),
         (OffsetCommitResponse, offset_commit_response, OFFSET_COMMIT_BITS),
+        (ListOffsetsResponse, list_offsets_response, LIST_OFFSETS_BITS),
     )
     for version in versions_of(cls)
+    if cls is not ListOffsetsResponse or version > WITH_LISTS_OF_OFFSETS
 ]
 every_version = pytest.mark.parametrize(("cls", "version", "build", "bits"), CASES)
 

@@ -24,6 +24,7 @@ from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import heartbeat as heartbeat_handler
+from broker.handlers import list_offsets as list_offsets_handler
 from broker.handlers import offset_commit as commit_handler
 from broker.handlers import produce as produce_handler
 from broker.handlers.request_context import RequestContext
@@ -58,6 +59,13 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsRow,
+    ListOffsetsTopic,
+    ScannedListOffsets,
+)
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -86,7 +94,7 @@ from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 from tests.support.members import join_alone
 
-PRODUCE, FETCH, COMMIT, HEARTBEAT = 0, 1, 8, 12
+PRODUCE, FETCH, LIST_OFFSETS, COMMIT, HEARTBEAT = 0, 1, 2, 8, 12
 ACKS_ALL = -1
 FOLLOWER = 1
 STEPS = 500
@@ -164,6 +172,18 @@ def scanned(request: Any) -> object:
                     for it in topic.partitions
                 ],
             )
+        case ListOffsetsRequest():
+            return ScannedListOffsets(
+                request.replica_id,
+                request.isolation_level,
+                [
+                    ListOffsetsRow(
+                        topic.name, it.partition_index, it.current_leader_epoch, it.timestamp, it.max_num_offsets
+                    )
+                    for topic in request.topics
+                    for it in topic.partitions
+                ],
+            )
         case HeartbeatRequest():
             return ScannedHeartbeat(
                 request.group_id, request.generation_id, request.member_id, request.group_instance_id
@@ -187,7 +207,7 @@ class PlainRowWriter:
 
     def write(self, *columns: Iterable[Any]) -> list[Records]:
         rows = list(zip(*columns, strict=False))
-        names = [one.name for one in self._elements.struct.__fields__]
+        names = [one.name for one in self._elements.struct.__fields__ if not one.is_array]
         groups = []
         for name, of_name in groupby(rows, key=lambda row: row[0]):
             elements = [self._elements.struct(**dict(zip(names, row[1:], strict=False))) for row in of_name]
@@ -196,7 +216,7 @@ class PlainRowWriter:
 
 
 class PlainTwin:
-    """A broker that serves the four APIs in the plain way."""
+    """A broker that serves the scanned APIs in the plain way."""
 
     def __init__(self, broker: InProcessBroker) -> None:
         self._broker = broker
@@ -241,7 +261,7 @@ class PlainTwin:
 @contextmanager
 def plain_responses() -> Any:
     with pytest.MonkeyPatch.context() as patched:
-        for module in (produce_handler, commit_handler):
+        for module in (produce_handler, commit_handler, list_offsets_handler):
             patched.setattr(module, "row_writer", PlainRowWriter)
         patched.setattr(fetch_handler, "_needs_encoder", lambda read: True)
         yield
@@ -353,7 +373,7 @@ class Walk:
         self._transactions: dict[tuple[str, int], int] = {}
         """The producers of open transactions."""
         self._number = 0
-        self.good_count = dict.fromkeys((PRODUCE, FETCH, COMMIT, HEARTBEAT), 0)
+        self.good_count = dict.fromkeys((PRODUCE, FETCH, LIST_OFFSETS, COMMIT, HEARTBEAT), 0)
 
     async def start(self) -> None:
         for side in self._sides:
@@ -365,7 +385,7 @@ class Walk:
             side.member_id = member.member_id
 
     async def step(self) -> None:
-        requests = (self._produce, self._fetch, self._commit, self._heartbeat)
+        requests = (self._produce, self._fetch, self._list_offsets, self._commit, self._heartbeat)
         events = (
             self._lead,
             self._follower_fetched,
@@ -376,7 +396,7 @@ class Walk:
             self._move_coordinator,
         )
         if self._random.random() < 0.8:
-            await self._random.choices(requests, (8, 10, 3, 1))[0]()
+            await self._random.choices(requests, (8, 10, 3, 3, 1))[0]()
         else:
             await self._random.choices(events, (6, 3, 4, 4, 6, 1, 1))[0]()
 
@@ -479,6 +499,31 @@ class Walk:
         if kind < 0.08:
             return random.choice([None, b"", bytes(30), records * 2, records[:-1]])
         return records
+
+    async def _list_offsets(self) -> None:
+        random = self._random
+        version = random.randint(0, 9)
+        timestamps = [-1, -1, -2, -2, *range(-6, 1), NOW_MS, NOW_MS + 10]
+        request = ListOffsetsRequest(
+            replica_id=random.choice([-1, -1, -1, -2, FOLLOWER]),
+            isolation_level=random.choice([0, 0, 1, 2]) if version >= 2 else 0,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=index,
+                            current_leader_epoch=random.choice([-1, -1, -1, 0, 9]) if version >= 4 else -1,
+                            timestamp=random.choice(timestamps),
+                            max_num_offsets=random.choice([1, 5]) if version == 0 else 1,
+                        )
+                        for index in self._indexes(topic if topic in TOPICS else "a", random.choice([1, 1, 20]))
+                    ],
+                )
+                for topic in random.choice([["a"], ["b"], self._topics()])
+            ],
+        )
+        await self.same_responses(lambda side: (request, version))
 
     async def _commit(self) -> None:
         random = self._random
@@ -780,4 +825,10 @@ async def test_fast_path_returns_the_same_bytes_as_the_full_path(sides: tuple[Si
 
 def test_the_twin_builds_the_rows_of_every_scanned_request() -> None:
     modules = {module for module in TABLE.values() if hasattr(module, "SCANNED")}
-    assert modules == {produce_handler, fetch_handler, commit_handler, heartbeat_handler}
+    assert modules == {
+        produce_handler,
+        fetch_handler,
+        list_offsets_handler,
+        commit_handler,
+        heartbeat_handler,
+    }

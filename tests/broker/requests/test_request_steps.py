@@ -26,6 +26,7 @@ from uuid import UUID
 import pytest
 
 from bench.frames import request_frame
+from broker.handlers.list_offsets import CONSUMER, EARLIEST, LATEST
 from broker.loop.reservoir import SAMPLE_SIZE, Reservoir
 from broker.network.channel import Channel
 from broker.network.connection import Connection
@@ -34,6 +35,7 @@ from broker.requests.request_metrics import RequestParts
 from protocol.frame import FrameReader
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -212,6 +214,14 @@ def fetching(version: int, partition_count: int) -> Callable[[Client], Any]:
     return lambda client: idle_session(client, version, partition_count)
 
 
+def asking_for_ends(client: Client) -> Frames:
+    """A task of Spark, which asks for the start and the end of its partition before each poll."""
+    for timestamp in cycle((EARLIEST, LATEST)):
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=CONSUMER, topics=[ListOffsetsTopic(name=TOPIC, partitions=[partition])])
+        yield request_frame(request, 9)
+
+
 async def committing(client: Client) -> Frames:
     await client.broker.services.groups.partitions.ensure_topic()
     await group_loaded(client.broker)
@@ -246,6 +256,7 @@ COSTS = [
     Cost("Fetch v11, idle session", fetching(11, 10), 1_530),
     Cost("Fetch v13, idle session", fetching(13, 10), 1_570),
     Cost("Fetch v17, idle session", fetching(17, 10), 1_570),
+    Cost("ListOffsets v9", asking_for_ends, 1_220),
     Cost("OffsetCommit v8", committing, 2_770),
     Cost("Heartbeat v4", beating, 1_070),
 ]
