@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from spark_jobs import wordcount
-from tests.spark_jobs.conftest import JobRunner, KafkaReader, Sent, Topics, last_values, lines
+from tests.spark_jobs.conftest import JobRunner, KafkaReader, Sent, Topics, last_values
+from tests.spark_jobs.failure_cases import FAILURE_CASES
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Cluster
 from tests.support.parts import skip_when_unavailable
@@ -104,15 +104,17 @@ class AfterFirstBatch(logging.Handler):
             self._action()
 
 
+@pytest.mark.parametrize("name", ["wordcount", pytest.param("stock_stats", marks=pytest.mark.soak)])
 def test_a_job_whose_broker_stays_away_ends_with_1_and_continues_from_its_checkpoint(
-    spark: SparkSession, job_runner: JobRunner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, spark: SparkSession, job_runner: JobRunner, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "spark_jobs")
+    case = FAILURE_CASES[name](5)
     with BrokerProcess(tmp_path / "broker") as broker:
         topics = Topics(broker.bootstrap)
         runner = JobRunner(spark, topics, job_runner.folder)
-        source, target = topics.create("words"), topics.create("counts")
-        topics.send(source, lines(*["a b"] * 4))
+        source, target = topics.create("input"), topics.create("output")
+        topics.send(source, case.records[:4])
         flags = ["--input", source, "--output", target, "--max-offsets-per-trigger", "1"]
         for key in ("request.timeout.ms", "default.api.timeout.ms", "max.block.ms"):
             flags += ["--kafka-option", f"{key}=2000"]
@@ -120,16 +122,16 @@ def test_a_job_whose_broker_stays_away_ends_with_1_and_continues_from_its_checkp
         handler, log = AfterFirstBatch(broker.kill), logging.getLogger("spark_jobs")
         log.addHandler(handler)
         try:
-            assert runner.supervise(wordcount.JOB, *flags, "--trigger", "1 second") == 1
+            assert runner.supervise(case.job, *flags, "--trigger", "1 second") == 1
         finally:
             log.removeHandler(handler)
         (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         assert line.startswith("query failed: ")
-        assert "wordcount: batch 0: 1 records in " in caplog.text
+        assert f"{name}: batch 0: 1 records in " in caplog.text
         broker.start()
-        topics.send(source, lines("b"))
-        assert runner.supervise(wordcount.JOB, *flags) == 0
-        assert last_values(topics.read(target)) == {"a": "4", "b": "5"}
+        topics.send(source, case.records[4:])
+        assert runner.supervise(case.job, *flags) == 0
+        case.check(last_values(topics.read(target)))
 
 
 @pytest.mark.soak  # the short form is the first test

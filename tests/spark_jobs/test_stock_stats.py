@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -37,6 +37,16 @@ def figures(values: Mapping[str | None, str | None]) -> dict[str, tuple[float, i
     return {key: (row["min_price"], row["trades"], row["average_price"]) for key, row in found.items()}
 
 
+def assert_equals_plain_statistics(values: Mapping[str | None, str | None], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The last values of the job's keys equal the figures of the trades; each ask counts in five windows."""
+    found, expected = figures(values), plain_statistics(rows)
+    assert found.keys() == expected.keys()
+    assert sum(count for _, count, _ in found.values()) == 5 * sum(row["type"] == "ASK" for row in rows)
+    for key, (low, count, average) in expected.items():
+        assert (low, count) == found[key][:2]
+        assert abs(found[key][2] - average) <= TOLERANCE
+
+
 def test_each_ask_counts_in_five_windows_also_across_a_restart(topics: Topics, job_runner: JobRunner) -> None:
     source, target = topics.create("trades", 1), topics.create("stats", 1)
     rows = list(trades(600, seed=3))
@@ -44,12 +54,7 @@ def test_each_ask_counts_in_five_windows_also_across_a_restart(topics: Topics, j
     for part in (rows[:300], rows[300:]):
         topics.send(source, sent(part))
         job_runner.run(JOB, *flags)
-    found, expected = figures(last_values(topics.read(target))), plain_statistics(rows)
-    assert found.keys() == expected.keys()
-    assert sum(count for _, count, _ in found.values()) == 5 * sum(row["type"] == "ASK" for row in rows)
-    for key, (low, count, average) in expected.items():
-        assert (low, count) == found[key][:2]
-        assert abs(found[key][2] - average) <= TOLERANCE
+    assert_equals_plain_statistics(last_values(topics.read(target)), rows)
 
 
 def test_a_trade_within_the_watermark_updates_its_window_and_a_later_one_is_counted_as_late(
