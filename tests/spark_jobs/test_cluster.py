@@ -9,19 +9,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spark_jobs.samples import airport_lines
-from tests.spark_jobs.conftest import SHORT_LIVED_JVM, Topics, job_environment, last_values, lines
-from tests.spark_jobs.test_wordcount import plain_counts
+from tests.spark_jobs.conftest import SHORT_LIVED_JVM, Topics, job_environment, last_values
+from tests.spark_jobs.failure_cases import FAILURE_CASES
 from tests.support.java import java_executable, pyspark_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
 PROJECT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60
+RECORDS = 1_000
+BATCH = 200
 
 
 def environment() -> dict[str, str]:
@@ -55,21 +57,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a master with two workers."""
+    folder = tmp_path_factory.mktemp("spark-cluster")
     port, page = free_port(), free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as processes:
         master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
-        processes.enter_context(spark_process(tmp_path, "master.Master", *master))
+        processes.enter_context(spark_process(folder, "master.Master", *master))
         for number in range(2):
             worker = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", str(free_port())]
-            work = ["--work-dir", str(tmp_path / f"work-{number}")]
-            processes.enter_context(spark_process(tmp_path, "worker.Worker", *worker, *work, url))
+            work = ["--work-dir", str(folder / f"work-{number}")]
+            processes.enter_context(spark_process(folder, "worker.Worker", *worker, *work, url))
         deadline = time.monotonic() + START_TIMEOUT_S
-        while (tmp_path / "master.Master.log").read_text().count("Registering worker") < 2:
-            assert time.monotonic() < deadline, (tmp_path / "master.Master.log").read_text()
+        while (folder / "master.Master.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < deadline, (folder / "master.Master.log").read_text()
             time.sleep(0.1)
         yield url
 
@@ -87,16 +90,18 @@ def executors() -> list[int]:
     return found
 
 
-def test_a_job_on_a_cluster_survives_the_death_of_an_executor(master: str, topics: Topics, tmp_path: Path) -> None:
-    source, target = topics.create("words", 4), topics.create("counts", 1)
-    texts = list(airport_lines())
-    for partition in range(4):
-        topics.send(source, lines(*texts[partition::4], partition=partition))
+@pytest.mark.parametrize("job_name", FAILURE_CASES)
+def test_a_job_on_a_cluster_survives_the_death_of_an_executor(
+    job_name: str, master: str, topics: Topics, tmp_path: Path
+) -> None:
+    source, target = topics.create("cluster-input", 4), topics.create("cluster-output", 1)
+    case = FAILURE_CASES[job_name](RECORDS)
+    topics.send(source, [replace(record, partition=number % 4) for number, record in enumerate(case.records)])
     before = set(executors())
     command = [
-        sys.executable, "-P", "-m", "spark_jobs", "wordcount", "--bootstrap-servers", topics.bootstrap,
+        sys.executable, "-P", "-m", "spark_jobs", job_name, "--bootstrap-servers", topics.bootstrap,
         "--input", source, "--output", target, "--checkpoint", str(tmp_path / "checkpoint"),
-        "--master", master, "--trigger", "availableNow", "--max-offsets-per-trigger", "400",
+        "--master", master, "--trigger", "availableNow", "--max-offsets-per-trigger", str(BATCH),
         "--spark-conf", "spark.executor.memory=512m", "--spark-conf", "spark.driver.host=127.0.0.1",
         "--spark-conf", f"spark.executor.extraJavaOptions={SHORT_LIVED_JVM}",
     ]  # fmt: skip
@@ -106,10 +111,10 @@ def test_a_job_on_a_cluster_survives_the_death_of_an_executor(master: str, topic
         killed = Counter[str]()
         for line in job.stderr:
             reported.append(line)
-            if "wordcount: batch 2: " in line and not killed:
+            if f"{job_name}: batch 2: " in line and not killed:
                 for pid in sorted(set(executors()) - before)[:1]:
                     os.kill(pid, signal.SIGKILL)
                     killed["executors"] += 1
     assert job.returncode == 0, "".join(reported)
     assert killed["executors"] == 1
-    assert last_values(topics.read(target)) == plain_counts(texts, {"the"})
+    case.check(last_values(topics.read(target)))
