@@ -43,10 +43,10 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.mirroring.acls import sync_acls
 from spark_jobs.mirroring.heartbeats import Emitter, canary, heartbeat
 from spark_jobs.mirroring.naming import TopicNames
-from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs
+from spark_jobs.mirroring.offset_syncs import OFFSET_SYNCS_CONFIG, GroupCheckpoints, OffsetSyncs
 from spark_jobs.mirroring.outages import TargetOutages
 from spark_jobs.mirroring.sending import Mirroring, Run, send, to_record
-from spark_jobs.mirroring.target_topics import TargetTopics
+from spark_jobs.mirroring.target_topics import TargetTopics, warn_unless_compacted
 from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
@@ -195,6 +195,7 @@ class _Mirror:
 
     def close(self) -> None:
         """Give up the producer of transactions: while it exists, it connects to the target."""
+            warn_unless_compacted(parameters.target, parameters.offset_syncs)
         self._sink = None
 
     def write(self, rows: DataFrame, batch: int) -> None:
@@ -319,7 +320,7 @@ def _emitters(parameters: MirrorParameters) -> list[Emitter]:
 
 
 def _internal_topic(parameters: MirrorParameters, name: str) -> TopicSpec:
-    config = {"retention.ms": "-1"} if name == parameters.offset_syncs else COMPACTED
+    config = OFFSET_SYNCS_CONFIG if name == parameters.offset_syncs else COMPACTED
     return TopicSpec(name, 1, parameters.replication_factor, config)
 
 

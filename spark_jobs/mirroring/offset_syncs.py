@@ -2,8 +2,10 @@
 
 A pair (source, target) says that the record at `source` has the offset `target`, and that later records have the same
 difference, up to the next pair. Before that the source may have offsets without records, which were compacted or belong
-to transactions: positions there are the target of the next pair. The pairs are stored in a topic at the target, so that
-they survive a restart.
+to transactions: positions there are the target of the next pair.
+
+The pairs survive a restart in a compacted topic at the target. A record has all pairs of one source partition, and
+replaces the one before it: memory and topic are bounded by the number of partitions.
 """
 
 import bisect
@@ -14,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -32,8 +34,16 @@ from spark_jobs.skeleton.stored import stored_messages
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_S = 30
-_PAIRS_MAX = 10_000
-"""Of a partition in memory. A source with transactions has a pair for each of them."""
+_PAIRS_MAX = 128
+"""Of a partition. A source with transactions has a pair for each of them."""
+_THINNED_PAIRS_MAX = 64
+"""That are left of too many: enough that a group which is 10**9 offsets behind reads about twice as many at most."""
+_FIRST_RATIO = 1.0625  # between the distances of two pairs from the newest one
+
+OFFSET_SYNCS_CONFIG: Mapping[str, str] = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+"""Settings of the topic with the pairs. Only closed segments are compacted, and each start reads all of them."""
+
+Place = tuple[str, int]  # a topic and a partition
 
 
 class Pair(NamedTuple):
@@ -47,20 +57,22 @@ class Pair(NamedTuple):
 class OffsetTranslation:
     """The pairs of each source partition. Pure.
 
-    When there are too many, every second one of the older half is forgotten. Positions up to the next pair are then
-    that of the pair itself: readers read some records again.
+    When there are too many, pairs are forgotten, most of them among the oldest. Positions up to the next pair are then
+    that of the pair before: readers read some records again, in proportion to how far they were behind.
     """
 
     def __init__(self) -> None:
-        self._pairs: dict[tuple[str, int], list[Pair]] = defaultdict(list)
-        self._targets: dict[tuple[str, int], tuple[str, int]] = {}
+        self._pairs: dict[Place, list[Pair]] = defaultdict(list)
+        self._targets: dict[Place, Place] = {}
 
     def add(self, run: Run) -> bool:
         """Add the pair of a run; return whether it says something new."""
-        place = (run.topic, run.partition)
-        if self.translate(*place, run.source_offset) == (run.target_topic, run.target_partition, run.target_offset):
+        place, target = (run.topic, run.partition), (run.target_topic, run.target_partition)
+        if self.translate(*place, run.source_offset) == (*target, run.target_offset):
             return False
-        self._targets[place] = (run.target_topic, run.target_partition)
+        if self._targets.get(place) != target:
+            self._pairs[place].clear()  # they are of another topic
+        self._targets[place] = target
         pairs = self._pairs[place]
         index = bisect.bisect_left(pairs, run.source_offset, key=_source_of)
         replaces = index < len(pairs) and pairs[index].source == run.source_offset
@@ -69,8 +81,7 @@ class OffsetTranslation:
         is_exact = end in {0, len(pairs)} or pairs[end - 1].is_exact
         pairs[index:end] = [Pair(run.source_offset, run.target_offset, is_exact)]
         if len(pairs) > _PAIRS_MAX:
-            half = _PAIRS_MAX // 2
-            pairs[:half] = [pair._replace(is_exact=False) for pair in pairs[:half:2]]
+            self._pairs[place] = _thinned(pairs)
         return True
 
     def translate(self, topic: str, partition: int, offset: int) -> tuple[str, int, int] | None:
@@ -88,8 +99,55 @@ class OffsetTranslation:
             translated = min(translated, pairs[index + 1].target)
         return (*self._targets[topic, partition], translated)
 
+    def to_json(self, place: Place) -> dict[str, Any]:
+        """Return all pairs of a source partition as an object for JSON."""
+        topic, partition = place
+        target_topic, target_partition = self._targets[place]
+        return {
+            "topic": topic,
+            "partition": partition,
+            "target_topic": target_topic,
+            "target_partition": target_partition,
+            "pairs": [[pair.source, pair.target, int(pair.is_exact)] for pair in self._pairs[place]],
+        }
+
+    def restore(self, stored: Mapping[str, Any]) -> None:
+        """Replace the pairs of a source partition by those of an object of `to_json`."""
+        place = (stored["topic"], stored["partition"])
+        self._targets[place] = (stored["target_topic"], stored["target_partition"])
+        self._pairs[place] = [Pair(source, target, bool(is_exact)) for source, target, is_exact in stored["pairs"]]
+
 
 _source_of = attrgetter("source")
+
+
+def _thinned(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return at most `_THINNED_PAIRS_MAX` pairs, with the oldest and the newest one.
+
+    The distances of pairs from the newest one grow by a factor, the smallest one that leaves so few.
+    """
+    ratio = _FIRST_RATIO
+    while True:
+        kept = _spaced(pairs, ratio)
+        if len(kept) <= _THINNED_PAIRS_MAX:
+            return kept
+        ratio = 1 + 2 * (ratio - 1)
+
+
+def _spaced(pairs: Sequence[Pair], ratio: float) -> list[Pair]:
+    """Forget each pair between two others whose distances from the newest one differ by less than `ratio`."""
+    newest = pairs[-1]
+    kept = [newest]
+    skips = False  # whether pairs between this one and the last one that was kept are forgotten
+    for index in range(len(pairs) - 2, -1, -1):
+        older = pairs[index - 1] if index else None
+        if older is not None and newest.source - older.source <= ratio * (newest.source - kept[-1].source):
+            skips = True
+            continue
+        kept.append(pairs[index]._replace(is_exact=False) if skips else pairs[index])
+        skips = False
+    kept.reverse()
+    return kept
 
 
 class OffsetSyncs:
@@ -101,16 +159,15 @@ class OffsetSyncs:
         self._source_alias = source_alias
         self.translation = OffsetTranslation()
         self._target = target
-        self._unstored: list[Run] = []
+        self._unstored: set[Place] = set()
         self._load()
 
     def add(self, runs: Iterable[Run]) -> None:
-        """Store the pairs that say something new. Raises JobError; the next call stores them, too."""
-        self._unstored += [run for run in sorted(runs) if self.translation.add(run)]
+        """Store the pairs of partitions with something new. Raises JobError; the next call stores them, too."""
+        self._unstored |= {(run.topic, run.partition) for run in sorted(runs) if self.translation.add(run)}
         if not self._unstored:
             return
-        # One request at a time keeps the order. A retry may store a pair twice, which changes no translation. An
-        # idempotent producer would first wait half a second for its id.
+        # One request at a time keeps the order. An idempotent producer would first wait half a second for its id.
         producer = Producer({**self._target, "max.in.flight": 1})
         failures: list[KafkaError] = []
 
@@ -118,9 +175,10 @@ class OffsetSyncs:
             if error is not None:
                 failures.append(error)
 
-        for run in self._unstored:
-            pair = json.dumps(run._asdict())
-            producer.produce(self._topic, pair, self._source_alias, partition=0, on_delivery=on_delivery)
+        for place in sorted(self._unstored):
+            value = json.dumps(self.translation.to_json(place), separators=(",", ":"))
+            producer.produce(self._topic, value, self._key(*place), partition=0, on_delivery=on_delivery)
+            producer.poll(0)
         is_late = producer.flush(_TIMEOUT_S) > 0
         if failures:
             raise JobError(f"{self._topic}: offset pairs were not stored: {failures[0].str()}")
@@ -128,10 +186,14 @@ class OffsetSyncs:
             raise JobError(f"{self._topic}: offset pairs were not acknowledged within {_TIMEOUT_S} s")
         self._unstored.clear()
 
+    def _key(self, topic: str, partition: int) -> str:
+        return f"{self._source_alias}/{topic}/{partition}"
+
     def _load(self) -> None:
         for message in stored_messages(self._target, self._topic):
-            if message.key() == self._source_alias.encode():
-                self.translation.add(Run(**json.loads(message.value())))
+            stored = json.loads(message.value())
+            if message.key().decode() == self._key(stored["topic"], stored["partition"]):
+                self.translation.restore(stored)
 
 
 class GroupCheckpoints:

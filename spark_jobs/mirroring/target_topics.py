@@ -9,6 +9,7 @@ topics whose records the target deletes earlier than the source.
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -93,6 +94,19 @@ class TargetTopics:
             create_topics(self._target, specs)
             for name, topic in missing.items():
                 _LOG.info("%s was made, like %s at the source", name, topic)
+
+
+def warn_unless_compacted(target: Mapping[str, str], topic: str) -> None:
+    """Log that a topic of the mirror itself, which somebody else made, grows without end: it has a value for each key.
+
+    Nothing is logged if this client may not read its settings.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    with suppress(KafkaException):
+        admin = AdminClient(dict(target))
+        policy = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)["cleanup.policy"].value
+        if "compact" not in policy:
+            _LOG.warning("%s grows without end: it has cleanup.policy=%s, expected compact", topic, policy)
 
 
 def _warn_of_retention(

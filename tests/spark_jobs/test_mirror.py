@@ -199,6 +199,31 @@ def test_offset_pairs_that_the_target_rejects_are_reported(target: Topics) -> No
         syncs.add([sending.Run("t", 0, 0, "t", 0, 5)])
 
 
+def test_offset_pairs_of_transactions_need_one_record_a_batch_and_survive_a_restart(target: Topics) -> None:
+    topic = target.create("syncs", 1, dict(offset_syncs.OFFSET_SYNCS_CONFIG))
+    syncs = OffsetSyncs(target.client, topic, "a")
+    for batch in range(5):
+        first = 1_000 * batch
+        syncs.add(sending.Run("t", 0, 2 * each, "t", 0, each) for each in range(first, first + 1_000))
+    syncs.add([sending.Run("t", 0, 9_998, "t", 0, 4_999)])  # says nothing new
+    stored = target.read(topic)
+    assert [message.key() for message in stored] == [b"a/t/0"] * 5
+    assert max(len(message.value()) for message in stored) < 4_000
+    restarted, other = (OffsetSyncs(target.client, topic, alias) for alias in "ab")
+    positions = range(0, 10_000, 7)
+    assert [restarted.translation.translate("t", 0, each) for each in positions] == [
+        syncs.translation.translate("t", 0, each) for each in positions
+    ]
+    assert other.translation.translate("t", 0, 0) is None
+
+
+def test_a_topic_of_pairs_that_is_not_compacted_is_reported(target: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    topics = [target.create("syncs", 1, {"cleanup.policy": policy}) for policy in ("delete", "compact,delete")]
+    for topic in topics:
+        target_topics.warn_unless_compacted(target.client, topic)
+    assert caplog.messages == [f"{topics[0]} grows without end: it has cleanup.policy=delete, expected compact"]
+
+
 def test_a_batch_that_is_repeated_has_the_same_ids_under_the_new_name(
     topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:

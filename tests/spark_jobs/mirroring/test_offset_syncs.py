@@ -1,5 +1,7 @@
 """Offsets are translated by the last pair before them."""
 
+import json
+
 import pytest
 
 from spark_jobs.mirroring import offset_syncs
@@ -53,19 +55,45 @@ def test_a_position_before_all_records_of_the_source_is_the_start_of_the_target(
     assert translation.translate("t", 1, 4) is None
 
 
-def test_many_pairs_are_thinned_and_no_position_is_beyond_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_syncs, "_PAIRS_MAX", 16)
+def transactions(count: int) -> OffsetTranslation:
+    """Return the pairs of `count` transactions of a record: a marker has an offset, but no place at the target."""
     translation = OffsetTranslation()
-    count = 500
-    for record in range(count):  # each one is a transaction: its marker has an offset, but no place at the target
+    for record in range(count):
         translation.add(pair(2 * record, record))
-        assert sum(map(len, translation._pairs.values())) <= 16
-    found = [translation.translate("t", 0, offset) for offset in range(2 * count)]
-    expected = [(offset + 1) // 2 for offset in range(2 * count)]
-    assert all(place is not None and place[2] <= target for place, target in zip(found, expected, strict=True))
-    assert [place and place[2] for place in found[-16:]] == expected[-16:]
+        assert sum(map(len, translation._pairs.values())) <= offset_syncs._PAIRS_MAX
+    return translation
+
+
+@pytest.mark.parametrize("count", [500, 20_000])
+def test_a_group_that_is_behind_reads_at_most_twice_as_much_again_and_never_less(count: int) -> None:
+    translation = transactions(count)
+    for offset in range(2 * count):
+        place, exact = translation.translate("t", 0, offset), (offset + 1) // 2
+        assert place is not None
+        assert 2 * exact - count <= place[2] <= exact
+    assert translation.translate("t", 0, 2 * count - 2) == ("A.t", 0, count - 1)
     translation.add(pair(2 * count - 2, count))  # a batch that is repeated
     assert translation.translate("t", 0, 2 * count - 2) == ("A.t", 0, count)
+
+
+def test_stored_pairs_are_bounded_and_translate_like_those_in_memory() -> None:
+    count = 5_000
+    translation, restored = transactions(count), OffsetTranslation()
+    restored.add(pair(0, 77))
+    restored.add(pair(3, 79))
+    stored = json.dumps(translation.to_json(("t", 0)))
+    assert len(stored) < 4_000
+    restored.restore(json.loads(stored))
+    for offset in range(2 * count):
+        assert restored.translate("t", 0, offset) == translation.translate("t", 0, offset)
+    assert restored.to_json(("t", 0)) == translation.to_json(("t", 0))
+
+
+def test_pairs_of_a_topic_that_has_another_name_at_the_target_now_are_forgotten() -> None:
+    translation = OffsetTranslation()
+    translation.add(pair(0, 100))
+    translation.add(Run("t", 0, 50, "B.t", 0, 500))
+    assert [translation.translate("t", 0, offset) for offset in (20, 60)] == [None, ("B.t", 0, 510)]
 
 
 def test_a_run_ends_where_the_difference_changes() -> None:
