@@ -30,6 +30,10 @@ from spark_jobs.skeleton.topics import partition_count
 
 RECORD_ID = "record-id"
 _HEADERS = "array<struct<key:string,value:binary>>"
+_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
+"""By these words Spark recognizes that its own stop has ended a batch. It searches with a regular expression that
+overflows the stack in a text of pages, such as the trace of an interrupted call.
+"""
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
 
@@ -108,8 +112,23 @@ def start_batch_query(
     name: str | None = None,
     output_mode: str = "append",
 ) -> StreamingQuery:
-    """Start the query that calls `write(rows, number)` for each batch."""
-    return _start(rows.writeStream.foreachBatch(write).outputMode(output_mode), parameters, name)
+    """Start the query that calls `write(rows, number)` for each batch.
+
+    What `write` raises after the query was stopped is no failure.
+    """
+    started: list[StreamingQuery] = []
+
+    def write_until_stopped(batch_rows: DataFrame, batch: int) -> None:
+        try:
+            write(batch_rows, batch)
+        except Exception:
+            if started and not started[0].isActive:
+                raise JobError(_STOPPED) from None
+            raise
+
+    writer = rows.writeStream.foreachBatch(write_until_stopped).outputMode(output_mode)
+    started.append(_start(writer, parameters, name))
+    return started[0]
 
 
 def write_topic(rows: DataFrame, parameters: JobParameters, topic: str | None = None) -> None:

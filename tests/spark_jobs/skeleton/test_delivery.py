@@ -1,12 +1,15 @@
 """Repeated batches do no harm: duplicates have the same id, and a transaction is written once."""
 
+from threading import Event
+
 import pytest
 from confluent_kafka import Consumer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.skeleton.delivery import TransactionalSink, without_duplicates
+from spark_jobs import wordcount
+from spark_jobs.skeleton.delivery import TransactionalSink, start_batch_query, without_duplicates
 from spark_jobs.skeleton.errors import JobError
-from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+from tests.spark_jobs.conftest import JobRunner, KafkaReader, Sent, Topics
 
 pytestmark = pytest.mark.spark
 
@@ -26,6 +29,37 @@ def test_readers_keep_the_first_record_of_each_id(spark: SparkSession, topics: T
         (b"y", 1),
         (b"z", 4),
     ]
+
+
+def test_what_a_batch_raises_after_its_query_was_stopped_is_no_failure(
+    spark: SparkSession, topics: Topics, kafka: KafkaReader, job_runner: JobRunner
+) -> None:
+    topic = topics.create("stopped", 1)
+    topics.send(topic, [Sent(b"1")])
+    has_begun, is_known = Event(), Event()
+
+    def write(_rows: DataFrame, _batch: int) -> None:
+        has_begun.set()
+        is_known.wait()
+        while query.isActive:
+            pass
+        trace = "\n\tat org.apache.spark.Of$Pages(Of.scala:1)" * 500
+        raise RuntimeError(f"py4j.protocol.Py4JJavaError: An error occurred while calling o1.collect{trace}")
+
+    system = spark._jvm.java.lang.System
+    errors, stderr = spark._jvm.java.io.ByteArrayOutputStream(), system.err
+    system.setErr(spark._jvm.java.io.PrintStream(errors))
+    try:
+        query = start_batch_query(
+            kafka.stream({"subscribe": topic}), job_runner.parse(wordcount.JOB, "--trigger", "1 second"), write
+        )
+        is_known.set()
+        assert has_begun.wait(60)
+        query.stop()
+        assert query.exception() is None
+    finally:
+        system.setErr(stderr)
+    assert "StackOverflowError" not in errors.toString()
 
 
 def committed_values(topics: Topics, topic: str) -> list[bytes | None]:
