@@ -17,7 +17,8 @@ first record that would get another offset.
 Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes them, show that the job runs. With
 `--canary` the job sends itself a record each minute, through the source, and logs how long it took.
 
-A target that does not respond is waited for, without end, and reported; a record that the target refuses fails the job.
+A target that does not respond, or has partitions without a leader, is waited for, without end, and reported; a record
+that the target refuses fails the job.
 
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
@@ -173,7 +174,7 @@ class _Mirror:
             [_internal_topic(parameters, name) for name in (parameters.offset_syncs, parameters.heartbeats) if name],
         )
         self.query: StreamingQuery | None = None  # known soon after the first batch has begun
-        self._outages = TargetOutages(parameters.target, lambda: self.query is not None and not self.query.isActive)
+        self._outages = TargetOutages(parameters.target, self._is_stopped)
         self._sink: TransactionalSink | None = None
         self._syncs: OffsetSyncs | None = None
         self._groups: GroupCheckpoints | None = None
@@ -249,6 +250,7 @@ class _Mirror:
         finally:
             rows.unpersist()
         if self._syncs is not None:
+            self._outages.expect_leaders(self._written_to(mirroring, partitions))
             kept = [run for run in runs if mirroring.keeps_partitions(run.topic)]
             self._outages.repeat(partial(self._syncs.add, kept))
             self._outages.repeat(self._sync_groups)
@@ -260,14 +262,18 @@ class _Mirror:
         records = (to_record(row, mirroring) for row in rows.toLocalIterator())
         try:
             self._sink.write(batch, (record for record in records if record is not None))
-        except JobError:
+        except Exception:
             self._sink = None
             raise
 
     def _new_sink(self) -> TransactionalSink:
         parameters = self._parameters
         return TransactionalSink(
-            parameters.target, parameters.app_id, parameters.batches_topic, parameters.target_producer
+            parameters.target,
+            parameters.app_id,
+            parameters.batches_topic,
+            parameters.target_producer,
+            is_stopped=self._is_stopped,
         )
 
     def _report_canaries(self, rows: DataFrame) -> None:
@@ -281,6 +287,19 @@ class _Mirror:
         is_known = all(partition < known.get(topic, 0) for topic, partition in partitions)
         now = time.monotonic()
         if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
+    def _is_stopped(self) -> bool:
+        return self.query is not None and not self.query.isActive
+
+    def _written_to(self, mirroring: Mirroring, partitions: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Return the partitions of the target that a batch with these partitions of the source is written to."""
+        parameters = self._parameters
+        found = {(parameters.batches_topic if parameters.exactly_once else parameters.offset_syncs, 0)}
+        for topic, partition in partitions:
+            name = mirroring.names.target(topic)
+            kept = mirroring.keeps_partitions(topic)
+            found |= {(name, each) for each in ([partition] if kept else range(mirroring.partitions[name]))}
+        return found
+
             self._partitions = self._sync()
             self._synced_s = now
         if gone := {topic for topic, _ in partitions} - self._topics.source_partitions.keys():

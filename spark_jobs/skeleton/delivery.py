@@ -12,6 +12,7 @@ batch writes its records again. Each job states in its docstring which argument 
 - O, output and progress in one place: the batch replaces its own folder, or one database transaction holds both.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -29,13 +30,15 @@ from spark_jobs.skeleton.stored import stored_messages
 from spark_jobs.skeleton.topics import partition_count
 
 RECORD_ID = "record-id"
-_HEADERS = "array<struct<key:string,value:binary>>"
 _STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
 """By these words Spark recognizes that its own stop has ended a batch. It searches with a regular expression that
 overflows the stack in a text of pages, such as the trace of an interrupted call.
 """
+_HEADERS = "array<struct<key:string,value:binary>>"
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
+_POLL_S = 1
+_STOPPED_ABORT_TIMEOUT_S = 5  # the next instance aborts what this one could not
 
 
 def header(name: str, value: Column) -> Column:
@@ -179,11 +182,21 @@ class TransactionalSink:
     """
 
     def __init__(
-        self, client: Mapping[str, str], app_id: str, marker_topic: str, producer: Mapping[str, str] = NO_CONFIG
+        self,
+        client: Mapping[str, str],
+        app_id: str,
+        marker_topic: str,
+        producer: Mapping[str, str] = NO_CONFIG,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`client` has the settings of a client (`client_settings`), `producer` further ones of the producer."""
+        """`client` has the settings of a client (`client_settings`), `producer` further ones of the producer.
+
+        A batch that waits for the broker is given up when `is_stopped` returns true.
+        """
         self._app_id = app_id
         self._marker_topic = marker_topic
+        self._is_stopped = is_stopped
         self._producer = Producer(
             {
                 "partitioner": "murmur2_random",
@@ -216,10 +229,10 @@ class TransactionalSink:
                 self._enqueue({**record, "on_delivery": on_delivery})
             marker = {"topic": self._marker_topic, "key": self._app_id, "value": str(batch), "partition": 0}
             self._enqueue({**marker, "on_delivery": on_delivery})
-            self._producer.flush(_TIMEOUT_S)
+            self._flush(failures)
             if failures:
                 raise JobError(f"batch {batch}: {len(failures)} records were refused: {_reason(failures)}")
-            self._producer.commit_transaction(_TIMEOUT_S)
+            self._commit()
         except (JobError, KafkaException, SystemError) as error:
             cause: BaseException | None = error
             if isinstance(error, SystemError):
@@ -227,7 +240,7 @@ class TransactionalSink:
                 # never releases that one, whose traceback refers to the producer, and so to the threads of the client.
                 cause, error.__traceback__ = error.__cause__, None
             with suppress(KafkaException, SystemError):  # a fenced producer cannot abort: its successor has
-                self._producer.abort_transaction(_TIMEOUT_S)
+                self._producer.abort_transaction(_STOPPED_ABORT_TIMEOUT_S if self._is_stopped() else _TIMEOUT_S)
             raise JobError(f"batch {batch} was aborted: {cause}") from error
         self.last_batch = batch
         return True
@@ -239,6 +252,28 @@ class TransactionalSink:
                 return
             except BufferError:
                 self._producer.poll(_FULL_QUEUE_WAIT_S)
+                self._check_stopped()
+
+    def _flush(self, failures: list[KafkaError]) -> None:
+        """Return when the broker has responded to all records, or the first one has failed. Raises JobError."""
+        while self._producer.flush(_POLL_S) and not failures:
+            self._check_stopped()
+
+    def _commit(self) -> None:
+        """Commit the transaction. Raises KafkaException, and JobError if stopped."""
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                self._producer.commit_transaction(_POLL_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline_s:
+                    raise
+            self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._is_stopped():
+            raise JobError("the query was stopped")
 
     def _read_marker(self, client: Mapping[str, str]) -> int:
         """Return the number of the last batch that is in the marker topic, or -1."""

@@ -1,4 +1,4 @@
-"""A mirror waits for a target that does not respond, however long, and SIGTERM stops it while it waits."""
+"""A mirror waits for a target that is away, as a whole or in part, however long; SIGTERM stops it while it waits."""
 
 import logging
 import os
@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from milena_broker.testing import Cluster
 from spark_jobs import mirror
 from spark_jobs.mirror import JOB
 from spark_jobs.mirroring import offset_syncs, outages, target_topics
@@ -35,12 +38,13 @@ KINDS = {
 class OnReport(logging.Handler):
     """Calls `action` once, when the mirror reports that it waits."""
 
-    def __init__(self, action: Callable[[], object]) -> None:
+    def __init__(self, action: Callable[[], object], report: str = WAITS) -> None:
         super().__init__()
         self._action: Callable[[], object] | None = action
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        if WAITS in record.getMessage() and self._action is not None:
+        if self._report in record.getMessage() and self._action is not None:
             action, self._action = self._action, None
             action()
 
@@ -153,3 +157,60 @@ def test_sigterm_ends_a_mirror_that_waits_with_0_and_it_continues_later(
     assert set(stored) == set(range(2 * COUNT))
     if kind == "transactions":
         assert len(stored) == 2 * COUNT
+
+
+@pytest.mark.usefixtures("_short_timeouts")
+@pytest.mark.parametrize("kind", ["pairs of offsets", "transactions"])
+def test_a_partition_without_a_leader_is_named_and_sigterm_ends_the_mirror_that_waits(
+    kind: str, topics: Topics, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create("leaderless", 2)
+    stopped_s: list[float] = []
+
+    def terminate() -> None:
+        stopped_s.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    handler = OnReport(terminate, "waits for the target, where ")
+    with Cluster(2, {"log.retention.ms": "-1"}) as target:
+        goes = create_on_two_brokers(target.bootstrap_servers, topic)
+        servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap_servers]
+        flags = [*servers, "--topics", topic, "--heartbeats", "", *KINDS[kind]]
+        topics.send(topic, numbers(0))
+        job_runner.run(JOB, *flags)
+        topics.send(topic, numbers(COUNT))
+        logging.getLogger("spark_jobs").addHandler(handler)
+        # A mirror starts only if a coordinator for its transactions responds.
+        start = mirror.start_batch_query
+        monkeypatch.setattr(mirror, "start_batch_query", lambda *each: (target.stop_broker(goes), start(*each))[1])
+        try:
+            assert job_runner.supervise(JOB, *flags, "--trigger", "100 milliseconds") == 0
+        finally:
+            logging.getLogger("spark_jobs").removeHandler(handler)
+        assert time.monotonic() - stopped_s[0] < STOP_MAX_S
+        assert f"where {topic}-1 has no leader since 2" in caplog.text
+        monkeypatch.setattr(mirror, "start_batch_query", start)
+        target.start_broker(goes)
+        monkeypatch.setattr(delivery, "_TIMEOUT_S", WAIT_MAX_S)
+        job_runner.run(JOB, *flags)
+        stored = [int(message.value()) for message in Topics(target.bootstrap_servers).read(topic)]
+    assert set(stored) == set(range(2 * COUNT))
+    if kind == "transactions":
+        assert len(stored) == 2 * COUNT
+
+
+def create_on_two_brokers(bootstrap: str, topic: str) -> int:
+    """Create what a mirror writes to: its own topics and partition 0 on one broker, partition 1 on the other.
+
+    Return the other broker, which has no states of transactions either.
+    """
+    Producer({"bootstrap.servers": bootstrap, "transactional.id": "first"}).init_transactions(WAIT_MAX_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    metadata = admin.list_topics()
+    stays = metadata.topics["__transaction_state"].partitions[0].leader
+    (goes,) = metadata.brokers.keys() - {stays}
+    assignments = {topic: [[stays], [goes]], "mirror-offset-syncs": [[stays]], "mirror-batches": [[stays]]}
+    requests = [NewTopic(name, len(each), replica_assignment=each) for name, each in assignments.items()]
+    for future in admin.create_topics(requests, operation_timeout=WAIT_MAX_S).values():
+        future.result()
+    return int(goes)
