@@ -22,8 +22,9 @@ that the target refuses fails the job.
 
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where
-the driver sends each batch in one transaction, without pairs of offsets. The target aborts a transaction after
-`transaction.timeout.ms`, so a backlog needs `--max-offsets-per-trigger` or a longer timeout by `--target-option`.
+the driver sends each batch in one transaction, without pairs of offsets. A batch then has at most 1,000,000 records
+unless `--max-offsets-per-trigger` states another number. The target aborts a transaction after 15 minutes; for another
+time pass `--target-option transaction.timeout.ms=N`.
 """
 
 import argparse
@@ -67,6 +68,7 @@ _LOG = logging.getLogger(__name__)
 _SYNC_INTERVAL_S = 30.0
 _CANARY_INTERVAL_S = 60.0
 
+_TRANSACTION_RECORDS_MAX = "1000000"  # that the driver sends well within the timeout of a transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorParameters(JobParameters):
@@ -127,14 +129,7 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
     _check(parameters)
     mirror = _Mirror(parameters)
     refuse_old_batches(spark, parameters, mirror.last_batch, parameters.batches_topic)
-    options = {
-        **parameters.source_options(),
-        "includeHeaders": "true",
-        "subscribePattern": parameters.names.spark_pattern(),
-    }
-    del options["subscribe"]
-    options.setdefault("kafka.isolation.level", "read_committed")
-    records = spark.readStream.format("kafka").options(**options).load()
+    records = spark.readStream.format("kafka").options(**source_options(parameters)).load()
     rows = records.select(
         "topic", "partition", "offset", "key", "value", "headers", f.unix_millis("timestamp").alias("timestamp_ms")
     )
@@ -147,6 +142,20 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
 
 def _close_after(query: StreamingQuery, parts: "list[Emitter | Repeater | _Mirror]") -> None:
     """Stop the heartbeats and the refresher with the query, as they are to show that it runs; then its client."""
+def source_options(parameters: MirrorParameters) -> dict[str, str]:
+    """Return the options of Spark's Kafka source."""
+    options = {
+        **parameters.source_options(),
+        "includeHeaders": "true",
+        "subscribePattern": parameters.names.spark_pattern(),
+    }
+    del options["subscribe"]
+    options.setdefault("kafka.isolation.level", "read_committed")
+    if parameters.exactly_once:
+        options.setdefault("maxOffsetsPerTrigger", _TRANSACTION_RECORDS_MAX)
+    return options
+
+
     with suppress(Exception):  # the query reports its failure itself
         query.awaitTermination()
     for part in parts:

@@ -38,6 +38,9 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 _TIMEOUT_S = 60
 _FULL_QUEUE_WAIT_S = 0.1
 _POLL_S = 1
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+# librdkafka would also wait as long for each response.
+_LONG_TRANSACTION: Mapping[str, str] = {_TRANSACTION_TIMEOUT: "900000", "socket.timeout.ms": "60000"}
 _STOPPED_ABORT_TIMEOUT_S = 5  # the next instance aborts what this one could not
 
 
@@ -178,7 +181,8 @@ class TransactionalSink:
 
     The transaction also writes the number of the batch to the compacted topic `marker_topic`, keyed by the job's name.
     A new instance fences the producer of an old one, then reads the last number. The driver writes all records, so this
-    suits batches that fit through one process, within the producer's `transaction.timeout.ms`.
+    suits batches that fit through one process, within the producer's `transaction.timeout.ms`: by default 15 minutes,
+    the most that brokers permit by default.
     """
 
     def __init__(
@@ -192,8 +196,12 @@ class TransactionalSink:
     ) -> None:
         """`client` has the settings of a client (`client_settings`), `producer` further ones of the producer.
 
-        A batch that waits for the broker is given up when `is_stopped` returns true.
+        A batch that waits for the broker is given up when `is_stopped` returns true. Raises JobError if the broker does
+        not permit the timeout of the transaction.
         """
+        if _TRANSACTION_TIMEOUT not in producer:
+            producer = {**producer, **_LONG_TRANSACTION}
+        self._timeout_ms = int(producer[_TRANSACTION_TIMEOUT])
         self._app_id = app_id
         self._marker_topic = marker_topic
         self._is_stopped = is_stopped
@@ -206,7 +214,14 @@ class TransactionalSink:
                 "transactional.id": f"spark-job-{app_id}",
             }
         )
-        self._producer.init_transactions(_TIMEOUT_S)
+        try:
+            self._producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            raise JobError(
+                f"{_TRANSACTION_TIMEOUT}={self._timeout_ms} exceeds transaction.max.timeout.ms of the broker"
+            ) from error
         self.last_batch = self._read_marker(client)
 
     def write(self, batch: int, records: Iterable[Mapping[str, Any]]) -> bool:
@@ -223,6 +238,7 @@ class TransactionalSink:
             if error is not None:
                 failures.append(error)
 
+        began_s = time.monotonic()
         self._producer.begin_transaction()
         try:
             for record in records:
@@ -241,6 +257,11 @@ class TransactionalSink:
                 cause, error.__traceback__ = error.__cause__, None
             with suppress(KafkaException, SystemError):  # a fenced producer cannot abort: its successor has
                 self._producer.abort_transaction(_STOPPED_ABORT_TIMEOUT_S if self._is_stopped() else _TIMEOUT_S)
+            if time.monotonic() - began_s >= self._timeout_ms / 1000:
+                raise JobError(
+                    f"batch {batch} was aborted: it took longer than {_TRANSACTION_TIMEOUT}={self._timeout_ms}, so "
+                    "start again with a longer one. --max-offsets-per-trigger limits the batches after it"
+                ) from error
             raise JobError(f"batch {batch} was aborted: {cause}") from error
         self.last_batch = batch
         return True

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 
-from spark_jobs.mirror import JOB
+from spark_jobs.mirror import JOB, source_options
 from spark_jobs.mirroring import offset_syncs, sending, target_topics
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs, OffsetTranslation
@@ -415,6 +415,15 @@ def test_exactly_once_sends_each_batch_in_a_transaction(topics: Topics, target: 
         mirror(job_runner, topics, target, topic, "--exactly-once", "--checkpoint", str(job_runner.folder / "new"))
 
 
+def test_batches_in_transactions_are_limited_unless_a_number_is_given(job_runner: JobRunner) -> None:
+    def limit(*flags: str) -> str | None:
+        return source_options(job_runner.parse(JOB, "--target-servers", "t:1", *flags)).get("maxOffsetsPerTrigger")
+
+    assert limit() is None
+    assert limit("--exactly-once") == "1000000"
+    assert limit("--exactly-once", "--max-offsets-per-trigger", "7") == "7"
+
+
 def test_tasks_of_a_process_share_a_producer_until_one_fails_or_partitions_are_added(
     topics: Topics, target: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,7 +458,7 @@ def test_settings_of_producers_reach_the_transactional_one(
     topics: Topics, target: Topics, job_runner: JobRunner
 ) -> None:
     longer_than_brokers_permit = ["--target-option", "transaction.timeout.ms=1000000"]
-    with pytest.raises(KafkaException, match=r"[Tt]ransaction timeout"):
+    with pytest.raises(JobError, match=r"transaction.timeout.ms=1000000 exceeds transaction.max.timeout.ms"):
         mirror(job_runner, topics, target, "none", "--exactly-once", *longer_than_brokers_permit)
 
 

@@ -1,15 +1,18 @@
 """Repeated batches do no harm: duplicates have the same id, and a transaction is written once."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import wordcount
 from spark_jobs.skeleton.delivery import TransactionalSink, start_batch_query, without_duplicates
 from spark_jobs.skeleton.errors import JobError
 from tests.spark_jobs.conftest import JobRunner, KafkaReader, Sent, Topics
+from tests.support.broker import BrokerProcess
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +112,30 @@ def test_a_refused_record_aborts_the_batch(topics: Topics) -> None:
     again = TransactionalSink(topics.client, "app", marker)
     assert again.write(0, [{"topic": target, "value": b"again"}])
     assert committed_values(topics, target) == [b"again"]
+
+
+def test_a_batch_that_takes_longer_than_its_transaction_may_is_named_and_repeated_with_a_longer_one(
+    tmp_path: Path,
+) -> None:
+    cleanup = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    with BrokerProcess(tmp_path, {cleanup: "100"}) as broker:
+        topics = Topics(broker.bootstrap)
+        client = {**topics.client, "log_level": "2"}  # the producers outlive the broker
+        target, marker = topics.create("target", 1), topics.create("marker", 1)
+
+        def records() -> Iterator[dict[str, object]]:
+            yield {"topic": target, "value": b"1"}
+            consumer = Consumer({**topics.client, "group.id": "end"})
+            while consumer.get_watermark_offsets(TopicPartition(target, 0), 30)[1] < 2:  # the broker has aborted
+                pass
+            consumer.close()
+            yield {"topic": target, "value": b"2"}
+
+        sink = TransactionalSink(client, "app", marker, {"transaction.timeout.ms": "1000"})
+        with pytest.raises(
+            JobError, match=r"batch 0 .* longer than transaction\.timeout\.ms=1000, .*--max-offsets-per"
+        ):
+            sink.write(0, records())
+        again = TransactionalSink(client, "app", marker)
+        assert again.write(0, [{"topic": target, "value": value} for value in (b"1", b"2")])
+        assert committed_values(topics, target) == [b"1", b"2"]
