@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.skeleton.clients import BATCH_SIZE, LINGER_MS
+from spark_jobs.skeleton.clients import sink_options
 from spark_jobs.skeleton.session import spark_session
 
 PARTITIONS = 8
@@ -56,9 +56,7 @@ def _drain(spark: SparkSession, rows: DataFrame, checkpoint: Path, target: str |
     if target is None:
         writer = writer.format("noop").outputMode("update")
     else:
-        options = {"kafka.bootstrap.servers": bootstrap, "topic": target}
-        own = {"kafka.linger.ms": LINGER_MS, "kafka.batch.size": BATCH_SIZE}
-        writer = writer.format("kafka").options(**options, **own)
+        writer = writer.format("kafka").options(**sink_options(bootstrap, {}), topic=target)
     query = writer.start()
     query.awaitTermination()
     return sum(batch["numInputRows"] for batch in query.recentProgress)

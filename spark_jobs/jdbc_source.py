@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import DecimalType, StructType
 
+from spark_jobs.skeleton.clients import sink_options
 from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
@@ -163,8 +164,7 @@ def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:
     database = Database(spark, flags.jdbc_url, flags.jdbc_option)
     readers = {table: TableReader(database, table, flags.mode, flags.column) for table in flags.tables}
     folder = Folder(spark, flags.checkpoint)
-    client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
-    sink = {**client, "kafka.bootstrap.servers": flags.bootstrap_servers}
+    sink = sink_options(flags.bootstrap_servers, flags.kafka_option)
     while not stop_requested.is_set():
         poll(readers, folder, sink, flags)
         if flags.once:

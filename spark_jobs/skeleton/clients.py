@@ -45,16 +45,18 @@ order, so first to the fetch that waits for further records: by default half a s
 """
 LINGER_MS = "5"
 """`linger.ms` of the jobs' producers: without, Java producers send many requests of a few records each."""
-BATCH_SIZE = "131072"
-"""`batch.size` of Spark's sink, in bytes: a job that is behind fills batches of Java's default of 16 KB in no time, and
-client and broker spend most of their time on the batches. A batch that is too large for its topic is split (KIP-126).
-"""
-
 LARGEST_REQUEST_BYTES = "2097152"
 """`max.request.size` of Spark's sink, and `max.message.bytes` of topics of dead letters: twice the brokers' default, so
 that a record of the largest size can get headers. Other topics have their own limits.
 """
 
+_SINK_DEFAULTS: Options = {
+    # A job that is behind fills batches of Java's default of 16 KB in no time, and client and broker spend most of
+    # their time on the batches. A batch that is too large for its topic is split (KIP-126).
+    "batch.size": "131072",
+    "linger.ms": LINGER_MS,
+    "max.request.size": LARGEST_REQUEST_BYTES,
+}
 _LARGEST_REQUEST = "max.request.size"
 _LARGEST_MESSAGE = "1048588"
 """The brokers' default: that of librdkafka is less, so that it would refuse records which Java's producers send."""
@@ -87,6 +89,14 @@ def producer_settings(bootstrap_servers: str, options: Options) -> dict[str, str
     settings = {key: options[key] for key in _SAME_OF_PRODUCERS if key in options}
     settings["message.max.bytes"] = options.get(_LARGEST_REQUEST, _LARGEST_MESSAGE)
     return {**settings, **client_settings(bootstrap_servers, options)}
+
+
+def sink_options(bootstrap_servers: str, options: Options) -> dict[str, str]:
+    """Return the options of Spark's sink for its producers: `options` and the jobs' defaults."""
+    own = dict(_SINK_DEFAULTS)
+    if "delivery.timeout.ms" in options:
+        del own["linger.ms"]  # with it, producers refuse a delivery.timeout.ms that equals request.timeout.ms
+    return {f"kafka.{key}": value for key, value in {**own, **options, "bootstrap.servers": bootstrap_servers}.items()}
 
 
 def _login(options: Options) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
-from spark_jobs.skeleton.clients import BATCH_SIZE, FETCH_MAX_WAIT_MS, LARGEST_REQUEST_BYTES, LINGER_MS, client_settings
+from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS, client_settings, sink_options
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -82,7 +82,8 @@ class JobParameters:
         """Return the options of Spark's Kafka source; `topic` replaces `--input`."""
         options = {
             "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
-            **self._client_options(),
+            **{f"kafka.{key}": value for key, value in self.kafka_option.items()},
+            "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": topic or self.input,
             "startingOffsets": self._starting_offsets(topic or self.input),
             "groupIdPrefix": self.app_id,
@@ -93,16 +94,8 @@ class JobParameters:
 
     def sink_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka sink, batch or stream; `topic` replaces `--output`."""
-        client = self._client_options()
-        own = {
-            "includeHeaders": "true",
-            "kafka.batch.size": BATCH_SIZE,
-            "kafka.max.request.size": LARGEST_REQUEST_BYTES,
-        }
-        # With linger.ms, producers refuse a delivery.timeout.ms that equals request.timeout.ms.
-        if "kafka.delivery.timeout.ms" not in client:
-            own["kafka.linger.ms"] = LINGER_MS
-        return {**own, **client, "topic": topic or self.output}
+        client = sink_options(self.bootstrap_servers, self.kafka_option)
+        return {**client, "includeHeaders": "true", "topic": topic or self.output}
 
     def topic(self, name: str, config: Mapping[str, str] = NO_CONFIG, partitions: int | None = None) -> TopicSpec:
         """Return a topic as --create-topics makes it."""
@@ -122,10 +115,6 @@ class JobParameters:
             return text
         of_source = {name: offsets for name, offsets in json.loads(text).items() if name in topics.split(",")}
         return json.dumps(of_source, separators=(",", ":")) if of_source else EARLIEST
-
-    def _client_options(self) -> dict[str, str]:
-        client = {f"kafka.{key}": value for key, value in self.kafka_option.items()}
-        return {**client, "kafka.bootstrap.servers": self.bootstrap_servers}
 
 
 def job_parser(

@@ -133,6 +133,19 @@ def test_a_row_that_appears_while_rows_are_sent_is_not_lost_with_an_executor(
     assert {value for _, value in records(topics.read(f"{prefix}items"))} == {'{"ID":1}', '{"ID":2}'}
 
 
+def test_a_row_that_is_larger_than_a_producers_default_is_sent(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    size = 1_500_000
+    database.stage(spark.sql(f"SELECT 1 AS id, repeat('x', {size}) AS text"), "large", [])
+    prefix = topics.new_name("mysql.")
+    topics.create_named(f"{prefix}large", 1, {"max.message.bytes": "2097152"})
+    of_table = flags(topics, tmp_path, prefix, "large", "--mode", "incrementing", "--column", "id")
+    jdbc_source.run(spark, jdbc_source.parse(of_table), Event())
+    ((_, value),) = records(topics.read(f"{prefix}large"))
+    assert len(json.loads(str(value))["text"]) == size
+
+
 def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
     prefix = topics.new_name("mysql.")
     topics.create_named(f"{prefix}login", 1)
