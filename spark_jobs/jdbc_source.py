@@ -3,7 +3,7 @@
 `--mode incrementing` reads rows whose `--column` is above the last one, `timestamp` those whose time is, and `bulk`
 reads the whole tables each time. The topic of a table is `--topic-prefix` and its name. Values are JSON objects, or
 with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds the last value
-of each table.
+of each table, by its name with catalog and schema.
 
 Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN`, in timestamp mode followed by a
 digest of the row, because several rows may have the same time; there is none in bulk mode. A row is missed if its value
@@ -50,6 +50,7 @@ class TableReader:
         self._database = database
         self._table = table
         self.schema = database.schema(table)
+        self.qualified_table = database.qualified(table)
         self._is_unique = mode == "incrementing"  # each value of the column
         self._column = None
         if mode != "bulk":
@@ -141,7 +142,9 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
     positions = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
     count = 0
     for table, reader in readers.items():
-        rows = reader.new_rows(positions.get(table)).persist()
+        # Earlier versions stored the name as the flag has it.
+        earlier = positions.pop(table, None)
+        rows = reader.new_rows(positions.setdefault(reader.qualified_table, earlier)).persist()
         try:
             found = rows.count()
             if found:
@@ -150,7 +153,7 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
                 records = reader.to_records(rows, with_envelope=flags.envelope).coalesce(1)
                 options = {**sink, "topic": f"{flags.topic_prefix}{table}", "includeHeaders": "true"}
                 records.write.format("kafka").options(**options).save()
-                positions[table] = position
+                positions[reader.qualified_table] = position
                 folder.write_text(_POSITIONS, json.dumps(positions))
                 _LOG.info("%d rows of %s are in %s%s", found, table, flags.topic_prefix, table)
             count += found

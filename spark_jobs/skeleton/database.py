@@ -116,6 +116,18 @@ class Database:
             f"INSERT INTO {table} ({self.names(schema.names)}) SELECT {self.staged(schema)} FROM {staging}",
         ]
 
+    def qualified(self, table: str) -> str:
+        """Return the name of a table in lower case with its catalog and schema, where the database has them.
+
+        Those that `table` does not name are the connection's.
+        """
+        connection = self._connect()
+        try:
+            place = [str(each) for each in (connection.getCatalog(), connection.getSchema()) if each]
+        finally:
+            connection.close()
+        return qualified_name(table, place)
+
     def has_table(self, table: str) -> bool:
         """Whether a table exists; names are compared without regard to case.
 
@@ -209,6 +221,16 @@ class Database:
             return self._driver.connect(self._url, self._properties)
         except Py4JJavaError as error:
             raise JobError(f"{self._name}: {cause_of(error)}") from error
+
+
+def qualified_name(table: str, place: Sequence[str]) -> str:
+    """Return the name of a table in lower case, with those parts of `place` in front of it that it does not have.
+
+    `place` is the catalog and the schema of a connection; some databases have only one of them, or none.
+    """
+    given = table.split(".")
+    missing = place[: max(0, len(place) + 1 - len(given))]
+    return ".".join([*missing, *given]).lower()
 
 
 def staging_table(table: str, app_id: str) -> str:

@@ -133,6 +133,30 @@ def test_a_row_that_appears_while_rows_are_sent_is_not_lost_with_an_executor(
     assert {value for _, value in records(topics.read(f"{prefix}items"))} == {'{"ID":1}', '{"ID":2}'}
 
 
+def test_tables_of_the_same_name_in_two_schemas_have_a_position_each(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    for schema, ids in (("a", "(1), (2)"), ("b", "(1)")):
+        database.execute(
+            [
+                f"CREATE SCHEMA {schema}",
+                f"CREATE TABLE {schema}.items (id INT)",
+                f"INSERT INTO {schema}.items VALUES {ids}",
+            ]
+        )
+    positions = tmp_path / "positions" / "positions.json"
+    positions.parent.mkdir()
+    positions.write_text('{"items": "1"}')  # as an earlier version has stored it for the first schema
+    for schema, ids in (("a", [2]), ("b", [1])):
+        prefix = topics.new_name(f"{schema}.")
+        topics.create_named(f"{prefix}items", 1)
+        of_items = flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id")
+        for _ in range(2):
+            jdbc_source.run(spark, jdbc_source.parse([*of_items, "--jdbc-option", f"user={schema}"]), Event())
+        assert [json.loads(str(value))["ID"] for _, value in records(topics.read(f"{prefix}items"))] == ids
+    assert json.loads(positions.read_text()) == {"a.items": "2", "b.items": "1"}
+
+
 def test_a_row_that_is_larger_than_a_producers_default_is_sent(
     spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
 ) -> None:

@@ -1,8 +1,8 @@
-"""Messages name a database without its logins."""
+"""Messages name a database without its logins, and tables have one name each."""
 
 import pytest
 
-from spark_jobs.skeleton.database import without_login
+from spark_jobs.skeleton.database import qualified_name, without_login
 
 URLS = {
     "jdbc:postgresql://h/db?user=a@b&password=secret": "jdbc:postgresql://h/db",
@@ -22,3 +22,19 @@ URLS = {
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_is_named_without_user_and_password(url: str) -> None:
     assert without_login(url) == URLS[url]
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "expected"),
+    [
+        ("Items", ["shop", "public"], "shop.public.items"),
+        ("other.Items", ["shop", "public"], "shop.other.items"),
+        ("db.other.Items", ["shop", "public"], "db.other.items"),
+        ("Items", ["APP"], "app.items"),
+        ("other.Items", ["APP"], "other.items"),
+        ("Items", [], "items"),
+        ("main.Items", [], "main.items"),
+    ],
+)
+def test_a_table_is_qualified_by_what_its_name_leaves_out(table: str, place: list[str], expected: str) -> None:
+    assert qualified_name(table, place) == expected
