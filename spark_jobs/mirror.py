@@ -52,6 +52,7 @@ from spark_jobs.mirroring.target_topics import TargetTopics, warn_unless_compact
 from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.java_regex import check_java_regex
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import (
     JobParameters,
@@ -67,8 +68,8 @@ from spark_jobs.skeleton.topics import TopicSpec, create_topics, topic_names
 _LOG = logging.getLogger(__name__)
 _SYNC_INTERVAL_S = 30.0
 _CANARY_INTERVAL_S = 60.0
-
 _TRANSACTION_RECORDS_MAX = "1000000"  # that the driver sends well within the timeout of a transaction
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorParameters(JobParameters):
@@ -127,6 +128,7 @@ class MirrorParameters(JobParameters):
 def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if flags contradict each other, or a topic cannot be made."""
     _check(parameters)
+    check_java_regex(spark, "--topics and --blacklist", parameters.names.spark_pattern())
     mirror = _Mirror(parameters)
     refuse_old_batches(spark, parameters, mirror.last_batch, parameters.batches_topic)
     records = spark.readStream.format("kafka").options(**source_options(parameters)).load()
@@ -140,8 +142,6 @@ def build(spark: SparkSession, parameters: MirrorParameters) -> list[StreamingQu
     return [query]
 
 
-def _close_after(query: StreamingQuery, parts: "list[Emitter | Repeater | _Mirror]") -> None:
-    """Stop the heartbeats and the refresher with the query, as they are to show that it runs; then its client."""
 def source_options(parameters: MirrorParameters) -> dict[str, str]:
     """Return the options of Spark's Kafka source."""
     options = {
@@ -156,6 +156,8 @@ def source_options(parameters: MirrorParameters) -> dict[str, str]:
     return options
 
 
+def _close_after(query: StreamingQuery, parts: "list[Emitter | Repeater | _Mirror]") -> None:
+    """Stop the heartbeats and the refresher with the query, as they are to show that it runs; then its client."""
     with suppress(Exception):  # the query reports its failure itself
         query.awaitTermination()
     for part in parts:
@@ -193,6 +195,7 @@ class _Mirror:
             self._sink = self._new_sink()
         else:
             self._syncs = OffsetSyncs(parameters.target, parameters.offset_syncs, parameters.source_alias)
+            warn_unless_compacted(parameters.target, parameters.offset_syncs)
         if parameters.groups is not None:
             self._groups = GroupCheckpoints(parameters.source, parameters.target, parameters.groups)
         self._lock = Lock()  # of batches and `refresh`
@@ -205,7 +208,6 @@ class _Mirror:
 
     def close(self) -> None:
         """Give up the producer of transactions: while it exists, it connects to the target."""
-            warn_unless_compacted(parameters.target, parameters.offset_syncs)
         self._sink = None
 
     def write(self, rows: DataFrame, batch: int) -> None:
@@ -248,6 +250,7 @@ class _Mirror:
             partitions = {(row.topic, row.partition) for row in rows.select("topic", "partition").distinct().collect()}
             self._outages.repeat(partial(self._sync_topics, partitions))
             mirroring = self._mirroring()
+            self._outages.expect_leaders(self._written_to(mirroring, partitions))
             if self._parameters.exactly_once:
                 self._outages.repeat(partial(self._send_in_transaction, rows, mirroring, batch))
             else:
@@ -259,7 +262,6 @@ class _Mirror:
         finally:
             rows.unpersist()
         if self._syncs is not None:
-            self._outages.expect_leaders(self._written_to(mirroring, partitions))
             kept = [run for run in runs if mirroring.keeps_partitions(run.topic)]
             self._outages.repeat(partial(self._syncs.add, kept))
             self._outages.repeat(self._sync_groups)
@@ -285,17 +287,6 @@ class _Mirror:
             is_stopped=self._is_stopped,
         )
 
-    def _report_canaries(self, rows: DataFrame) -> None:
-        """Log how long the last canary of the batch took; its copy is stored at the target."""
-        sent = rows.where(f.col("topic") == self._parameters.canary).agg(f.max("timestamp_ms").alias("ms")).collect()[0]
-        _LOG.info("%s: %d ms from source to target", self._parameters.canary, time.time_ns() // 1_000_000 - sent.ms)
-
-    def _sync_topics(self, partitions: set[tuple[str, int]]) -> None:
-        """Compare the topics of both clusters from time to time, and immediately if a topic or partition is new."""
-        known = self._topics.source_partitions  # all that the target has, too
-        is_known = all(partition < known.get(topic, 0) for topic, partition in partitions)
-        now = time.monotonic()
-        if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
     def _is_stopped(self) -> bool:
         return self.query is not None and not self.query.isActive
 
@@ -309,6 +300,17 @@ class _Mirror:
             found |= {(name, each) for each in ([partition] if kept else range(mirroring.partitions[name]))}
         return found
 
+    def _report_canaries(self, rows: DataFrame) -> None:
+        """Log how long the last canary of the batch took; its copy is stored at the target."""
+        sent = rows.where(f.col("topic") == self._parameters.canary).agg(f.max("timestamp_ms").alias("ms")).collect()[0]
+        _LOG.info("%s: %d ms from source to target", self._parameters.canary, time.time_ns() // 1_000_000 - sent.ms)
+
+    def _sync_topics(self, partitions: set[tuple[str, int]]) -> None:
+        """Compare the topics of both clusters from time to time, and immediately if a topic or partition is new."""
+        known = self._topics.source_partitions  # all that the target has, too
+        is_known = all(partition < known.get(topic, 0) for topic, partition in partitions)
+        now = time.monotonic()
+        if not is_known or now - self._synced_s >= _SYNC_INTERVAL_S:
             self._partitions = self._sync()
             self._synced_s = now
         if gone := {topic for topic, _ in partitions} - self._topics.source_partitions.keys():
@@ -361,7 +363,7 @@ def _check(parameters: MirrorParameters) -> None:
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
-    regex = checked(is_regex, "a regular expression")
+    regex = checked(is_regex, "a regular expression of Python, and for topics of Java as well")
     add("--target-servers", required=True, metavar="HOST:PORT,...", help="brokers of the target to connect to first")
     add("--topics", type=regex, default=".*", metavar="REGEX", help="topics to copy (default all but internal ones)")
     add("--blacklist", type=regex, metavar="REGEX", help="topics not to copy")

@@ -15,8 +15,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import record_id_headers, same_partition, start_topic_query
+from spark_jobs.skeleton.java_regex import check_java_regex
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters, checked, is_regex
+from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import read_input, start_dead_letters, text_rule
 
 
@@ -27,6 +28,8 @@ class SplitErrorsParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: SplitErrorsParameters) -> list[StreamingQuery]:
+    """Start the query. Raises JobError for a pattern that is no regular expression."""
+    check_java_regex(spark, "--pattern", parameters.pattern)
     rule = text_rule()
     lines = split(read_input(spark, parameters, rule), parameters)
     return [start_topic_query(lines, parameters), *start_dead_letters(spark, parameters, rule)]
@@ -50,10 +53,9 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add(
         "--pattern",
-        type=checked(is_regex, "a regular expression"),
         default="ERROR",
         metavar="REGEX",
-        help="what an error contains (default %(default)s)",
+        help="what an error contains, a regular expression of Java (default %(default)s)",
     )
     add("--error-topic", default="log-errors", metavar="TOPIC", help="topic of the errors (default %(default)s)")
 

@@ -395,6 +395,7 @@ def is_starting_offsets(text: str) -> bool:
 
 
 def is_regex(text: str) -> bool:
+    """Whether Python reads `text` as a regular expression. Spark evaluates those of Java: see `check_java_regex`."""
     try:
         re.compile(text)
     except re.error:

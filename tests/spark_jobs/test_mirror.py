@@ -496,6 +496,7 @@ def test_a_canary_reaches_the_target_and_its_delay_is_logged(
     [
         (["--exactly-once", "--groups", ".*"], "--exactly-once: not allowed with"),
         (["--target-alias", "a"], "are both 'a': expected two names"),
+        (["--blacklist", "(?P<of_python>x)"], r"--topics and --blacklist: .*\(\?P<of_python>x\)"),
     ],
 )
 def test_contradictions_are_refused(

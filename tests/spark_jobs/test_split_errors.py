@@ -2,6 +2,7 @@
 
 import pytest
 
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.split_errors import JOB
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, record_ids, records
 
@@ -16,7 +17,9 @@ def test_lines_are_split_and_keep_partition_order_headers_and_place(topics: Topi
         for number in range(60)
     ]
     topics.send(source, sent)
-    job_runner.run(JOB, "--input", source, "--output", others, "--error-topic", errors, "--pattern", r"^ERROR\b")
+    job_runner.run(
+        JOB, "--input", source, "--output", others, "--error-topic", errors, "--pattern", r"^\p{Upper}R\p{L}{3}\b"
+    )
     found = topics.read(errors)
     assert [value for _, value in records(found)] == [
         f"ERROR {number}" for parity in (0, 1) for number in range(60) if number % 2 == parity and number % 3 == 1
@@ -31,7 +34,6 @@ def test_lines_are_split_and_keep_partition_order_headers_and_place(topics: Topi
     assert all(numbers == sorted(numbers) for numbers in by_origin.values())
 
 
-def test_an_invalid_pattern_is_refused(job_runner: JobRunner, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        job_runner.parse(JOB, "--pattern", "(")
-    assert "argument --pattern: expected a regular expression, not '('" in capsys.readouterr().err
+def test_an_invalid_pattern_is_refused(job_runner: JobRunner) -> None:
+    with pytest.raises(JobError, match=r"--pattern: expected a regular expression of Java, not '\(': Unclosed group"):
+        job_runner.start(JOB, "--pattern", "(")
