@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.skeleton.clients import sink_options
+from spark_jobs.skeleton.clients import sink_options, source_options
 from spark_jobs.skeleton.session import spark_session
 
 PARTITIONS = 8
@@ -29,7 +29,7 @@ def run(bootstrap: str, topic: str, target: str, folder: Path, report: Callable[
     """Run the loads; reports `begin LOAD` and `end LOAD RECORDS`."""
     spark = spark_session("bench", {})
     spark.sparkContext.setLogLevel("ERROR")
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    options = {**source_options(bootstrap, {}), "subscribe": topic, "startingOffsets": "earliest"}
     warm_up = {"endingOffsets": json.dumps({topic: {str(partition): 1 for partition in range(PARTITIONS)}})}
     _sizes(spark.read.format("kafka").options(**options, **warm_up).load())
     report("begin scan")

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
+from spark_jobs.skeleton.clients import source_options
 from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.parameters import (
     add_client_settings,
@@ -64,12 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_client_settings(add, "kafka", "the Kafka clients")
     add_session_settings(add)
     flags = parser.parse_args(arguments)
-    client = {f"kafka.{key}": value for key, value in flags.kafka_option.items()}
-    options = {
-        "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
-        **client,
-        "kafka.bootstrap.servers": flags.bootstrap_servers,
-    }
+    options = source_options(flags.bootstrap_servers, flags.kafka_option)
     try:
         spark = spark_session("compare", session_settings(flags.master, flags.spark_conf))
         try:

@@ -37,12 +37,6 @@ _SAME_OF_PRODUCERS = (
     "retry.backoff.ms",
     "transaction.timeout.ms",
 )
-FETCH_MAX_WAIT_MS = "10"
-"""`fetch.max.wait.ms` of Spark's source, which reads only offsets that exist, so its fetches never need to wait.
-
-After a task has read a partition to its end, it lists offsets through the same connection. The broker responds in
-order, so first to the fetch that waits for further records: by default half a second per partition and batch.
-"""
 LINGER_MS = "5"
 """`linger.ms` of the jobs' producers: without, Java producers send many requests of a few records each."""
 LARGEST_REQUEST_BYTES = "2097152"
@@ -50,6 +44,15 @@ LARGEST_REQUEST_BYTES = "2097152"
 that a record of the largest size can get headers. Other topics have their own limits.
 """
 
+_SOURCE_DEFAULTS: Options = {
+    # Spark reads only offsets that exist, so its fetches never need to wait. After a task has read a partition to its
+    # end, it lists offsets through the same connection. The broker responds in order, so first to the fetch that waits
+    # for further records: by default half a second per partition and batch.
+    "fetch.max.wait.ms": "10",
+    # Spark asks for the start and the end of the partition each time it takes records from its consumer, by default for
+    # each 500. The size of a fetch limits them as well: at Java's default of 1 MB these are all if they have 100 bytes.
+    "max.poll.records": "10000",
+}
 _SINK_DEFAULTS: Options = {
     # A job that is behind fills batches of Java's default of 16 KB in no time, and client and broker spend most of
     # their time on the batches. A batch that is too large for its topic is split (KIP-126).
@@ -91,12 +94,21 @@ def producer_settings(bootstrap_servers: str, options: Options) -> dict[str, str
     return {**settings, **client_settings(bootstrap_servers, options)}
 
 
+def source_options(bootstrap_servers: str, options: Options) -> dict[str, str]:
+    """Return the options of Spark's source for its consumers: `options` and the jobs' defaults."""
+    return _prefixed({**_SOURCE_DEFAULTS, **options, "bootstrap.servers": bootstrap_servers})
+
+
 def sink_options(bootstrap_servers: str, options: Options) -> dict[str, str]:
     """Return the options of Spark's sink for its producers: `options` and the jobs' defaults."""
     own = dict(_SINK_DEFAULTS)
     if "delivery.timeout.ms" in options:
         del own["linger.ms"]  # with it, producers refuse a delivery.timeout.ms that equals request.timeout.ms
-    return {f"kafka.{key}": value for key, value in {**own, **options, "bootstrap.servers": bootstrap_servers}.items()}
+    return _prefixed({**own, **options, "bootstrap.servers": bootstrap_servers})
+
+
+def _prefixed(settings: Options) -> dict[str, str]:
+    return {f"kafka.{key}": value for key, value in settings.items()}
 
 
 def _login(options: Options) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
-from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS, client_settings, sink_options
+from spark_jobs.skeleton.clients import client_settings, sink_options, source_options
 from spark_jobs.skeleton.topics import TopicSpec
 
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
@@ -81,9 +81,7 @@ class JobParameters:
     def source_options(self, topic: str | None = None) -> dict[str, str]:
         """Return the options of Spark's Kafka source; `topic` replaces `--input`."""
         options = {
-            "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS,
-            **{f"kafka.{key}": value for key, value in self.kafka_option.items()},
-            "kafka.bootstrap.servers": self.bootstrap_servers,
+            **source_options(self.bootstrap_servers, self.kafka_option),
             "subscribe": topic or self.input,
             "startingOffsets": self._starting_offsets(topic or self.input),
             "groupIdPrefix": self.app_id,

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton import clients, runner
-from spark_jobs.skeleton.clients import FETCH_MAX_WAIT_MS
+from spark_jobs.skeleton.clients import source_options
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
@@ -172,8 +172,11 @@ class KafkaReader:
 
     def _all(self, options: Mapping[str, object]) -> dict[str, str]:
         given = {key: str(value) for key, value in options.items()}
-        own = {"kafka.bootstrap.servers": self._bootstrap, "kafka.fetch.max.wait.ms": FETCH_MAX_WAIT_MS}
-        return {**own, "fetchOffset.retryIntervalMs": "10", **given}  # the default is a second
+        return {
+            **source_options(self._bootstrap, {}),
+            "fetchOffset.retryIntervalMs": "10",
+            **given,
+        }  # the default is a second
 
 
 class JobRunner:

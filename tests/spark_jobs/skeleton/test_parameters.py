@@ -126,6 +126,7 @@ def test_defaults_are_applied() -> None:
     assert parameters.source_options() == {
         "kafka.bootstrap.servers": "b:1",
         "kafka.fetch.max.wait.ms": "10",
+        "kafka.max.poll.records": "10000",
         "subscribe": "in",
         "startingOffsets": "earliest",
         "groupIdPrefix": "some_job",
@@ -144,12 +145,14 @@ def test_options_are_passed_to_source_and_sink() -> None:
     parameters = parse(
         "--kafka-option", "compression.type=zstd", "--kafka-option", "sasl.jaas.config=a=b", "--app-id", "mine",
         "--kafka-option", "linger.ms=0", "--kafka-option", "batch.size=1000", "--kafka-option", "fetch.max.wait.ms=500",
+        "--kafka-option", "max.poll.records=7",
         "--max-offsets-per-trigger", "7", "--trigger", "availableNow", "--starting-offsets", '{"in":{"0":3}}',
     )  # fmt: skip
     assert parameters.source_options() == {
         "kafka.bootstrap.servers": "b:1",
         "kafka.compression.type": "zstd",
         "kafka.fetch.max.wait.ms": "500",
+        "kafka.max.poll.records": "7",
         "kafka.sasl.jaas.config": "a=b",
         "kafka.linger.ms": "0",
         "kafka.batch.size": "1000",
