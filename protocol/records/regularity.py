@@ -258,11 +258,12 @@ _TIMESTAMP_MAX = 1 << 62
 
 _TIME_SIZE_MAX = 9  # the bytes of the largest such varint
 
-# A run is searched among at most this many records, so that a short run costs little. After a run that saved little,
-# the next search waits for some records.
+# A run is searched among at most this many records, so that a short run costs little. After a search that saved little,
+# the next one waits for some records: for few after a long run, which a single record of another size may have ended,
+# then for twice as many after each search in vain.
 _RUN_MAX = 512
-_RUN_WORTH_IT = 8
-_RECORDS_WITHOUT_RUNS = 32
+_RUN_WORTH_IT, _LONG_RUN = 8, 32
+_WAIT_AFTER_LONG_RUN, _WAIT_MAX = 8, 512
 _SAME = tuple(bytes((byte,)) * _RUN_MAX for byte in range(0x100))
 
 # Indexing bytes is faster than indexing a view, but large records are not worth the copy.
@@ -419,7 +420,7 @@ def _step_over(
     number, count = number - first, end - first
     steps, low_steps = _STEPS, _LOW_STEPS
     key_steps = _STEPS_WITH_KEY if needs_keys else _STEPS
-    next_run = 0
+    next_run, wait = 0, _WAIT_MAX
     next_alike = 0 if count - number > _ALIKE_WORTH_IT else count
     while number < count:
         start = position
@@ -469,19 +470,22 @@ def _step_over(
             number += 1
             continue
         number += 1
-        if is_plain and next_run <= number < count and position < len(data) and data[position] == low:
-            size = position - start
-            left = min(count - number, (len(data) - position) // size)
-            run = _run(data, (start, key_at, value_at, headers_at), time_at, delta_at, size, deltas, number, left)
+        if is_plain and next_run <= number < count:
+            run = _run(data, (start, key_at, value_at, headers_at), time_at, delta_at, position, deltas, number, count)
             number += run
-            position += run * size
+            position += run * (position - start)
             if run >= _RUN_WORTH_IT:
+                wait = _WAIT_AFTER_LONG_RUN if run >= _LONG_RUN else wait
                 continue
-            next_run = number + _RECORDS_WITHOUT_RUNS
+            next_run = number + wait
+            wait = min(2 * wait, _WAIT_MAX)
         if next_alike <= number < count:
             passed = number
             section = _NO_HEADERS if is_plain else _section(data, headers_at)
-            pair, end = _delta_pair(delta_at - time_at, delta_size), min(count, number + _ALIKE_MAX)
+            pair, end = (
+                _delta_pair(delta_at - time_at, delta_size),
+                min(count, next_run if is_plain else number + _ALIKE_MAX),
+            )
             position, number = _pass_alike(data, position, pair, section, number, end, budget, needs_keys=needs_keys)
             if number - passed < _ALIKE_WORTH_IT:
                 next_alike = number + _RECORDS_WITHOUT_ALIKE
@@ -591,21 +595,24 @@ def _run(
     fields: tuple[int, int, int, int],
     time_at: int,
     delta_at: int,
-    size: int,
+    position: int,
     deltas: _Deltas,
     number: int,
-    count: int,
+    end: int,
 ) -> int:
-    """Return how many of the next `count` records have the layout of the one before them, which is regular.
+    """Return how many records from `number` at `position` to before `end` have the layout of the one before them.
 
-    `fields` are the positions of its record length, key length, value length and count of headers, whose bytes must be
-    equal in all records; `time_at` and `delta_at` are the positions of the timestamp delta and the offset delta. `size`
-    is the size of a record.
+    That one is regular. `fields` are the positions of its record length, key length, value length and count of headers,
+    whose bytes must be equal in all records; `time_at` and `delta_at` are the positions of the timestamp delta and the
+    offset delta.
 
     Invariant: after each column, the first `run` records agree in all columns compared so far.
     """
+    size = position - fields[0]
+    run = min(end - number, (len(data) - position) // size, _RUN_MAX)
+    if not run or data[position] != data[fields[0]]:
+        return 0
     same = [*fields, *(at + 1 for at in fields if data[at] >= 0x80)]
-    run = min(count, _RUN_MAX)
     for at in same:
         run = _agreeing(data[at + size : at + size * run + 1 : size], _SAME[data[at]][:run])
     run = _agreeing(data[delta_at + size : delta_at + size * run + 1 : size], deltas.lows[number : number + run])

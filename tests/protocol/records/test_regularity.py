@@ -11,6 +11,7 @@ from protocol.records.batch import HEADER_SIZE, HeaderBudget, Record, TooManyHea
 from protocol.records.builder import RecordData, build_batch, encode_records
 from protocol.records.compression import PIECE_SIZE
 from protocol.records.regularity import are_regular, are_regular_pieces, timestamp_deltas
+from tests.broker.requests.test_request_steps import Steps
 
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
@@ -177,6 +178,19 @@ def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: in
         assert are_regular(memoryview(data), count)
         assert not are_regular(data, count + 1)
         assert not are_regular(data, count - 1)
+
+
+@pytest.mark.parametrize("exceptions", [[500], [200, 201, 500], [30, 300, 700]])
+def test_few_records_of_another_size_leave_the_others_to_runs(exceptions: list[int]) -> None:
+    rows = same_size(1000, None, 70)
+    for number in exceptions:
+        rows[number] = rows[number]._replace(value=bytes(900))
+    data = encoded(rows)
+    assert are_regular(data, len(rows))  # makes the tables
+    steps = Steps()
+    with steps.counted():
+        assert are_regular(data, len(rows))
+    assert 0 < steps.by_function.total() < 10 * len(rows), steps.by_function
 
 
 @pytest.mark.parametrize("seed", range(30))
