@@ -7,8 +7,9 @@ leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earlies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -19,10 +20,11 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
-    ListOffsetsRow,
     ListOffsetsTopicResponse,
+    ListOffsetsTopicRow,
     ScannedListOffsets,
 )
 from protocol.row_writer import NO_ERRORS, RowResponse, other_counts, row_writer
@@ -53,7 +55,7 @@ UNKNOWN_EPOCH = -1
 SCANNED = ScannedListOffsets
 
 Response = RowResponse | ListOffsetsResponse
-"""A `ListOffsetsResponse` in v0, whose results are lists."""
+"""A `ListOffsetsResponse` in v0, whose results are lists, and if a topic is empty or has the name before it."""
 
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 
@@ -88,25 +90,30 @@ class Needs(Protocol):
 def handle(
     services: Needs, request: ScannedListOffsets, context: RequestContext
 ) -> Response | Slices[Response | Awaitable[Response]]:
-    rows, version = request.topics, context.api_version
-    if len(rows) == 1 and version > 0 and not _reads_records(rows[0].timestamp):
-        # Each task of Spark asks twice before each poll, so this is one of its most frequent requests.
-        return _in_rows(rows, [_find(services, request, version, rows[0])], version)
+    topics, version = request.topics, context.api_version
+    if len(topics) == 1 and version > 0:
+        name, partitions = topics[0]
+        if len(partitions) == 1 and not _reads_records(partitions[0].timestamp):
+            # Each task of Spark asks twice before each poll, so this is one of its most frequent requests.
+            wanted = partitions[0]
+            found = _find(services, request, version, name, wanted)
+            return _in_rows([name], [wanted.partition_index], [found], version)
     return _handle_all(services, request, version)
 
 
-def failed(request: ScannedListOffsets, context: RequestContext, code: ErrorCode) -> Response:
-    rows = request.topics
-    return whole(_response(rows, [Found(code)] * len(rows), context.api_version))
+def failed(request: ScannedListOffsets, context: RequestContext, code: ErrorCode) -> ListOffsetsResponse:
+    return whole(_in_objects(request.topics, repeat(Found(code))))
 
 
 def _handle_all(services: Needs, request: ScannedListOffsets, version: int) -> Slices[Response | Awaitable[Response]]:
     asked: Counter[tuple[str, int]] = Counter()
     reads_records = False
-    for row in request.topics:
-        asked[row[:2]] += 1
-        reads_records |= _reads_records(row.timestamp)
+    for topic in request.topics:
         yield
+        for wanted in topic.partitions:
+            asked[topic.name, wanted.partition_index] += 1
+            reads_records |= _reads_records(wanted.timestamp)
+            yield
     finding = _find_all(services, request, version, asked)
     return services.run_blocking(lambda: whole(finding)) if reads_records else (yield from finding)
 
@@ -120,56 +127,80 @@ def _find_all(
     services: Needs, request: ScannedListOffsets, version: int, asked: Mapping[tuple[str, int], int]
 ) -> Slices[Response]:
     """Respond for all partitions; `asked` is how often the request names each partition."""
-    found = []
-    for row in request.topics:
-        is_asked_twice = version > 0 and asked[row[:2]] > 1
-        found.append(Found(ErrorCode.INVALID_REQUEST) if is_asked_twice else _find(services, request, version, row))
-        yield
-    return (yield from _response(request.topics, found, version))
-
-
-def _response(rows: Sequence[ListOffsetsRow], found: Sequence[Found], version: int) -> Slices[Response]:
-    """Return the response with the results of all rows, in their order."""
-    if version > 0:
-        return _in_rows(rows, found, version)
-    response = ListOffsetsResponse(topics=[])
-    for row, one in zip(rows, found, strict=True):
-        if not response.topics or response.topics[-1].name != row.name:
-            response.topics.append(ListOffsetsTopicResponse(name=row.name, partitions=[]))
-        response.topics[-1].partitions.append(
-            ListOffsetsPartitionResponse(
-                partition_index=row.partition_index,
-                error_code=one.error_code,
-                old_style_offsets=list(one.old_style_offsets),
+    names: list[str] = []
+    indexes: list[int] = []
+    found: list[Found] = []
+    previous = None
+    are_rows = version > 0
+    for name, partitions in request.topics:
+        are_rows = are_rows and bool(partitions) and name != previous
+        previous = name
+        for wanted in partitions:
+            index = wanted.partition_index
+            is_asked_twice = version > 0 and asked[name, index] > 1
+            names.append(name)
+            indexes.append(index)
+            found.append(
+                Found(ErrorCode.INVALID_REQUEST) if is_asked_twice else _find(services, request, version, name, wanted)
             )
-        )
+            yield
+        yield
+    if are_rows:
+        return _in_rows(names, indexes, found, version)
+    return (yield from _in_objects(request.topics, found))
+
+
+def _in_rows(names: Sequence[str], indexes: Sequence[int], found: Sequence[Found], version: int) -> RowResponse:
+    """Return the response. Each topic has partitions, and another name than the one before it."""
+    writer = row_writer(ListOffsetsResponse, version)
+    if len(names) == 1:
+        code, timestamp, offset, leader_epoch, _ = found[0]
+        write = partial(writer.write_one, names[0], indexes[0], code, timestamp, offset, leader_epoch)
+        return RowResponse(1, write, {code: 1} if code else NO_ERRORS)
+    # By columns, no step of the interpreter is spent on a row.
+    codes, *numbers, _ = zip(*found, strict=True) if found else ((), (), (), (), ())
+    return RowResponse(len(names), partial(writer.write, names, indexes, codes, *numbers), other_counts(codes))
+
+
+def _in_objects(topics: Sequence[ListOffsetsTopicRow], found: Iterable[Found]) -> Slices[ListOffsetsResponse]:
+    """Return the response in any version, and with topics that are empty, or named twice."""
+    response = ListOffsetsResponse(topics=[])
+    results = iter(found)
+    for name, partitions in topics:
+        responses = []
+        for wanted in partitions:
+            one = next(results)
+            responses.append(
+                ListOffsetsPartitionResponse(
+                    partition_index=wanted.partition_index,
+                    error_code=one.error_code,
+                    old_style_offsets=list(one.old_style_offsets),
+                    timestamp=one.timestamp,
+                    offset=one.offset,
+                    leader_epoch=one.leader_epoch,
+                )
+            )
+            yield
+        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=responses))
         yield
     return response
 
 
-def _in_rows(rows: Sequence[ListOffsetsRow], found: Sequence[Found], version: int) -> RowResponse:
-    writer = row_writer(ListOffsetsResponse, version)
-    if len(rows) == 1:
-        ((name, index, _, _, _),), ((code, timestamp, offset, leader_epoch, _),) = rows, found
-        write = partial(writer.write_one, name, index, code, timestamp, offset, leader_epoch)
-        return RowResponse(1, write, {code: 1} if code else NO_ERRORS)
-    # By columns, no step of the interpreter is spent on a row.
-    names, indexes, *_ = zip(*rows, strict=True) if rows else ((), ())
-    codes, *numbers, _ = zip(*found, strict=True) if rows else ((), (), (), (), ())
-    return RowResponse(len(rows), partial(writer.write, names, indexes, codes, *numbers), other_counts(codes))
-
-
-def _find(services: Needs, request: ScannedListOffsets, version: int, row: ListOffsetsRow) -> Found:
+def _find(
+    services: Needs, request: ScannedListOffsets, version: int, topic: str, wanted: ListOffsetsPartition
+) -> Found:
     try:
-        return _found(services, request, version, row)
+        return _found(services, request, version, topic, wanted)
     except KafkaError as error:
         return Found(error.code)
 
 
-def _found(services: Needs, request: ScannedListOffsets, version: int, row: ListOffsetsRow) -> Found:
+def _found(
+    services: Needs, request: ScannedListOffsets, version: int, topic: str, wanted: ListOffsetsPartition
+) -> Found:
     """Return the result for one partition. Raises KafkaError."""
     replica_id, isolation_level, _ = request
-    topic, index, current_leader_epoch, timestamp, max_num_offsets = row
+    index, current_leader_epoch, timestamp = wanted.partition_index, wanted.current_leader_epoch, wanted.timestamp
     partition = services.replica_manager.find(topic, index)
     if partition is None:
         raise services.why_not_hosted(topic, index)
@@ -189,7 +220,7 @@ def _found(services: Needs, request: ScannedListOffsets, version: int, row: List
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} in version {version}")
     if version == 0:
         offsets = partition.log.lookups.legacy_offsets_before(
-            timestamp, max_num_offsets, now_ms=services.clock.now_ms()
+            timestamp, wanted.max_num_offsets, now_ms=services.clock.now_ms()
         )
         visible = [offset for offset in offsets if offset <= end_offset]
         return Found(old_style_offsets=visible if len(visible) == len(offsets) else [end_offset, *visible])

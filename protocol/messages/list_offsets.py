@@ -30,14 +30,11 @@ class ListOffsetsRequest:
     topics: list[ListOffsetsTopic]
 
 
-class ListOffsetsRow(NamedTuple):
-    """One partition of a scanned request, with the name of its topic."""
+class ListOffsetsTopicRow(NamedTuple):
+    """One topic of a scanned request. Its partitions are no rows: the response repeats the topics one by one."""
 
     name: str
-    partition_index: int
-    current_leader_epoch: int
-    timestamp: int
-    max_num_offsets: int
+    partitions: list[ListOffsetsPartition]
 
 
 class ScannedListOffsets(NamedTuple):
@@ -45,7 +42,7 @@ class ScannedListOffsets(NamedTuple):
 
     replica_id: int
     isolation_level: int
-    topics: list[ListOffsetsRow]
+    topics: list[ListOffsetsTopicRow]
 
 
 @struct

@@ -103,6 +103,34 @@ async def test_the_ends_of_an_empty_topic_are_0(served: InProcessBroker, name: s
     assert (await ask(served, name, -3, 9)).offset == -1
 
 
+@pytest.mark.parametrize("version", [0, 1, 5, 9])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [("a", [0]), ("a", [1]), ("b", [3, 1, 2]), ("a", [3])],
+        [("a", []), ("b", [1])],
+        [("a", [0, 0]), ("a", [1])],
+        [("missing", [0]), ("a", [1]), ("missing", [2])],
+        [],
+    ],
+    ids=["named again", "empty", "asked twice", "missing", "nothing"],
+)
+async def test_the_response_repeats_the_topics_one_by_one(
+    served: InProcessBroker, asked: list[tuple[str, list[int]]], version: int
+) -> None:
+    """As Apache Kafka 3.9.1 responds to these requests."""
+    for name in ("a", "b"):
+        await served.create_topic(name, 4)
+    topics = [
+        ListOffsetsTopic(
+            name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes]
+        )
+        for name, indexes in asked
+    ]
+    response = await served.ask(ListOffsetsRequest(replica_id=-1, topics=topics), version)
+    assert [(each.name, [it.partition_index for it in each.partitions]) for each in response.topics] == asked
+
+
 @pytest.mark.parametrize(
     ("partition", "leader_epoch", "code"),
     [

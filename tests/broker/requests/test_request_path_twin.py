@@ -62,8 +62,8 @@ from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderA
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsRow,
     ListOffsetsTopic,
+    ListOffsetsTopicRow,
     ScannedListOffsets,
 )
 from protocol.messages.offset_commit import (
@@ -176,13 +176,7 @@ def scanned(request: Any) -> object:
             return ScannedListOffsets(
                 request.replica_id,
                 request.isolation_level,
-                [
-                    ListOffsetsRow(
-                        topic.name, it.partition_index, it.current_leader_epoch, it.timestamp, it.max_num_offsets
-                    )
-                    for topic in request.topics
-                    for it in topic.partitions
-                ],
+                [ListOffsetsTopicRow(topic.name, topic.partitions) for topic in request.topics],
             )
         case HeartbeatRequest():
             return ScannedHeartbeat(
@@ -520,7 +514,7 @@ class Walk:
                         for index in self._indexes(topic if topic in TOPICS else "a", random.choice([1, 1, 20]))
                     ],
                 )
-                for topic in random.choice([["a"], ["b"], self._topics()])
+                for topic in random.choice([["a"], ["b"], ["b", "b"], self._topics()])
             ],
         )
         await self.same_responses(lambda side: (request, version))
