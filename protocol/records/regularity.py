@@ -482,10 +482,8 @@ def _step_over(
         if next_alike <= number < count:
             passed = number
             section = _NO_HEADERS if is_plain else _section(data, headers_at)
-            pair, end = (
-                _delta_pair(delta_at - time_at, delta_size),
-                min(count, next_run if is_plain else number + _ALIKE_MAX),
-            )
+            pair = _delta_pair(delta_at - time_at, delta_size)
+            end = min(count, next_run if is_plain else number + _ALIKE_MAX)
             position, number = _pass_alike(data, position, pair, section, number, end, budget, needs_keys=needs_keys)
             if number - passed < _ALIKE_WORTH_IT:
                 next_alike = number + _RECORDS_WITHOUT_ALIKE
