@@ -153,7 +153,7 @@ def test_logs_may_be_added_while_a_checkpoint_is_written(tmp_path: Path) -> None
 
     threshold = gc.get_threshold()
     gc.callbacks.append(add)
-    gc.set_threshold(100)
+    gc.set_threshold(1)
     try:
         directory.write_high_watermarks()
     finally:
