@@ -52,13 +52,14 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     keys = key_columns("--keys", parameters.table, schema, parameters.keys)
     staging = staging_table(parameters.table, parameters.app_id)
     database.drop_left_over(staging)
+    database.make(staging, parameters.table, schema, keys)
 
     def write(rows: DataFrame, batch: int) -> None:
         if batch <= last_batch:
             return  # this batch was applied before the restart
         newest_first = Window.partitionBy(*keys).orderBy(f.desc("kafka_offset"))
         last = rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1")
-        database.stage(last.drop("place", "kafka_offset"), staging, keys)
+        database.stage(last.drop("place", "kafka_offset"), staging)
         database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
 
     rule = object_of_table(parameters, schema, keys)

@@ -24,7 +24,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_jobs.skeleton.database import (
     BATCHES,
@@ -105,9 +105,12 @@ class Target:
         self._positions = f"{name}_POSITIONS"
         self._staging = staging_table(name, app_id)
         database.drop_left_over(self._staging)
-        keys_of_rows = [field for field in self._schema if field.name in self._keys]
-        positions = StructType([*keys_of_rows, StructField(_POSITION, LongType())])
-        database.create(self._positions, positions, self._keys)
+        position = StructField(_POSITION, LongType())
+        database.make(
+            self._staging, name, self._schema, self._keys, StructType([StructField(_OP, StringType()), position])
+        )
+        if not database.has_table(self._positions):
+            database.make(self._positions, name, self._key, self._keys, StructType([position]))
 
     def fits(self, prefix: str) -> Column:
         """Return whether a change is of another table, or its row can be stored; of a deleted row only the keys count.
@@ -124,7 +127,7 @@ class Target:
     def stage(self, changes: DataFrame) -> list[str]:
         """Write the last change of each row to the staging table; return the statements that apply it."""
         rows = self._last_changes(changes.where(self._is_of_table("")))
-        self._database.stage(rows, self._staging, [*self._keys, _OP])
+        self._database.stage(rows, self._staging)
         staging, positions, target = self._staging, self._positions, self._name
         names, matches = self._database.names, self._database.matches
         values = self._database.staged(self._schema)

@@ -2,9 +2,8 @@
 
 The rows go to a staging table through Spark's JDBC writer, from all executors in parallel. Then one transaction on the
 driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
-there is skipped. Spark makes the tables, with the types of each database, and the statements are DELETE and INSERT of
-standard SQL: they are tested with Derby and SQLite. MySQL lacks CAST AS VARCHAR, which the texts of the staging table
-need.
+there is skipped. Staging tables have the columns of their target, so that nothing is converted on the way. The
+statements are of standard SQL: databases without CREATE TABLE AS, such as SQL Server, are not supported.
 
 The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark. Java's DriverManager does
 not see jars that Spark adds, so this module finds the driver of a URL itself.
@@ -27,6 +26,8 @@ from pyspark.sql.types import (
     DateType,
     DoubleType,
     FloatType,
+    LongType,
+    StringType,
     StructField,
     StructType,
     TimestampNTZType,
@@ -38,7 +39,10 @@ from spark_jobs.skeleton.parameters import add_client_settings
 
 BATCHES = "SPARK_JOB_BATCHES"
 _APP, _BATCH = "APP", "BATCH"  # its columns
-_TEXT = "VARCHAR(4000)"
+_BATCHES_SCHEMA = StructType([StructField(_APP, StringType()), StructField(_BATCH, LongType())])
+_COLUMN_OF = {type(field.dataType): field.name for field in _BATCHES_SCHEMA}
+_CLOB = "CLOB"
+_LENGTH_MAX = 4000  # of a text that is compared, if its column states no length
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
 _LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@")  # USER:PASSWORD@ or USER/PASSWORD@
@@ -47,6 +51,7 @@ _LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
 _NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 NO_OPTIONS: Mapping[str, str] = {}
+NO_FIELDS = StructType([])
 
 
 def is_name(text: str) -> bool:
@@ -74,6 +79,7 @@ class Database:
         self._driver = _driver_of(spark, url)
         fixed = {"url": url, "driver": self._driver.getClass().getName()}
         self._spark_options = {"fetchsize": _ROWS_AT_ONCE, **options, **fixed}
+        self._has_clobs = _type_of_texts(spark, url) == _CLOB
         self._quote: str | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
@@ -166,36 +172,54 @@ class Database:
         finally:
             connection.close()
 
-    def stage(self, rows: DataFrame, table: str, never_null: Sequence[str]) -> None:
-        """Write rows to a staging table that is made anew; statements may compare the columns `never_null`."""
-        self._save(rows, table, never_null, "overwrite")
+    def make(
+        self, name: str, table: str, columns: StructType, keys: Sequence[str], added: StructType = NO_FIELDS
+    ) -> None:
+        """Create an empty table with columns of `table`, which may be null in it.
 
-    def create(self, table: str, schema: StructType | str, never_null: Sequence[str]) -> None:
-        """Create an empty table, if it does not exist; statements may compare the columns `never_null`."""
-        if not self.has_table(table):
-            self._save(self._spark.createDataFrame([], schema), table, never_null, "append")
+        Statements may compare the columns `keys`, and those `added`, which are texts and numbers.
+        """
+        if self._has_clobs:
+            never_null = [*keys, *added.names]
+            self._make_by_spark(name, StructType([*columns, *added]), never_null)
+            return
+        # Columns of the right side of an outer join may be null, which a copy in MySQL otherwise keeps from being so.
+        copied = [f"t.{self._quoted(each)}" for each in columns.names]
+        copied += [f"b.{self._quoted(_COLUMN_OF[type(each.dataType)])} AS {self._quoted(each.name)}" for each in added]
+        source = f"{BATCHES} b LEFT JOIN {table} t ON 1=0"
+        self.execute([f"CREATE TABLE {name} AS SELECT {', '.join(copied)} FROM {source} WHERE 1=0"])
 
-    def _save(self, rows: DataFrame, table: str, never_null: Sequence[str], mode: str) -> None:
-        # Spark makes texts CLOBs, which several databases cannot compare, and binds nulls as CLOBs.
-        is_text = {field.name: field.dataType.simpleString() == "string" for field in rows.schema}
-        types = ", ".join(f"`{name}` {_TEXT}" for name in never_null if is_text[name])
-        writer = rows.write.format("jdbc").options(**self._spark_options, dbtable=table)
+    def stage(self, rows: DataFrame, staging: str) -> None:
+        """Replace the rows of a staging table. Raises JobError, or what Spark raises."""
+        self.execute([f"DELETE FROM {staging}"])
+        rows.write.format("jdbc").options(**self._spark_options, dbtable=staging).mode("append").save()
+
+    def _make_by_spark(self, name: str, schema: StructType, never_null: Sequence[str]) -> None:
+        nullable = StructType([StructField(each.name, each.dataType, metadata=each.metadata) for each in schema])
+        writer = self._spark.createDataFrame([], nullable).write.format("jdbc")
+        # Where texts are CLOBs, nulls are bound as CLOBs too: a column with another type cannot have them.
+        types = [f"`{each}` {_varchar(schema[each])}" for each in never_null if self._is_clob(schema[each])]
         if types:
-            writer = writer.option("createTableColumnTypes", types)
-        writer.mode(mode).save()
+            writer = writer.option("createTableColumnTypes", ", ".join(types))
+        writer.options(**self._spark_options, dbtable=name).mode("append").save()
+
+    def _is_clob(self, field: StructField) -> bool:
+        """Whether Spark makes the column a CLOB, which can neither be compared nor be stored as another text."""
+        return self._has_clobs and isinstance(field.dataType, StringType)
 
     def staged(self, schema: StructType) -> str:
-        """Return the columns of a staging table as SQL, texts with the type of texts."""
+        """Return the columns of a staging table as SQL, with values that the columns of `schema` can store."""
         return ", ".join(
-            f"CAST({self._quoted(field.name)} AS {_TEXT})"
-            if field.dataType.simpleString() == "string"
+            f"CAST({self._quoted(field.name)} AS {_varchar(field)})"
+            if self._is_clob(field) and _length(field) is not None
             else self._quoted(field.name)
             for field in schema
         )
 
     def last_batch(self, app_id: str) -> int:
         """Return the number of the last batch that was applied, or -1. Creates the table of batches."""
-        self.create(BATCHES, f"{_APP} string, {_BATCH} bigint", [_APP])
+        if not self.has_table(BATCHES):
+            self._make_by_spark(BATCHES, _BATCHES_SCHEMA, [_APP])
         number, app = self.names([_BATCH]), self.names([_APP])
         rows = self.read(f"(SELECT {number} FROM {BATCHES} WHERE {app} = {literal(app_id)}) last_batch").collect()
         return int(rows[0][0]) if rows else -1
@@ -257,6 +281,13 @@ def _driver_of(spark: SparkSession, url: str) -> Any:
     )
 
 
+def _type_of_texts(spark: SparkSession, url: str) -> str | None:
+    """Return the type that Spark gives to texts in tables that it makes; None if it has no dialect for the URL."""
+    java = spark._jvm.org.apache.spark.sql
+    found = java.jdbc.JdbcDialects.get(url).getJDBCType(java.types.DataType.fromDDL("string"))
+    return str(found.get().databaseTypeDefinition()) if found.isDefined() else None
+
+
 def columns_of(text: Column, schema: StructType) -> list[Column]:
     """Return the fields of a JSON object as the columns of a table; names are compared without regard to case."""
     return [_value(text, each).try_cast(each.dataType).alias(each.name) for each in schema]
@@ -289,9 +320,19 @@ def _is_storable(value: Column, field: StructField) -> Column:
         condition = typed.between(-sys.float_info.max, sys.float_info.max)
     elif isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
         condition = f.year(typed).between(1, 9999)
-    elif length := _LENGTH.fullmatch(field.metadata.get(_SQL_TYPE, "")):
-        condition = f.char_length(typed) <= int(length[1])
+    elif (length := _length(field)) is not None:
+        condition = f.char_length(typed) <= length
     return f.coalesce(condition, f.lit(False))
+
+
+def _length(field: StructField) -> int | None:
+    """Return the length that the column of a text states."""
+    length = _LENGTH.fullmatch(field.metadata.get(_SQL_TYPE, ""))
+    return None if length is None else int(length[1])
+
+
+def _varchar(field: StructField) -> str:
+    return f"VARCHAR({_length(field) or _LENGTH_MAX})"
 
 
 def _value(text: Column, field: StructField) -> Column:

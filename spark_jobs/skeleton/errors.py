@@ -17,6 +17,8 @@ _PATTERNS = (
     r".*Caused by: (?:[\w.$]+: )?(?P<cause>[^\n]+)",
     r"most recent failure: Lost task [^\n]*?\): (?:[\w.$]+: )?(?P<cause>[^\n]+)",
     r"terminated with exception: (?P<cause>[^\n]+)",
+    # A method of Java that Python has called.
+    r"An error occurred while calling [^\n]+\n: (?:[\w.$]+: )?(?P<cause>[^\n]+)",
 )
 _SQL_STATE = re.compile(r"\.? ?SQLSTATE: \w+.*")
 _INCOMPATIBLE_STATE = re.compile(r"STATE_STORE_\w*(?:SCHEMA|INVALID|UNSUPPORTED|MISMATCH)\w*|STATEFUL_PROCESSOR_\w+")

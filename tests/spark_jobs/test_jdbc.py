@@ -161,13 +161,14 @@ def test_a_row_that_is_larger_than_a_producers_default_is_sent(
     spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
 ) -> None:
     size = 1_500_000
-    database.stage(spark.sql(f"SELECT 1 AS id, repeat('x', {size}) AS text"), "large", [])
+    database.execute(["CREATE TABLE large (id INT, text CLOB)"])
+    database.stage(spark.sql(f"SELECT 1 AS id, repeat('x', {size}) AS text"), "large")
     prefix = topics.new_name("mysql.")
     topics.create_named(f"{prefix}large", 1, {"max.message.bytes": "2097152"})
     of_table = flags(topics, tmp_path, prefix, "large", "--mode", "incrementing", "--column", "id")
     jdbc_source.run(spark, jdbc_source.parse(of_table), Event())
     ((_, value),) = records(topics.read(f"{prefix}large"))
-    assert len(json.loads(str(value))["text"]) == size
+    assert len(json.loads(str(value))["TEXT"]) == size
 
 
 def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
@@ -238,6 +239,16 @@ def test_objects_replace_the_rows_with_their_key_and_a_repeated_batch_changes_no
     assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, "later"), ("B", 2.0, None)]
     with pytest.raises(JobError, match="--keys: prices has no column id"):
         job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
+
+
+def test_long_texts_are_stored_whole(database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
+    database.execute(["CREATE TABLE notes (name VARCHAR(6000) PRIMARY KEY, title VARCHAR(6000), body CLOB)"])
+    rows = [("n" * 5000, "t" * 6000, "b" * 70_000), ("short", None, None)]
+    source = topics.create("rows", 1)
+    topics.send(source, objects(*({"name": name, "title": title, "body": body} for name, title, body in rows)))
+    flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "notes", "--keys", "name"]
+    job_runner.run(jdbc_sink.JOB, *flags)
+    assert sorted(tuple(row) for row in database.read("notes").collect()) == rows
 
 
 def test_keys_that_are_numbers_are_compared(

@@ -1,14 +1,30 @@
-"""A JDBC driver that pyspark does not contain: SQLite's, whose database is a file."""
+"""JDBC drivers that pyspark does not contain."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.ivy import Library, fetch
 
-_NAME = "sqlite-jdbc-3.46.1.3"
-DRIVERS: Mapping[str, Sequence[Library]] = {_NAME: (Library("org.xerial", "sqlite-jdbc", "3.46.1.3"),)}
+_SQLITE = Library("org.xerial", "sqlite-jdbc", "3.46.1.3")  # its database is a file
+_POSTGRESQL = Library("org.postgresql", "postgresql", "42.7.4")
+_MARIADB = Library("org.mariadb.jdbc", "mariadb-java-client", "3.4.1")
+DRIVERS = {f"{each.module}-{each.revision}": (each,) for each in (_SQLITE, _POSTGRESQL, _MARIADB)}
 
 
 def sqlite_jar() -> Path:
     """Return the driver's jar, fetched on first use."""
-    return fetch(_NAME, DRIVERS[_NAME]) / DRIVERS[_NAME][0].file_name
+    return _jar(_SQLITE)
+
+
+def postgresql_jar() -> Path:
+    """Return the driver's jar, fetched on first use."""
+    return _jar(_POSTGRESQL)
+
+
+def mariadb_jar() -> Path:
+    """Return the jar of a driver for MariaDB and MySQL, fetched on first use."""
+    return _jar(_MARIADB)
+
+
+def _jar(library: Library) -> Path:
+    name = f"{library.module}-{library.revision}"
+    return fetch(name, DRIVERS[name]) / library.file_name

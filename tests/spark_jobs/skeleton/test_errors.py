@@ -29,6 +29,10 @@ ERRORS = {
         "java.lang.A: outer\n\tat x\nCaused by: java.lang.B: middle\n\tat y\nCaused by: java.lang.C: inner\n\tat z",
         "inner",
     ),
+    "a Java error in the driver": (
+        "An error occurred while calling o65.connect.\n: java.sql.SQLException: Access denied\n\tat x",
+        "Access denied",
+    ),
     "anything else": ("first line\nsecond line", "first line"),
     "nothing": ("", "RuntimeError"),
 }
