@@ -3,7 +3,7 @@
 `--mode incrementing` reads rows whose `--column` is above the last one, `timestamp` those whose time is, and `bulk`
 reads the whole tables each time. The topic of a table is `--topic-prefix` and its name. Values are JSON objects, or
 with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds the last value
-of each table, by its name with catalog and schema.
+of each table of one database, by its name with catalog and schema.
 
 Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN`, in timestamp mode followed by a
 digest of the row, because several rows may have the same time; there is none in bulk mode. A row is missed if its value
@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DecimalType, StructType
 
 from spark_jobs.skeleton.clients import sink_options
-from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal
+from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal, without_login
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
@@ -35,6 +35,7 @@ from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
 _POSITIONS = "positions.json"
+_DATABASE = "jdbc-url"  # in that file, among the tables; no table has such a name
 _CONNECT_TYPES = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float", "double": "double",
     "boolean": "boolean", "binary": "bytes", "timestamp": "int64", "timestamp_ntz": "int64",
@@ -138,8 +139,11 @@ def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
 
 
 def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str], flags: Any) -> int:
-    """Send the new rows of all tables; return their number. The position is stored after the broker has the rows."""
-    positions = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
+    """Send the new rows of all tables; return their number. The position is stored after the broker has the rows.
+
+    Raises JobError if the positions are those of another database.
+    """
+    positions = _positions(folder, without_login(flags.jdbc_url))
     count = 0
     for table, reader in readers.items():
         # Earlier versions stored the name as the flag has it.
@@ -160,6 +164,17 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
         finally:
             rows.unpersist()
     return count
+
+
+def _positions(folder: Folder, database: str) -> dict[str, Any]:
+    """Return the positions by table, with the URL of the database."""
+    stored = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
+    if stored.setdefault(_DATABASE, database) != database:
+        raise JobError(
+            f"--checkpoint: {folder} has positions in {stored[_DATABASE]}, not in {database}: use another folder;"
+            f" if the database has moved, change {_DATABASE} in {_POSITIONS}"
+        )
+    return dict(stored)
 
 
 def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:

@@ -154,7 +154,12 @@ def test_tables_of_the_same_name_in_two_schemas_have_a_position_each(
         for _ in range(2):
             jdbc_source.run(spark, jdbc_source.parse([*of_items, "--jdbc-option", f"user={schema}"]), Event())
         assert [json.loads(str(value))["ID"] for _, value in records(topics.read(f"{prefix}items"))] == ids
-    assert json.loads(positions.read_text()) == {"a.items": "2", "b.items": "1"}
+    here = f"jdbc:derby:{tmp_path}/db"
+    assert json.loads(positions.read_text()) == {"jdbc-url": here, "a.items": "2", "b.items": "1"}
+    elsewhere = jdbc_source.parse([*of_items, "--jdbc-url", f"jdbc:derby:{tmp_path}/other;create=true"])
+    Database(spark, elsewhere.jdbc_url).execute(["CREATE TABLE items (id INT)"])
+    with pytest.raises(JobError, match=f"--checkpoint: .*/positions has positions in {here}, not in .*/other: use"):
+        jdbc_source.run(spark, elsewhere, Event())
 
 
 def test_a_row_that_is_larger_than_a_producers_default_is_sent(

@@ -88,9 +88,7 @@ def test_inserts_updates_and_deletes_in_any_order_leave_the_rows_of_the_source(
     assert rows(database, "customers") == expected
 
 
-def test_a_database_whose_sql_has_no_table_from_a_query_has_the_rows_of_the_source(
-    topics: Topics, tmp_path: Path
-) -> None:
+def test_sqlite_has_the_rows_of_the_source(topics: Topics, tmp_path: Path) -> None:
     source = topics.create("changes", 1)
     changes, expected = customer_changes(seed=5)
     topics.send(source, objects(*changes))
