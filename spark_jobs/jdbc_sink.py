@@ -59,7 +59,7 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
             return  # this batch was applied before the restart
         newest_first = Window.partitionBy(*keys).orderBy(f.desc("kafka_offset"))
         last = rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1")
-        database.stage(last.drop("place", "kafka_offset"), staging)
+        database.stage(last.drop("place", "kafka_offset"), staging, keys)
         database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
 
     rule = object_of_table(parameters, schema, keys)

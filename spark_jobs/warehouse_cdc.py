@@ -127,7 +127,7 @@ class Target:
     def stage(self, changes: DataFrame) -> list[str]:
         """Write the last change of each row to the staging table; return the statements that apply it."""
         rows = self._last_changes(changes.where(self._is_of_table("")))
-        self._database.stage(rows, self._staging)
+        self._database.stage(rows, self._staging, self._keys)
         staging, positions, target = self._staging, self._positions, self._name
         names, matches = self._database.names, self._database.matches
         values = self._database.staged(self._schema)

@@ -50,6 +50,7 @@ _SQL_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps the length of a te
 _LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
 _NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
+_STAGE_ATTEMPTS = 3
 NO_OPTIONS: Mapping[str, str] = {}
 NO_FIELDS = StructType([])
 
@@ -189,10 +190,27 @@ class Database:
         source = f"{BATCHES} b LEFT JOIN {table} t ON 1=0"
         self.execute([f"CREATE TABLE {name} AS SELECT {', '.join(copied)} FROM {source} WHERE 1=0"])
 
-    def stage(self, rows: DataFrame, staging: str) -> None:
-        """Replace the rows of a staging table. Raises JobError, or what Spark raises."""
-        self.execute([f"DELETE FROM {staging}"])
-        rows.write.format("jdbc").options(**self._spark_options, dbtable=staging).mode("append").save()
+    def stage(self, rows: DataFrame, staging: str, keys: Sequence[str]) -> None:
+        """Replace the rows of a staging table; `rows` have each key once. Raises JobError, or what Spark raises."""
+        for _ in range(_STAGE_ATTEMPTS):
+            self.execute([f"DELETE FROM {staging}"])
+            self._append(rows, staging)
+            if not self._repeats(staging, keys):
+                return
+        raise JobError(f"{self._name}: {staging} has rows twice after {_STAGE_ATTEMPTS} attempts")
+
+    def _append(self, rows: DataFrame, table: str) -> None:
+        rows.write.format("jdbc").options(**self._spark_options, dbtable=table).mode("append").save()
+
+    def _repeats(self, table: str, keys: Sequence[str]) -> bool:
+        """Whether a table has a key twice: Spark repeats the part of an executor that is lost after it has written."""
+        names = self.names(keys)
+        connection = self._connect()
+        try:
+            query = f"SELECT {names} FROM {table} GROUP BY {names} HAVING COUNT(*) > 1"
+            return bool(connection.createStatement().executeQuery(query).next())
+        finally:
+            connection.close()
 
     def _make_by_spark(self, name: str, schema: StructType, never_null: Sequence[str]) -> None:
         nullable = StructType([StructField(each.name, each.dataType, metadata=each.metadata) for each in schema])

@@ -1,9 +1,11 @@
 """Rows of a database reach topics once, and objects of a topic reach a table by key."""
 
+import itertools
 import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -167,7 +169,7 @@ def test_a_row_that_is_larger_than_a_producers_default_is_sent(
 ) -> None:
     size = 1_500_000
     database.execute(["CREATE TABLE large (id INT, text CLOB)"])
-    database.stage(spark.sql(f"SELECT 1 AS id, repeat('x', {size}) AS text"), "large")
+    database.stage(spark.sql(f"SELECT 1 AS id, repeat('x', {size}) AS text"), "large", ["ID"])
     prefix = topics.new_name("mysql.")
     topics.create_named(f"{prefix}large", 1, {"max.message.bytes": "2097152"})
     of_table = flags(topics, tmp_path, prefix, "large", "--mode", "incrementing", "--column", "id")
@@ -244,6 +246,26 @@ def test_objects_replace_the_rows_with_their_key_and_a_repeated_batch_changes_no
     assert sorted(tuple(row) for row in database.read("prices").collect()) == [("A", 4.0, "later"), ("B", 2.0, None)]
     with pytest.raises(JobError, match="--keys: prices has no column id"):
         job_runner.run(jdbc_sink.JOB, *arguments, "--keys", "id", "--app-id", "other")
+
+
+def test_rows_of_a_task_that_ran_twice_are_staged_once(
+    spark: SparkSession, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(["CREATE TABLE items (id INT, line INT)"])
+    rows = spark.sql("VALUES (1, 1), (1, 2) AS rows(ID, LINE)")
+    repeats: Iterator[int] = iter([1, 0])
+    append = Database._append
+
+    def append_some_twice(self: Database, rows: DataFrame, table: str) -> None:
+        append(self, rows, table)
+        append(self, rows.limit(next(repeats)), table)
+
+    monkeypatch.setattr(Database, "_append", append_some_twice)
+    database.stage(rows, "items", ["ID", "LINE"])
+    assert sorted(tuple(row) for row in database.read("items").collect()) == [(1, 1), (1, 2)]
+    repeats = itertools.repeat(1)
+    with pytest.raises(JobError, match=r"/db: items has rows twice after 3 attempts"):
+        database.stage(rows, "items", ["ID", "LINE"])
 
 
 def test_long_texts_are_stored_whole(database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
