@@ -48,6 +48,8 @@ _PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
 _LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@")  # USER:PASSWORD@ or USER/PASSWORD@
 _SQL_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps the length of a text
 _LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
+_POSTGRESQL = "PostgreSQL"  # the name of the product
+_HAS_NO_NUL = "without_nul"  # of a column whose texts cannot have the character NUL
 _NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 _STAGE_ATTEMPTS = 3
@@ -95,12 +97,17 @@ class Database:
             # Spark calls all columns nullable.
             columns = connection.createStatement().executeQuery(f"SELECT * FROM {table} WHERE 1=0").getMetaData()
             is_nullable = [columns.isNullable(number) != _NO_NULLS for number in range(1, len(fields) + 1)]
+            further = {_HAS_NO_NUL: True} if connection.getMetaData().getDatabaseProductName() == _POSTGRESQL else {}
         except (PySparkException, Py4JJavaError) as error:
             raise JobError(f"table {table} of {self._name} cannot be read: {cause_of(error)}") from error
         finally:
             connection.close()
-        pairs = zip(fields, is_nullable, strict=True)
-        return StructType([StructField(each.name, each.dataType, nullable, each.metadata) for each, nullable in pairs])
+        return StructType(
+            [
+                StructField(each.name, each.dataType, nullable, {**each.metadata, **further})
+                for each, nullable in zip(fields, is_nullable, strict=True)
+            ]
+        )
 
     def names(self, columns: Iterable[str]) -> str:
         """Return the names of columns as SQL: Spark quotes the columns of the tables that it makes."""
@@ -338,8 +345,11 @@ def _is_storable(value: Column, field: StructField) -> Column:
         condition = typed.between(-sys.float_info.max, sys.float_info.max)
     elif isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
         condition = f.year(typed).between(1, 9999)
-    elif (length := _length(field)) is not None:
-        condition = f.char_length(typed) <= length
+    elif isinstance(field.dataType, StringType):
+        if field.metadata.get(_HAS_NO_NUL):
+            condition = ~f.contains(typed, f.lit("\0"))
+        if (length := _length(field)) is not None:
+            condition &= f.char_length(typed) <= length
     return f.coalesce(condition, f.lit(False))
 
 
