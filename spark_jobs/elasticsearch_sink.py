@@ -1,8 +1,8 @@
 """Indexes JSON objects in Elasticsearch or OpenSearch: ElasticsearchSink of Connect.
 
 `--input` names one topic or several, separated by commas; the index is the name of the topic in lower case. The id of a
-document is the key of the record, and a record without a value deletes it. With `--ignore-keys` the id is
-`topic+partition+offset`.
+document is the key of the record, a text of 1 to 512 bytes, and a record without a value deletes it. With
+`--ignore-keys` the id is `topic+partition+offset`.
 
 A login is read from a file (`--login FILE`) with the properties `username` and `password`, or `api-key`; otherwise from
 the variables ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD, or ELASTICSEARCH_API_KEY. The server's certificate must
@@ -47,6 +47,7 @@ from spark_jobs.skeleton.parameters import JobParameters, positive, properties_f
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 from spark_jobs.skeleton.schemas import is_json_object, value_text
 
+_ID_SIZE_MAX = 512  # bytes, of Elasticsearch and OpenSearch
 _TIMEOUT_S = 60
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _FIRST_WAIT_S = 0.5
@@ -77,7 +78,8 @@ class ElasticsearchSinkParameters(JobParameters):
 
 
 def build(spark: SparkSession, parameters: ElasticsearchSinkParameters) -> list[StreamingQuery]:
-    """Start the query. Raises JobError for a login in the environment that is not complete."""
+    """Start the query. Raises JobError for a login in the environment that is not complete, or a shared index."""
+    _refuse_shared_index(parameters.input.split(","))
     rule = document_rule(parameters)
     rows = read_input(spark, parameters, rule).select("topic", "document_id", "text")
     server = Server(parameters.url, parameters.login or login_of_environment())
@@ -89,10 +91,19 @@ def build(spark: SparkSession, parameters: ElasticsearchSinkParameters) -> list[
     return [start_batch_query(rows, parameters, write), *start_dead_letters(spark, parameters, rule)]
 
 
+def _refuse_shared_index(topics: Sequence[str]) -> None:
+    """Raise JobError if two topics have the same index: documents of one would replace those of the other."""
+    topic_of: dict[str, str] = {}
+    for topic in topics:
+        other = topic_of.setdefault(topic.lower(), topic)
+        if other != topic:
+            raise JobError(f"--input: {other} and {topic} have the same index, {topic.lower()}")
+
+
 def document_rule(parameters: ElasticsearchSinkParameters) -> InputRule:
     """Return the rule that accepts objects with an id, and deletions by key."""
     place = f.concat_ws("+", "topic", "partition", "offset")
-    document_id = place if parameters.ignore_keys else f.col("key").cast("string")
+    document_id = place if parameters.ignore_keys else f.try_validate_utf8(f.col("key").cast("string"))
 
     def read(records: DataFrame) -> DataFrame:
         return (
@@ -101,8 +112,12 @@ def document_rule(parameters: ElasticsearchSinkParameters) -> InputRule:
             .withColumn("document_id", document_id)
         )
 
-    accepts = "is_object" if parameters.ignore_keys else "document_id IS NOT NULL AND (value IS NULL OR is_object)"
-    return InputRule(read, accepts, "an object with a key")
+    if parameters.ignore_keys:
+        return InputRule(read, "is_object", "an object")
+    has_id = f"octet_length(document_id) BETWEEN 1 AND {_ID_SIZE_MAX}"
+    return InputRule(
+        read, f"{has_id} AND (value IS NULL OR is_object)", f"an object with a key of 1 to {_ID_SIZE_MAX} bytes of text"
+    )
 
 
 def send(rows: Iterable[Any], server: "Server", bulk_records: int) -> None:

@@ -121,6 +121,23 @@ def test_objects_that_only_spark_takes_for_json_are_unreadable(
     assert index.documents == {(topic, "4"): {"n": 4}}
 
 
+@pytest.mark.spark
+def test_keys_that_cannot_be_ids_are_unreadable(index: Index, topics: Topics, job_runner: JobRunner) -> None:
+    topic = topics.create("keys", 1)
+    longest = "\u00e9" * 256
+    for key in (b"\xff", b"\xfe", b"", b"k" * 513, longest.encode()):
+        topics.send(topic, [Sent(b"{}", key)])
+    topics.send(topic, [Sent(None, b"\xff")])
+    (batch,) = job_runner.run(JOB, "--input", topic, "--url", index.url, "--on-error", "skip")
+    assert (batch.malformed, list(index.documents)) == (5, [(topic, longest)])
+
+
+@pytest.mark.spark
+def test_topics_with_the_same_index_are_refused(job_runner: JobRunner) -> None:
+    with pytest.raises(JobError, match="--input: Orders and orders have the same index, orders"):
+        job_runner.start(JOB, "--input", "Orders,customers,orders", "--url", "http://127.0.0.1:9")
+
+
 def row(text: str, document_id: str = "1") -> SimpleNamespace:
     return SimpleNamespace(topic="t", document_id=document_id, text=text)
 
