@@ -28,10 +28,16 @@ from spark_jobs.skeleton.session import spark_session
 
 
 def last_values(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
-    """Return the last value of each key of a topic, as text; keys without a value are absent."""
+    """Return the last value of each key of a topic, as text; keys without a value are absent.
+
+    In a partition the last one has the highest offset, whatever the timestamps say. Only a topic that got more
+    partitions has a key in several of them: then the latest counts.
+    """
     records = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
-    newest = f.max_by("value", f.struct("timestamp", "partition", "offset"))
-    values = records.groupBy(f.col("key").cast("string").alias("key")).agg(newest.cast("string").alias("value"))
+    last = f.max_by(f.struct("value", "timestamp"), "offset").alias("last")
+    of_partitions = records.groupBy("key", "partition").agg(last).select("key", "partition", "last.*")
+    newest = f.max_by("value", f.struct("timestamp", "partition"))
+    values = of_partitions.groupBy(f.col("key").cast("string").alias("key")).agg(newest.cast("string").alias("value"))
     return values.where(f.col("value").isNotNull())
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import reset, wordcount
 from spark_jobs.compare import compare
+from spark_jobs.compare import last_values as values_by_key
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
@@ -140,6 +141,19 @@ def test_a_second_version_beside_the_first_is_compared_by_key(
         f"the: {first} has None, {second} has 1",
         f"2 keys in {first}, 2 of both topics differ",
     ]
+
+
+def test_the_last_value_of_a_key_has_the_highest_offset_of_its_partition(spark: SparkSession, topics: Topics) -> None:
+    left, right = topics.create("v1", 2), topics.create("v2", 2)
+    for topic, first in ((left, b"1"), (right, b"3")):
+        topics.send(topic, [Sent(b"old", b"moved", partition=1, timestamp_ms=4_000)])
+        topics.send(topic, [Sent(first, b"kept", timestamp_ms=6_000), Sent(b"2", b"kept", timestamp_ms=5_000)])
+        topics.send(topic, [Sent(b"5", b"moved", timestamp_ms=5_000)])
+        topics.send(topic, [Sent(b"6", b"gone", timestamp_ms=6_000), Sent(None, b"gone", timestamp_ms=5_000)])
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "startingOffsets": "earliest"}
+    assert compare(spark, options, left, right, 20)
+    values = {row.key: row.value for row in values_by_key(spark, options, right).collect()}
+    assert values == {"kept": "2", "moved": "5"}
 
 
 @pytest.mark.parametrize(
