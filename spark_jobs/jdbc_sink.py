@@ -1,9 +1,9 @@
 """Writes objects to a table of a database, by key: JdbcSink of Connect.
 
 Input: JSON objects; `--keys` names the fields that are the key of the table. The last object of a key replaces the
-row with that key. The table exists; fields are written to the columns of the same name, without regard to case. An
-object without a key or a column that may not be null, or with a value that its column cannot store, is an unreadable
-record (`--on-error`).
+row with that key: the order is that of a partition, so objects of one key belong in one partition. The table exists;
+fields are written to the columns of the same name, without regard to case. An object without a key or a column that
+may not be null, or with a value that its column cannot store, is an unreadable record (`--on-error`).
 
 Delivery: O. The rows of a batch and its number are one transaction. I as well: a repeated batch replaces the same rows.
 """
@@ -57,15 +57,26 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     def write(rows: DataFrame, batch: int) -> None:
         if batch <= last_batch:
             return  # this batch was applied before the restart
-        newest_first = Window.partitionBy(*keys).orderBy(f.desc("kafka_offset"))
-        last = rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1")
-        database.stage(last.drop("place", "kafka_offset"), staging, keys)
+        database.stage(last_rows(rows, keys), staging, keys)
         database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
 
     rule = object_of_table(parameters, schema, keys)
-    columns = columns_of(f.col("text"), schema)
-    rows = read_input(spark, parameters, rule).select(*columns, f.col("offset").alias("kafka_offset"))
+    row = f.struct(*columns_of(f.col("text"), schema)).alias("row")
+    rows = read_input(spark, parameters, rule).select(row, "partition", "offset", "timestamp")
     return [start_batch_query(rows, parameters, write), *start_dead_letters(spark, parameters, rule)]
+
+
+def last_rows(rows: DataFrame, keys: Collection[str]) -> DataFrame:
+    """Return the last one of the structs `row` of each key, as columns.
+
+    In a partition the last one has the highest offset; the last ones of several partitions are in the order of their
+    timestamps.
+    """
+    key = [f.col("row")[name] for name in keys]
+    in_partition = Window.partitionBy(*key, "partition").orderBy(f.desc("offset"))
+    in_all = Window.partitionBy(*key).orderBy(f.desc("timestamp"), f.desc("partition"))
+    last = rows.withColumn("place", f.row_number().over(in_partition)).where("place = 1")
+    return last.withColumn("place", f.row_number().over(in_all)).where("place = 1").select("row.*")
 
 
 def object_of_table(parameters: JdbcSinkParameters, schema: StructType, keys: Collection[str]) -> InputRule:

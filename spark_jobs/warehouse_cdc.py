@@ -149,7 +149,8 @@ class Target:
             self._rows(moved, before, f.lit("d"))
         )
         newest_first = Window.partitionBy(*self._keys).orderBy(f.desc(_POSITION))
-        return rows.withColumn("place", f.row_number().over(newest_first)).where("place = 1").drop("place")
+        numbered = rows.select(f.struct("*").alias("row"), f.row_number().over(newest_first).alias("place"))
+        return numbered.where("place = 1").select("row.*")
 
     def _rows(self, changes: DataFrame, row: Column, op: Column) -> DataFrame:
         return changes.select(*columns_of(row, self._schema), op.alias(_OP), f.col("position").alias(_POSITION))

@@ -278,6 +278,20 @@ def test_long_texts_are_stored_whole(database: Database, topics: Topics, job_run
     assert sorted(tuple(row) for row in database.read("notes").collect()) == rows
 
 
+def test_the_last_object_of_a_key_is_stored_with_columns_of_any_name(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE results (runner INT PRIMARY KEY, place INT, kafka_offset INT, partition_ INT)"])
+    source = topics.create("rows", 2)
+    first, second, third = ({"runner": 7, "place": place, "kafka_offset": 5} for place in (1, 2, 3))
+    topics.send(source, [Sent(json.dumps(first).encode(), timestamp_ms=9_000)])
+    topics.send(source, [Sent(json.dumps(second).encode(), timestamp_ms=6_000)])  # replaces the one before it
+    topics.send(source, [Sent(json.dumps(third).encode(), partition=1, timestamp_ms=7_000)])
+    flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "results", "--keys", "runner"]
+    job_runner.run(jdbc_sink.JOB, *flags)
+    assert [tuple(row) for row in database.read("results").collect()] == [(7, 3, 5, None)]
+
+
 def test_keys_that_are_numbers_are_compared(
     database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:

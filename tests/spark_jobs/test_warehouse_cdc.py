@@ -189,3 +189,18 @@ def test_a_table_without_a_key_is_refused(job_runner: JobRunner, capsys: pytest.
     with pytest.raises(SystemExit):
         job_runner.parse(JOB, "--jdbc-url", "x", "--tables", "orders")
     assert "expected TABLE:KEY+KEY,..., not 'orders'" in capsys.readouterr().err
+
+
+def test_columns_may_have_any_name(database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
+    database.execute(["CREATE TABLE results (runner INT PRIMARY KEY, place INT, op VARCHAR(5))"])
+    source = topics.create("changes", 1)
+    change = {
+        "table": "results",
+        "op": "c",
+        "position": 1,
+        "before": None,
+        "after": {"runner": 7, "place": 3, "op": "x"},
+    }
+    topics.send(source, objects(change))
+    job_runner.run(JOB, "--input", source, "--jdbc-url", url(tmp_path), "--tables", "results:runner")
+    assert rows(database, "results") == [(7, 3, "x")]
