@@ -19,6 +19,7 @@ during the call: code that waits copies them before.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
@@ -41,14 +42,24 @@ from broker.replica.transaction_verification import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRow
-from protocol.records.batch import HEADER_SIZE, BatchHeader
+from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
 from storage.log_durability import FlushHeldError
 from storage.producer_state import ProducerState
+from storage.shortages import LineLimit
 from storage.validation import TooCostlyError, first_batch
 
+logger = logging.getLogger("kafka.server.ReplicaManager")
+
 ACKS_ALL = -1
+
+SEQUENCE_ERRORS = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+"""After these errors a producer may begin a new epoch and send its batches again, so each of them is worth a line."""
+
+LINE_INTERVAL_S, LINES_MAX = 10.0, 20
 
 REPLICAS, TRANSACTION_COORDINATOR = "replicas", "transaction coordinator"  # what a produce waits for
 
@@ -138,6 +149,7 @@ class Appends:
         self._why_not_hosted = why_not_hosted
         self._in_thread = in_thread
         self._internal_topics = internal_topics
+        self._sequence_lines = LineLimit(LINE_INTERVAL_S, LINES_MAX)
 
     def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended:
         """Append a few rows, which name each partition once; return the outcomes, or an awaitable of them.
@@ -328,7 +340,25 @@ class Appends:
     def _refused(self, partition: BoundPartition | None, error: KafkaError, records: Buffer | None) -> Refusal:
         refusal = Refusal.of(error)
         self._count(partition, refusal, records)
+        if refusal.code in SEQUENCE_ERRORS and records is not None:
+            self._log_sequence_error(refusal, records)
         return refusal
+
+    def _log_sequence_error(self, refusal: Refusal, records: Buffer) -> None:
+        held_back = self._sequence_lines.admit(self._clock.monotonic_s())
+        if held_back is None:
+            return
+        header = read_header(records, 0)
+        logger.info(
+            "Refused a batch of producer %d with epoch %d and sequences %d to %d: %s: %s%s",
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            refusal.code.name,
+            refusal.message,
+            f" ({held_back} such lines not logged)" if held_back else "",
+        )
 
     def _count(self, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None) -> None:
         metrics = self._manager.topic_metrics.others if partition is None else partition.metrics

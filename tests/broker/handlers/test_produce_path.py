@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -167,6 +168,21 @@ async def test_a_gap_in_the_sequence_is_refused_with_append_time(served: InProce
         records = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=sequence)
         codes.append((await connection.produce(records))[0])
     assert codes == [0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
+
+
+async def test_a_batch_refused_for_its_sequence_is_logged_with_its_producer(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kafka.server.ReplicaManager")
+    await connection.produce(batch_of(1, producer_id=7, producer_epoch=3, base_sequence=0))
+    await connection.produce(batch_of(2, producer_id=7, producer_epoch=3, base_sequence=9))
+    await connection.produce(batch_of(1, producer_id=7, producer_epoch=2, base_sequence=1))
+    gap, stale = (it.getMessage() for it in caplog.records if "Refused a batch" in it.getMessage())
+    assert gap.startswith(
+        "Refused a batch of producer 7 with epoch 3 and sequences 9 to 10: OUT_OF_ORDER_SEQUENCE_NUMBER: "
+    )
+    assert "9 (incoming seq. number), 0 (current end sequence number)" in gap
+    assert stale.startswith("Refused a batch of producer 7 with epoch 2 and sequences 1 to 1: INVALID_PRODUCER_EPOCH: ")
 
 
 async def test_a_transactional_batch_without_a_transactional_id_is_refused(connection: Connection) -> None:
