@@ -102,6 +102,13 @@ class AppendResult(NamedTuple):
     records_converted: int = 0
 
 
+class _EndGap(NamedTuple):
+    """Offsets without records between the last batch and the end of the log, as a truncation left them."""
+
+    start_offset: int
+    end_offset: int
+
+
 def _ignore(*_: object) -> None:
     """Do nothing: the default of callbacks."""
 
@@ -130,6 +137,7 @@ class Log:
 
     __slots__ = (
         "_directory",
+        "_end_gap",
         "_files",
         "_options",
         "_producers",
@@ -174,6 +182,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self._producers = loaded.producer_state
         self._reported: set[str] = set()
+        self._end_gap: _EndGap | None = None
         self.truncation_count = 0
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
         self.topic_id: UUID | None = loaded.topic_id
@@ -483,13 +492,20 @@ class Log:
             self.report_once(f"{damage}; a new segment begins at offset {end_offset}")
             is_stored = False
         if not is_stored:
-            # The new segment begins at the log's end, also if the leader's log has a gap there. So a start after a
-            # crash can distinguish such a gap from lost records. Only a gap of 2^31 offsets is too wide for a segment.
-            base_offset = first_offset if last_offset - end_offset > RELATIVE_OFFSET_MAX else end_offset
+            # The new segment begins where the last batch ends, also if a gap follows in the leader's log. So a start
+            # after a crash can distinguish such a gap from lost records. A gap of 2^31 offsets is too wide for a segment.
+            base_offset = self._end_of_batches(end_offset)
+            if last_offset - base_offset > RELATIVE_OFFSET_MAX:
+                base_offset = first_offset
             segment = self._roll(base_offset, now_ms, snapshot)
             is_stored = segment.append(records, last_offset, max_timestamp_ms, max_timestamp_offset, now_ms)
             assert is_stored, f"a segment from {base_offset} on cannot hold offset {last_offset}"
         return segment
+
+    def _end_of_batches(self, end_offset: int) -> int:
+        """Return where the last stored batch ends; `end_offset` is the end of the log."""
+        gap = self._end_gap
+        return end_offset if gap is None or gap.end_offset != end_offset else gap.start_offset
 
     @property
     def next_offset(self) -> int:
@@ -847,7 +863,7 @@ class Log:
         """Begin a new segment at the log's end, unless the active one is empty. Raises KafkaError."""
         self.planned.refuse_change()
         try:
-            self._roll(self.log_end_offset, now_ms)
+            self._roll(self._end_of_batches(self.log_end_offset), now_ms)
         except OSError as error:
             raise self.storage_error(error) from error
 
@@ -865,7 +881,7 @@ class Log:
         if self.config.preallocate:
             active.cut_preallocation()
         if snapshot is not None or not self.planned.count:
-            self._write_snapshot(self._producers, snapshot)
+            self._write_snapshot(base_offset, self._producers, snapshot)
         segment = self._new_segment(base_offset, now_ms)
         self._segments.add(segment)
         self._reader.end = (self.log_end_offset, segment, 0)
@@ -887,8 +903,7 @@ class Log:
         self._activate(segment)
         return segment
 
-    def _write_snapshot(self, producers: ProducerState, content: bytes | None = None) -> None:
-        offset = self.log_end_offset
+    def _write_snapshot(self, offset: int, producers: ProducerState, content: bytes | None = None) -> None:
         if offset > (self._snapshots.latest or self.log_start_offset):
             self._snapshots.write_encoded(offset, encode(producers.producers.values()) if content is None else content)
 
@@ -951,6 +966,7 @@ class Log:
         if end_offset is not None:
             offset = self.log_end_offset = end_offset
             self.high_watermark = min(self.high_watermark, offset)
+        self._end_gap = _EndGap(_next_offset_or(offset, active), offset)
         self._reader.end = (offset, active, active.size)
         self._reader.forget_positions()
         self.log_start_offset = min(self.log_start_offset, offset)
@@ -996,6 +1012,7 @@ class Log:
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
             self.log_end_offset = self.log_start_offset = self.high_watermark = offset
+            self._end_gap = None
             self.durability.restart_at(offset)
             self._reader.end = (offset, replacement, 0)
             self._reader.forget_positions()
@@ -1018,7 +1035,7 @@ class Log:
         assert self.log_end_offset == source.next_offset
         try:
             self.leader_epochs.adopt(source.leader_epochs.entries)
-            self._write_snapshot(source.producers())
+            self._write_snapshot(self.log_end_offset, source.producers())
             self._producers = source.producers()
         except OSError as error:
             raise self.storage_error(error) from error
@@ -1055,7 +1072,7 @@ class Log:
             active.seal()
             if self.config.preallocate:
                 active.cut_preallocation()
-            self._write_snapshot(self._producers)
+            self._write_snapshot(self._end_of_batches(self.log_end_offset), self._producers)
             self.leader_epochs.write_pending()
         except OSError as error:
             raise self.storage_error(error) from error
@@ -1117,6 +1134,14 @@ class Log:
     def refuse_offline(self) -> None:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self._directory.path} is offline")
+
+
+def _next_offset_or(end_offset: int, segment: Segment) -> int:
+    """Return where the last batch of a segment ends, `end_offset` if damage hides it."""
+    try:
+        return segment.next_offset()
+    except (CorruptIndexError, CorruptSegmentError):
+        return end_offset
 
 
 def _remove(segments: Sequence[Segment]) -> None:

@@ -6,6 +6,8 @@ Invariants:
 - Nothing is written before the lock is held.
 - The marker of a clean stop is removed before the first log is opened, and written only after the last one was closed
   without an error.
+- After an unclean stop the marker of this writer exists if each segment above the recovery points begins where the last
+  batch of the one before ended. Segments of Apache Kafka's followers begin at their first batch.
 """
 
 import os.path
@@ -160,10 +162,21 @@ class LogDirectory:
         """
         is_clean = self._files.unlink_if_exists(self._path(names.CLEAN_SHUTDOWN))
         if is_clean:
+            self._files.replace(self._path(names.WRITTEN), b"", durable=False)
             self._files.sync_directory(self.path)
         return is_clean
 
+    def has_writer_marker(self) -> bool:
+        """Return whether no other program has written since the last clean stop, see the invariants."""
+        return self._files.exists(self._path(names.WRITTEN))
+
+    def write_writer_marker(self) -> None:
+        """Note that all gaps between segments are below the recovery points on the disk. Waits for the disk."""
+        self._files.replace(self._path(names.WRITTEN), b"", durable=True)
+
     def write_clean_marker(self) -> None:
+        """Write the marker of a clean stop, after which any program may write."""
+        self._files.unlink_if_exists(self._path(names.WRITTEN))
         self._files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT, durable=True)
 
     def unknown_files(self) -> list[str]:

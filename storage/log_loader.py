@@ -27,11 +27,13 @@ from storage.offset_index import OffsetIndex
 from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import ProducerState
 from storage.recovery import leader_epochs_in, replay, scan_segment
-from storage.segment import CorruptSegmentError, Segment
+from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.time_index import TimeIndex
 
 PRODUCERS_UNKNOWN: Final = "the producer state behind it is unknown"
+_LOST_OFFSETS_MAX: Final = RELATIVE_OFFSET_MAX // 2
+"""A segment holds at most 2^31 offsets, so a wider gap between two segments is no loss of records."""
 _INDEX_ENTRY_SIZES: Final = {names.OFFSET_INDEX: OffsetIndex.ENTRY.size, names.TIME_INDEX: TimeIndex.ENTRY.size}
 
 
@@ -309,12 +311,12 @@ class _Repair:
     def scan_from(self, first: int) -> None:
         """Scan the segments from `first` on and cut the log at the first bad byte or gap.
 
-        A new segment always begins at the log's end. If the segment before it now ends earlier, a power cut has removed
-        the end of the older file but kept the newer one; the log ends at that gap.
+        A new segment always begins where the last batch ends. If the segment before it now ends earlier, a power cut
+        has removed the end of the older file but kept the newer one; the log ends at that gap.
 
-        Two kinds of gaps do not end the log. Gaps below `gaps_below` come from cleaning, which leaves them only below
-        the recovery point. Gaps and damage below the log start come from a deletion that a crash interrupted, and no
-        reader reaches them.
+        Three kinds of gaps do not end the log. Gaps below `gaps_below` come from cleaning, which leaves them only below
+        the recovery point, or from another writer. Gaps and damage below the log start come from a deletion that a
+        crash interrupted, and no reader reaches them. A gap that is too wide for a segment is the leader's.
         """
         self.scanned_from = self.segments[first].base_offset
         producer_state = self._state_at(self.scanned_from)
@@ -323,7 +325,7 @@ class _Repair:
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
             if number > first:
-                is_gap = segment.base_offset != self.log_end_offset
+                is_gap = 0 != segment.base_offset - self.log_end_offset <= _LOST_OFFSETS_MAX
                 if is_gap and segment.base_offset > max(self._gaps_below, self._log_start_offset):
                     self._detach_from(number)
                     break

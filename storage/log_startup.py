@@ -103,6 +103,8 @@ class _Offsets(NamedTuple):
     """The content of the checkpoints of a log directory."""
 
     is_clean: bool
+    is_own: bool
+    """Whether only this program has written since the last clean stop."""
     recovery_points: dict[TopicPartition, int] | None  # None without a usable checkpoint
     log_starts: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
@@ -237,6 +239,8 @@ class LogStartup:
             if not directory.is_offline:
                 try:
                     directory.write_recovery_points()
+                    if not directory.has_writer_marker():
+                        directory.write_writer_marker()
                 except OSError as error:
                     self._fail_at_start(directory, error)
         if not self._directories.live:
@@ -272,10 +276,12 @@ class LogStartup:
                 for path in directory.unknown_files():
                     if os.path.basename(path) not in self._files_beside:
                         _logger.warning("%s is not a file of a log directory; it is not changed", path)
+                is_own = directory.has_writer_marker() or not listed
                 is_clean = directory.remove_clean_marker()
                 cleaner_offsets = directory.read_cleaner_offsets(_logger.warning)
                 offsets[directory.path] = _Offsets(
                     is_clean,
+                    is_own,
                     directory.read_recovery_points(_logger.warning),
                     directory.read_log_starts(_logger.warning),
                     directory.read_high_watermarks(_logger.warning),
@@ -386,7 +392,8 @@ class LogStartup:
             offsets.high_watermarks.get(found.name, 0),
             offsets.is_clean,
             # Without recovery points a gap may lie below what was synced, so it does not prove that records were lost.
-            _GAPS_ANYWHERE if recovery_points is None else gaps_below,
+            # Nor does a gap that another program has left.
+            gaps_below if offsets.is_own and recovery_points is not None else _GAPS_ANYWHERE,
         )
 
     def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:

@@ -33,6 +33,7 @@ MOVED_FROM: Final = "moved-from"
 LOCK: Final = ".lock"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+WRITTEN: Final = ".milena_written"
 RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
@@ -46,6 +47,7 @@ ROOT_FILES: Final = frozenset(
         LOCK,
         META_PROPERTIES,
         CLEAN_SHUTDOWN,
+        WRITTEN,
         RECOVERY_POINT_CHECKPOINT,
         LOG_START_CHECKPOINT,
         HIGH_WATERMARK_CHECKPOINT,

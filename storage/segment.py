@@ -390,6 +390,16 @@ class Segment:
                 return extent
         return None
 
+    def next_offset(self) -> int:
+        """Return the offset after the last batch, the base offset if there is none. Reads what follows the index.
+
+        Raises CorruptIndexError, CorruptSegmentError.
+        """
+        next_offset = self.base_offset
+        for extent in self.walk(self.lookup(RELATIVE_OFFSET_MAX + self.base_offset).position):
+            next_offset = extent.last_offset + 1
+        return next_offset
+
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the index entry from which to scan for an offset.
 

@@ -58,6 +58,12 @@ def offsets(log: Log) -> list[int]:
     return [offset for offset, _ in read_all(log)]
 
 
+def at(offset: int, records: memoryview) -> memoryview:
+    """The batch as a leader sends it that has stored it at `offset`."""
+    records[:8] = offset.to_bytes(8)
+    return records
+
+
 def test_log_truncated_at_any_byte_keeps_its_whole_batches(filled: Log, tmp_path: Path) -> None:
     path = last_file(filled)
     content = path.read_bytes()
@@ -356,9 +362,7 @@ def test_gap_in_the_leaders_log_does_not_end_the_followers_log(tmp_path: Path, p
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}), segment_bytes=600)
     log = create_log(tmp_path, config)
     for offset in (0, 3, 10, 13, 30):
-        records = batch(3, size=50)
-        records[:8] = offset.to_bytes(8)
-        log.append_as_follower(records, now_ms=NOW_MS)
+        log.append_as_follower(at(offset, batch(3, size=50)), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 6, 16]
     damage = Damage()
     loaded = load_log(tmp_path, config, progress=damage)
@@ -369,12 +373,49 @@ def test_gap_in_the_leaders_log_does_not_end_the_followers_log(tmp_path: Path, p
 def test_gap_too_wide_for_one_segment_is_between_two(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
     for offset in (0, 1, 1 << 33):
-        records = batch(1)
-        records[:8] = offset.to_bytes(8)
-        log.append_as_follower(records, now_ms=NOW_MS)
+        log.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 1 << 33]
-    log.durability.flush(NOW_MS)
-    assert offsets(load_log(tmp_path, CONFIG, recovery_point=log.durability.recovery_point)) == [0, 1, 1 << 33]
+    damage = Damage()
+    assert offsets(load_log(tmp_path, CONFIG, progress=damage)) == [0, 1, 1 << 33]
+    assert damage.texts == []
+
+
+@pytest.mark.parametrize("kept", [0, 1, 6])
+@pytest.mark.parametrize("rolls", ["by size", "by hand", "at a stop"])
+def test_batches_after_a_truncation_behind_a_gap_survive_a_kill(tmp_path: Path, kept: int, rolls: str) -> None:
+    """The leader's log was compacted; the follower truncates to where the next epoch begins, which is behind the gap."""
+    config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"}), segment_bytes=600)
+    log = create_log(tmp_path, config)
+    for offset in [0, 1, 2, 3, 4, 5][:kept]:
+        log.append_as_follower(at(offset, batch(1, size=20, producer_id=4, sequence=offset)), now_ms=NOW_MS)
+    log.append_as_follower(at(9, batch(2, size=20)), now_ms=NOW_MS)
+    log.truncate_to(9, now_ms=NOW_MS)
+    assert log.log_end_offset == 9
+    if rolls == "by hand":
+        log.roll(NOW_MS)
+    elif rolls == "at a stop":
+        log.close(NOW_MS)
+        log = load_log(tmp_path, config, is_clean=True)
+        assert log.log_end_offset == kept
+    log.append_as_follower(at(9, batch(1, size=550)), now_ms=NOW_MS)
+    log.append_as_follower(at(10, batch(1, size=550)), now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments.all()] == ([0, kept, 10] if kept else [0, 10])
+    damage = Damage()
+    loaded = load_log(tmp_path, config, progress=damage)
+    assert (offsets(loaded), damage.texts) == ([*range(kept), 9, 10], [])
+    producers = loaded.producers().producers
+    assert [entry.last_sequence for entry in producers.values()] == ([kept - 1] if kept else [])
+
+
+def test_a_new_start_after_a_truncation_behind_a_gap_begins_at_its_own_offset(tmp_path: Path) -> None:
+    log = create_log(tmp_path, CONFIG)
+    log.append_as_follower(batch(6), now_ms=NOW_MS)
+    log.append_as_follower(at(7, batch(2)), now_ms=NOW_MS)
+    log.truncate_to(7, now_ms=NOW_MS)
+    log.truncate_fully_and_start_at(7, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    append(log, batch(1))
+    assert [segment.base_offset for segment in log.segments.all()] == [7]
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
@@ -558,15 +599,39 @@ def test_gaps_are_accepted_by_two_starts_without_recovery_points(tmp_path: Path)
     broker = Broker(tmp_path, config)
     log = broker.log()
     for offset in (0, 1 << 33):
-        records = batch(1)
-        records[:8] = offset.to_bytes(8)
-        log.append_as_follower(records, now_ms=NOW_MS)
+        log.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
     broker.manager.directories.unlock()
     (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink()
     for _ in range(3):
         broker = Broker(tmp_path, config)
         assert offsets(broker.log()) == [0, 1 << 33]
         broker.manager.directories.unlock()
+
+
+def test_gaps_of_another_writer_are_served_after_a_kill(tmp_path: Path) -> None:
+    """A segment of Apache Kafka's followers begins at its first batch, not where the last batch ended."""
+    config = log_config(segment_bytes=600)
+    broker = Broker(tmp_path, config)
+    folder = broker.log().directory
+    broker.manager.close(NOW_MS)
+    (tmp_path / names.CLEAN_SHUTDOWN).unlink()  # the other writer has started
+    for path in folder.glob("0*"):
+        path.unlink()
+    for base in (0, 7, 12):
+        (folder / names.segment_file(base, names.LOG)).write_bytes(at(base, batch(2)))
+    for _ in range(3):
+        broker = Broker(tmp_path, config)
+        assert offsets(broker.log()) == [0, 7, 12]
+        broker.manager.directories.unlock()
+    # From now on a gap proves a loss again: these segments are synced.
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    for _ in range(4):
+        append(log, batch(1, size=500))
+    broker.manager.directories.unlock()
+    lost = log.segments.all()[-2]
+    os.truncate(lost.path, 0)
+    assert offsets(Broker(tmp_path, config).log())[-1] < lost.base_offset
 
 
 def test_older_segment_that_lost_batches_ends_the_log_in_a_new_directory(tmp_path: Path) -> None:
