@@ -493,7 +493,7 @@ class Log:
             is_stored = False
         if not is_stored:
             # The new segment begins where the last batch ends, also if a gap follows in the leader's log. So a start
-            # after a crash can distinguish such a gap from lost records. A gap of 2^31 offsets is too wide for a segment.
+            # after a crash can distinguish such a gap from lost records. Only a gap of 2^31 offsets is too wide.
             base_offset = self._end_of_batches(end_offset)
             if last_offset - base_offset > RELATIVE_OFFSET_MAX:
                 base_offset = first_offset

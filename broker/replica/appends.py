@@ -33,6 +33,7 @@ from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from broker.replica.refused_batches import RefusedBatches
 from broker.replica.transaction_verification import (
     ATTRIBUTES_POSITION,
     Admission,
@@ -40,13 +41,13 @@ from broker.replica.transaction_verification import (
     TransactionVerifier,
     transactional_header,
 )
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
-from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
+from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
 from storage.log_durability import FlushHeldError
-from storage.producer_state import ProducerState
+from storage.producer_state import NONE, ProducerState
 from storage.shortages import LineLimit
 from storage.validation import TooCostlyError, first_batch
 
@@ -149,6 +150,7 @@ class Appends:
         self._why_not_hosted = why_not_hosted
         self._in_thread = in_thread
         self._internal_topics = internal_topics
+        self._refused_batches = RefusedBatches()
         self._sequence_lines = LineLimit(LINE_INTERVAL_S, LINES_MAX)
 
     def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended:
@@ -225,7 +227,12 @@ class Appends:
             log.planned.when_room(lambda room=room: None if room.done() else room.set_result(None))  # type: ignore[misc]
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+                for row in rows:
+                    if row.records is not None:
+                        found = bind(terms.bound, self._manager, row.name, row.index_)
+                        self._note_refused_batch(row.name, row.index_, found, row.records, error)
+                raise error
             await asyncio.wait({room}, timeout=left_ms / 1000)
         return admission
 
@@ -279,6 +286,7 @@ class Appends:
         acks, _, _, (origin, _), client_id, _, bound = terms
         manager = self._manager
         needs_isr = acks == ACKS_ALL
+        may_follow_refused = now_ms < self._refused_batches.until_ms
         # In an old format, a few bytes may open to many messages, and the codec is elsewhere.
         quick_size_max = 0 if origin is AppendOrigin.OLD_CLIENT else QUICK_SIZE_MAX
         outcomes: list[_Undecided] = []
@@ -300,10 +308,12 @@ class Appends:
                         if end_ms is not None and self._must_leave_to_thread(found.log, records, end_ms):
                             outcomes.append(_Costly(found.log, bytearray(records)))
                             continue
+                    if may_follow_refused:
+                        self._require_earlier_batches(found, records)
                     # The records of a scanned row are a memoryview.
                     result = found.append_unread(prepared or records, needs_isr, now_ms, origin, False)  # type: ignore[arg-type]
                 except KafkaError as error:
-                    outcomes.append(self._refused(found, error, records))
+                    outcomes.append(self._refused(topic, index, found, error, records))
                     continue
                 except TooCostlyError:
                     assert found is not None
@@ -337,26 +347,46 @@ class Appends:
             if found is not None and type(outcome) in _APPENDED:
                 self._manager.wake_readers(found.partition)
 
-    def _refused(self, partition: BoundPartition | None, error: KafkaError, records: Buffer | None) -> Refusal:
+    def _refused(
+        self, topic: str, index: int, partition: BoundPartition | None, error: KafkaError, records: Buffer | None
+    ) -> Refusal:
+        if records is not None:
+            self._note_refused_batch(topic, index, partition, records, error)
         refusal = Refusal.of(error)
         self._count(partition, refusal, records)
-        if refusal.code in SEQUENCE_ERRORS and records is not None:
-            self._log_sequence_error(refusal, records)
         return refusal
 
-    def _log_sequence_error(self, refusal: Refusal, records: Buffer) -> None:
+    def _require_earlier_batches(self, partition: BoundPartition, records: Buffer) -> None:
+        """Check that no batch was refused that the same producer had sent before this one. Raises KafkaError."""
+        header = _idempotent_header(records)
+        if header is not None:
+            code = self._refused_batches.code_for(*partition.key, header, _last_sequence(partition, header))
+            if code is not None:
+                raise KafkaError(code)
+
+    def _note_refused_batch(
+        self, topic: str, index: int, partition: BoundPartition | None, records: Buffer, error: KafkaError
+    ) -> None:
+        """Note that a batch is refused, for those that the same producer has sent behind it."""
+        header = _idempotent_header(records)
+        if header is not None:
+            last_sequence = _last_sequence(partition, header)
+            self._refused_batches.add(topic, index, header, last_sequence, error.code, self._clock.now_ms())
+            if error.code in SEQUENCE_ERRORS:
+                self._log_sequence_error(error, header)
+
+    def _log_sequence_error(self, error: KafkaError, header: BatchHeader) -> None:
         held_back = self._sequence_lines.admit(self._clock.monotonic_s())
         if held_back is None:
             return
-        header = read_header(records, 0)
         logger.info(
             "Refused a batch of producer %d with epoch %d and sequences %d to %d: %s: %s%s",
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
             header.last_sequence,
-            refusal.code.name,
-            refusal.message,
+            error.code.name,
+            error.message,
             f" ({held_back} such lines not logged)" if held_back else "",
         )
 
@@ -513,6 +543,21 @@ def _check_admission(partition: BoundPartition, header: BatchHeader, admission: 
     if admission is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     admission.check(partition.key, partition.log.producers(), header)
+
+
+def _idempotent_header(records: Buffer) -> BatchHeader | None:
+    """Return the header of a batch that an idempotent producer has sent, None for other bytes."""
+    try:
+        header = read_header(records)
+    except Malformed:
+        return None
+    return None if header.producer_id == NO_PRODUCER_ID else header
+
+
+def _last_sequence(partition: BoundPartition | None, header: BatchHeader) -> int:
+    """Return the last sequence number of the batch's producer and epoch in the log, NONE without one."""
+    known = None if partition is None else partition.log.producers().producers.get(header.producer_id)
+    return NONE if known is None or known.epoch != header.producer_epoch else known.last_sequence
 
 
 def with_own_records(rows: Sequence[ProduceRow]) -> list[ProduceRow]:
