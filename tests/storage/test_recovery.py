@@ -383,7 +383,7 @@ def test_gap_too_wide_for_one_segment_is_between_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", [0, 1, 6])
 @pytest.mark.parametrize("rolls", ["by size", "by hand", "at a stop"])
 def test_batches_after_a_truncation_behind_a_gap_survive_a_kill(tmp_path: Path, kept: int, rolls: str) -> None:
-    """The leader's log was compacted; the follower truncates to the begin of the next epoch, which is behind the gap."""
+    """The leader's log was compacted; the next epoch, to whose begin the follower truncates, begins behind the gap."""
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"}), segment_bytes=600)
     log = create_log(tmp_path, config)
     for offset in [0, 1, 2, 3, 4, 5][:kept]:
