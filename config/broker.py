@@ -73,6 +73,11 @@ class BrokerConfig:
         config.warnings += warnings
         config.warnings += filter(None, map(_warning, settings))
         config.warnings += config.without_effect(settings)
+        config.warnings += [
+            f"listener {listener} is not opened: {rows.CONTROLLER_LISTENER_NAMES.name} reserves it for controllers in "
+            "Kafka's KRaft mode, which is not supported"
+            for listener in config._listeners.of_controllers
+        ]
         config.notices += [f"{key} is set by an override to {_shown(key, value)}" for key, value in overrides.items()]
         config.notices += _notices(settings)
         return config

@@ -749,7 +749,7 @@ TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, 
 PROCESS_ROLES = string_list("process.roles", (), READ_ONLY, HIGH, OneOf(("broker", "controller")),
     no_effect=NoEffect.KRAFT, doc="Raft roles of this process.")
 CONTROLLER_LISTENER_NAMES = string("controller.listener.names", None, READ_ONLY, HIGH,
-    no_effect=NoEffect.KRAFT, doc="Listeners of Raft controllers.")
+    doc="Listeners of Raft controllers. They are not opened, and need no entry in listener.security.protocol.map.")
 CONTROLLER_QUORUM_VOTERS = string_list("controller.quorum.voters", (), READ_ONLY, HIGH, NON_EMPTY_LIST,
     no_effect=NoEffect.KRAFT, doc="Raft voters.")
 CONTROLLER_QUORUM_BOOTSTRAP_SERVERS = string_list("controller.quorum.bootstrap.servers", (), READ_ONLY, HIGH,

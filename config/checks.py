@@ -162,6 +162,11 @@ def _alone_without_zookeeper(row: Property[tuple[str, ...]], is_alone: Callable[
     return Rule(row, (rows.ZOOKEEPER_CONNECT,), problem)
 
 
+def _process_roles(settings: Settings) -> str | None:
+    roles = settings[rows.PROCESS_ROLES]
+    return None if not roles or "broker" in roles else "Expected broker; a controller of its own is not supported"
+
+
 def _must_be_false(row: Property[bool], reason: str) -> Rule:
     return Rule(row, (), lambda settings: reason if settings[row] else None)
 
@@ -172,6 +177,7 @@ RULES: tuple[Rule, ...] = (
     _alone_without_zookeeper(rows.CONTROLLER_QUORUM_VOTERS, lambda voters: len(voters) <= 1),
     _alone_without_zookeeper(rows.CONTROLLER_QUORUM_BOOTSTRAP_SERVERS, lambda servers: len(servers) <= 1),
     _alone_without_zookeeper(rows.PROCESS_ROLES, lambda roles: not roles or "controller" in roles),
+    Rule(rows.PROCESS_ROLES, (), _process_roles),
     Rule(rows.LOG_DIRS, (rows.LOG_DIR,), _log_dirs),
     Rule(rows.LOG_ROLL_MS, (), _at_least(rows.LOG_ROLL_MS, 1)),
     Rule(rows.LOG_ROLL_JITTER_MS, (), _at_least(rows.LOG_ROLL_JITTER_MS, 0)),

@@ -6,7 +6,7 @@ Owns the syntax and the rules. Must not know sockets.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,29 +43,38 @@ class Listener(NamedTuple):
 
 
 class BrokerListeners(NamedTuple):
-    """What the listener settings say together."""
+    """What the listener settings say together. Those of `controller.listener.names` are in `of_controllers` alone."""
 
     bound: tuple[Listener, ...]
     advertised: tuple[Listener, ...]
     inter_broker: Listener
     control_plane: Listener | None
+    of_controllers: tuple[str, ...]
 
 
 def read_listeners(settings: Settings) -> BrokerListeners:
     """The listeners of a broker. Raises ConfigError for the first rule that is broken."""
     protocols = _parse_protocol_map(settings[rows.LISTENER_SECURITY_PROTOCOL_MAP])
-    bound = _parse_listeners(rows.LISTENERS, settings[rows.LISTENERS], protocols)
-    _refuse(rows.LISTENERS, settings, _bound_problem(bound))
+    controllers = {name.upper() for name in _elements(settings[rows.CONTROLLER_LISTENER_NAMES] or "")}
+    bound, of_controllers = _parse_listeners(rows.LISTENERS, settings[rows.LISTENERS], protocols, controllers)
+    _refuse(rows.LISTENERS, settings, _bound_problem(bound, of_controllers))
+    if "controller" in settings[rows.PROCESS_ROLES] and not controllers and len(bound) > 1:
+        raise ConfigError(
+            rows.CONTROLLER_LISTENER_NAMES.name,
+            None,
+            f"{rows.PROCESS_ROLES.name} has a controller, expected the names of its listeners among "
+            f"{', '.join(listener.name for listener in bound)}: clients are not served there",
+        )
     advertised_row: Property[str | None] = rows.ADVERTISED_LISTENERS
     advertised_text = settings[advertised_row]
     if advertised_text is None:
         advertised_row, advertised = rows.LISTENERS, bound
     else:
-        advertised = _parse_listeners(advertised_row, advertised_text, protocols)
+        advertised, _ = _parse_listeners(advertised_row, advertised_text, protocols, controllers)
     _refuse(advertised_row, settings, _advertised_problem(advertised, bound))
     inter_broker = _inter_broker_listener(settings, advertised)
     control_plane = _control_plane(settings, advertised, protocols, inter_broker)
-    return BrokerListeners(bound, advertised, inter_broker, control_plane)
+    return BrokerListeners(bound, advertised, inter_broker, control_plane, of_controllers)
 
 
 def _refuse(row: Property[object], settings: Settings, problem: str | None) -> None:
@@ -85,9 +94,11 @@ def _parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
 
 
 def _parse_listeners(
-    row: Property[object], text: str, protocols: Mapping[str, SecurityProtocol]
-) -> tuple[Listener, ...]:
+    row: Property[object], text: str, protocols: Mapping[str, SecurityProtocol], controllers: Collection[str]
+) -> tuple[tuple[Listener, ...], tuple[str, ...]]:
+    """Return the listeners of brokers and clients, and the entries of those whose names are in `controllers`."""
     listeners: list[Listener] = []
+    of_controllers: list[str] = []
     for entry in _limited_elements(row, text):
         match = re.fullmatch(_LISTENER, entry, re.ASCII)
         if match is None:
@@ -95,15 +106,19 @@ def _parse_listeners(
         name, port = match["name"].upper(), int(match["port"][:6])
         if not 0 <= port <= _PORT_MAX:
             raise ConfigError(row.name, text, f"Expected a port from 0 to {_PORT_MAX}, found {match['port']}")
-        if name not in protocols:
+        if name in controllers:
+            of_controllers.append(entry)
+        elif name not in protocols:
             raise ConfigError(row.name, text, f"No security protocol defined for listener {name}")
-        listeners.append(Listener(name, match["host"], port, protocols[name]))
-    return tuple(listeners)
+        else:
+            listeners.append(Listener(name, match["host"], port, protocols[name]))
+    return tuple(listeners), tuple(of_controllers)
 
 
-def _bound_problem(listeners: Sequence[Listener]) -> str | None:
+def _bound_problem(listeners: Sequence[Listener], of_controllers: Sequence[str]) -> str | None:
     if not listeners:
-        return "At least one listener is needed"
+        others = f" besides those of {rows.CONTROLLER_LISTENER_NAMES.name}" if of_controllers else ""
+        return f"At least one listener is needed{others}"
     if names := _duplicates(listener.name for listener in listeners):
         return f"Each listener must have a different name, found {', '.join(names)} more than once"
     for port in {listener.port for listener in listeners if listener.port}:

@@ -37,7 +37,7 @@ NOT_A_READER = ROOT / "broker" / "settings" / "dynamic_config.py"
 
 READ_THROUGH: Mapping[str, tuple[Property[object], ...]] = {
     "log_dirs": (broker.LOG_DIRS, broker.LOG_DIR),
-    "listeners": (broker.LISTENERS, broker.LISTENER_SECURITY_PROTOCOL_MAP),
+    "listeners": (broker.LISTENERS, broker.LISTENER_SECURITY_PROTOCOL_MAP, broker.CONTROLLER_LISTENER_NAMES),
     "advertised_listeners": (broker.ADVERTISED_LISTENERS,),
     "inter_broker_listener": (broker.INTER_BROKER_LISTENER_NAME, broker.SECURITY_INTER_BROKER_PROTOCOL),
     "control_plane_listener": (broker.CONTROL_PLANE_LISTENER_NAME,),

@@ -159,3 +159,61 @@ def test_too_many_elements_are_rejected_without_repeating_them(key: str, value: 
     with pytest.raises(ConfigErrors, match="Expected at most 100 elements") as failure:
         BrokerConfig.from_properties({key: value})
     assert len(str(failure.value)) < 500
+
+
+KRAFT = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "SASL_PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "SASL_PLAINTEXT://broker1:9092,controller://broker1:9093",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+}
+
+
+@pytest.mark.parametrize("left_out", [None, "listener.security.protocol.map", "advertised.listeners", "process.roles"])
+def test_listeners_of_raft_controllers_are_not_opened(left_out: str | None) -> None:
+    read = BrokerConfig.from_properties({key: value for key, value in KRAFT.items() if key != left_out})
+    assert [str(listener) for listener in read.listeners] == ["SASL_PLAINTEXT://:9092"]
+    assert [listener.name for listener in read.advertised_listeners] == ["SASL_PLAINTEXT"]
+    (warning,) = [line for line in read.warnings if "controller.listener.names" in line]
+    assert warning.startswith("listener CONTROLLER://:9093 is not opened")
+
+
+def test_brokers_do_not_reach_each_other_by_a_controllers_listener() -> None:
+    with pytest.raises(ConfigErrors, match="found SASL_PLAINTEXT"):
+        BrokerConfig.from_properties({**KRAFT, "inter.broker.listener.name": "CONTROLLER"})
+
+
+def test_a_changed_list_of_listeners_does_not_open_one_of_a_controller() -> None:
+    read = BrokerConfig.from_properties(KRAFT)
+    read.apply_dynamic(default={}, broker={"listeners": "SASL_PLAINTEXT://:9092,CONTROLLER://:9094"})
+    assert [listener.port for listener in read.listeners] == [9092]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "expected"),
+    [
+        (
+            {"listeners": "CONTROLLER://:9093"},
+            "listeners",
+            "At least one listener is needed besides those of controller.listener.names",
+        ),
+        (
+            {"controller.listener.names": " "},
+            "controller.listener.names",
+            "expected the names of its listeners among SASL_PLAINTEXT, CONTROLLER",
+        ),
+        ({"process.roles": "controller"}, "process.roles", "Expected broker"),
+    ],
+)
+def test_a_file_of_a_controller_that_would_serve_clients_is_rejected(
+    changed: dict[str, str], key: str, expected: str
+) -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig.from_properties({**KRAFT, **changed})
+    (error,) = failure.value.errors
+    assert error.key == key
+    assert expected in str(error)
