@@ -657,7 +657,7 @@ class Server:
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(self._environment.descriptors_max, self._environment.open_descriptors),
         )
-        self._sockets.principal_builder = principal_builder(self._config)
+        self._sockets.new_principal_builder = lambda listener: principal_builder(self._config, listener)
         sources = self._sources = Sources(
             self._scram_credential,
             self._environment.random,
@@ -969,7 +969,7 @@ class Server:
                     raise InvalidSecurityError("its key store or trust store cannot be used")
             sasl = sasl_listeners(self._config, self._sources, [listener]).get(listener.name)
             self._sockets.add(listener, tls, sasl)
-        except (InvalidSecurityError, ListenError) as error:
+        except (InvalidPlugInError, InvalidSecurityError, ListenError) as error:
             logger.error("listener %s is not served: %s", listener, error)
         else:
             logger.info("listening on %s, port %d", listener, self._sockets.ports[listener.name])

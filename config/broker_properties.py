@@ -58,7 +58,18 @@ TOKEN_LOGINS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
 )
-AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+TRUST_MANAGERS = KnownClass(
+    "Trust managers with rules of their own are", ("PKIX", "SunPKIX", "X509", "X.509", "SunX509", "IbmPKIX", "IbmX509")
+)
+"""Names of Java's own trust managers, which only verify the chain of certificates, as the broker does."""
+TLS_ENGINES = KnownClass(
+    "Other factories of TLS engines are", ("org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",)
+)
 REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.LeaderSelector",
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -606,11 +617,11 @@ SSL_PROVIDER = string("ssl.provider", None, PER_BROKER, MEDIUM,
     no_effect=NoEffect.JAVA, doc="Java security provider.")
 SSL_KEYMANAGER_ALGORITHM = string("ssl.keymanager.algorithm", "SunX509", PER_BROKER, MEDIUM,
     no_effect=NoEffect.JAVA, doc="Java key manager.")
-SSL_TRUSTMANAGER_ALGORITHM = string("ssl.trustmanager.algorithm", "PKIX", PER_BROKER, MEDIUM,
+SSL_TRUSTMANAGER_ALGORITHM = string("ssl.trustmanager.algorithm", "PKIX", PER_BROKER, MEDIUM, TRUST_MANAGERS,
     no_effect=NoEffect.JAVA, doc="Java trust manager.")
 SSL_SECURE_RANDOM_IMPLEMENTATION = string("ssl.secure.random.implementation", None, PER_BROKER, LOW,
     no_effect=NoEffect.JAVA, doc="Java source of randomness.")
-SSL_ENGINE_FACTORY_CLASS = class_name("ssl.engine.factory.class", None, PER_BROKER, LOW,
+SSL_ENGINE_FACTORY_CLASS = class_name("ssl.engine.factory.class", None, PER_BROKER, LOW, TLS_ENGINES,
     no_effect=NoEffect.JAVA, doc="Java factory of TLS engines.")
 SSL_ALLOW_DN_CHANGES = boolean("ssl.allow.dn.changes", False, READ_ONLY, LOW,
     doc="Whether a reloaded keystore may carry another distinguished name.")

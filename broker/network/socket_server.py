@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from broker.loop.clock import Clock
 from broker.network.connection import Connection, Dispatcher
@@ -58,8 +58,8 @@ class SocketServer:
         self.quotas = ConnectionQuotas(limits)
         self.unsent = UnsentResponses(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         self._control_plane_listener = control_plane_listener
-        self.principal_builder: PrincipalBuilder | None = None
-        """Determines the principals of clients; set before `bind`."""
+        self.new_principal_builder: Callable[[str], PrincipalBuilder | None] = lambda listener: None
+        """Returns what determines the principals of clients of the listener with a name; set before `bind`."""
         self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}
         self._addresses: dict[str, Address] = {}
@@ -123,7 +123,7 @@ class SocketServer:
             self._clock,
             request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
             on_exceeded=self._close_least_recently_used,
-            principal_builder=self.principal_builder,
+            principal_builder=self.new_principal_builder(address.name),
         )
         port = listener.bind(address.host, address.port)
         self._listeners[address.name] = listener

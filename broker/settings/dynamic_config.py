@@ -41,13 +41,13 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
-# Dynamic in Kafka. Here the logins of listeners and between brokers are set up once. A dynamic reporter would let a
-# client with AlterConfigs have the broker import any module.
+# Dynamic in Kafka. A dynamic class would let a client with AlterConfigs have the broker import any module.
+PLUG_INS = (rows.METRIC_REPORTERS, rows.PRINCIPAL_BUILDER_CLASS)
+# Dynamic in Kafka. Here the logins of listeners and between brokers are set up once.
 NEEDS_RESTART_HERE = frozenset(
     row.name
     for row in BROKER_PROPERTIES.values()
-    if row in (rows.METRIC_REPORTERS, rows.PRINCIPAL_BUILDER_CLASS)
-    or (row.name.startswith("sasl.") and row.no_effect is None)
+    if row in PLUG_INS or (row.name.startswith("sasl.") and row.no_effect is None)
 )
 
 
@@ -133,7 +133,7 @@ def _needs_restart_here(key: str) -> bool:
     if row is None:
         return False
     if key.startswith(LISTENER_PREFIX):
-        return row.update_mode is UpdateMode.READ_ONLY
+        return row.update_mode is UpdateMode.READ_ONLY or row in PLUG_INS
     return row.name in NEEDS_RESTART_HERE
 
 

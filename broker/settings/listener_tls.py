@@ -265,13 +265,13 @@ def _names(config: BrokerConfig, listener: Listener) -> Callable[[bytes], str]:
 def _check_same_owner(config: BrokerConfig, listener: Listener, before: Identity, after: Identity) -> None:
     """Reject a key store of another owner unless the settings allow it. Raises InvalidSecurityError."""
     old_name, new_name = (rfc2253_name(one.chain[0].subject) for one in (before, after))
-    if old_name != new_name and not config[rows.SSL_ALLOW_DN_CHANGES]:
+    if old_name != new_name and not config.for_listener(listener.name, rows.SSL_ALLOW_DN_CHANGES):
         raise InvalidSecurityError(
             f"Keystore DistinguishedName does not match: existing={old_name}, new={new_name}; "
             f"{rows.SSL_ALLOW_DN_CHANGES.name} would allow it"
         )
     missing = _alternative_names(before) - _alternative_names(after)
-    if missing and not config[rows.SSL_ALLOW_SAN_CHANGES]:
+    if missing and not config.for_listener(listener.name, rows.SSL_ALLOW_SAN_CHANGES):
         raise InvalidSecurityError(
             f"Keystore SubjectAltNames do not contain all of the existing ones, missing: "
             f"{', '.join(sorted(missing))}; {rows.SSL_ALLOW_SAN_CHANGES.name} would allow it"

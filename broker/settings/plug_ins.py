@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from config import broker_properties as rows
-from config.broker import BrokerConfig
+from config.broker import BrokerConfig, base_row
 from config.definition import ConfigError, Property
 
 SINGLE: tuple[Property[str | None], ...] = (
@@ -55,7 +55,12 @@ def plug_in_names(config: BrokerConfig, row: Property[tuple[str, ...]]) -> Itera
 def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:
     """Yield an error for each plug-in that is no class. Imports the modules, and creates no instance."""
     named: list[tuple[Property[Any], str]] = [(row, name) for row in SINGLE if (name := config[row])]
-    named += [(row, name) for row, own in NAMED_OF_SAME if (name := config[row]) and name not in own]
+    named += [
+        (row, name)
+        for key, text in config.static.items()
+        for row, own in NAMED_OF_SAME
+        if base_row(key) is row and (name := row.parse(text)) and name not in own
+    ]
     named += [(row, name) for row in LISTS for name in plug_in_names(config, row)]
     for row, name in named:
         try:

@@ -13,10 +13,10 @@ from config import broker_properties as rows
 from config.broker import BrokerConfig
 
 
-def principal_builder(config: BrokerConfig) -> PrincipalBuilder | None:
-    """Return the plug-in; None if it is Kafka's own. Raises InvalidPlugInError."""
+def principal_builder(config: BrokerConfig, listener: str) -> PrincipalBuilder | None:
+    """Return a new plug-in for a listener; None if it is Kafka's own. Raises InvalidPlugInError."""
     row = rows.PRINCIPAL_BUILDER_CLASS
-    name = config[row]
+    name = config.for_listener(listener, row)
     if not name or name == rows.DEFAULT_PRINCIPAL_BUILDER:
         return None
     return cast(PrincipalBuilder, configured_plug_in(config, row, name, "build"))

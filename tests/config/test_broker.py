@@ -142,7 +142,8 @@ def test_node_id_is_broker_id() -> None:
             {"authorizer.class.name": "a.B"},
             (
                 "Other authorizers are not supported yet, expected one of kafka.security.authorizer.AclAuthorizer, "
-                "kafka.security.auth.SimpleAclAuthorizer; see docs/not-yet.md"
+                "kafka.security.auth.SimpleAclAuthorizer, "
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer; see docs/not-yet.md"
             ),
         ),
         (
@@ -160,6 +161,20 @@ def test_node_id_is_broker_id() -> None:
         (
             {"principal.builder.class": "a.B"},
             "Expected a Python class as package.module:Class; Java classes cannot be loaded",
+        ),
+        (
+            {"ssl.engine.factory.class": "a.B"},
+            (
+                "Other factories of TLS engines are not supported yet, expected one of "
+                "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; see docs/not-yet.md"
+            ),
+        ),
+        (
+            {"listener.name.client.ssl.trustmanager.algorithm": "Revocation"},
+            (
+                "Trust managers with rules of their own are not supported yet, expected one of PKIX, SunPKIX, X509, "
+                "X.509, SunX509, IbmPKIX, IbmX509; see docs/not-yet.md"
+            ),
         ),
         (
             {"sasl.login.class": "a.B"},

@@ -19,6 +19,7 @@ from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import connection_limits
 from broker.settings.listener_security import sasl_listeners
 from broker.settings.listener_tls import ListenerTls
+from broker.settings.principal_builder import principal_builder
 from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from config import broker_properties as broker
@@ -192,6 +193,12 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
         "security.inter.broker.protocol": "SSL",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(stores.issue("server", "server")),
+        "ssl.allow.dn.changes": "true",
     }
-    ListenerTls(Recorder(settings, {}, {}))
+    config = Recorder(settings, {}, {})
+    tls = ListenerTls(config)
+    of_another_host = stores.authority.issue_cert("another").private_key_and_cert_chain_pem
+    of_another_host.write_to_path(settings["ssl.keystore.location"])
+    tls.reload(config)
+    assert principal_builder(config, "SSL") is None
     assert asked == PER_LISTENER

@@ -15,6 +15,7 @@ from broker.network.principals import NoPrincipalError, ProvenClient, built
 from broker.server import StartupError
 from broker.settings.plug_ins import InvalidPlugInError
 from broker.settings.security_sources import InvalidSecurityError
+from config.broker_properties import DEFAULT_PRINCIPAL_BUILDER
 from tests.support.in_process import running_broker
 
 HERE = "tests.broker.security.test_plug_ins"
@@ -88,10 +89,25 @@ async def test_a_class_checks_passwords_and_another_names_principals(
     assert "principal.builder.class refuses the client: LookupError('no team')" in caplog.text
 
 
+async def test_a_listener_has_a_class_of_its_own_that_names_principals(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    further = {
+        "principal.builder.class": DEFAULT_PRINCIPAL_BUILDER,
+        "listener.name.sasl_plaintext.principal.builder.class": f"{HERE}:Teams",
+    }
+    async with running_broker(tmp_path, settings(further)) as broker:
+        host, port = broker.services.metadata_cache.brokers[0].endpoints["SASL_PLAINTEXT"]
+        caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+        await asked_by(f"{host}:{port}", "alice", "ecila!")
+        assert "Principal = Team:alice@SASL_PLAINTEXT is Denied Operation = Describe" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("further", "words"),
     [
         ({"principal.builder.class": f"{HERE}:Directory"}, "no method build"),
+        ({"listener.name.plaintext.principal.builder.class": f"{HERE}:Directory"}, "no method build"),
         ({"principal.builder.class": "no.such:Class"}, "No module named"),
         ({CHECKER: f"{HERE}:Teams"}, "no method check"),
         (

@@ -84,6 +84,14 @@ REFUSED = [
         "These configs need a restart of the broker to change, set them in its properties file: Set(metric.reporters)",
     ),
     (
+        {"listener.name.new.principal.builder.class": "os:Path"},
+        True,
+        (
+            "These configs need a restart of the broker to change, set them in its properties file: "
+            "Set(listener.name.new.principal.builder.class)"
+        ),
+    ),
+    (
         {"listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN"},
         True,
         (

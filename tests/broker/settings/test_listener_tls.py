@@ -63,6 +63,20 @@ def test_another_owner_is_taken_only_if_allowed(stores: Stores, server: Path, al
     assert (tls.listeners["SSL"].context is not before) == allowed
 
 
+def test_a_listener_may_refuse_another_owner_that_others_take(stores: Stores, server: Path) -> None:
+    own = {"ssl.allow.dn.changes": "true", "listener.name.sasl_ssl.ssl.allow.dn.changes": "false"}
+    settings = BrokerConfig.from_properties({**config(stores).static, **own})
+    tls = ListenerTls(settings)
+    before = {name: one.context for name, one in tls.listeners.items()}
+    stores.issue("server", "another")
+    tls.reload(settings)
+    assert {name: one.context is not before[name] for name, one in tls.listeners.items()} == {
+        "SSL": True,
+        "SASL_SSL": False,
+    }
+    assert settings.warnings == []
+
+
 def test_broken_file_keeps_the_old_store(stores: Stores, server: Path, caplog: pytest.LogCaptureFixture) -> None:
     tls = ListenerTls(config(stores))
     before = tls.listeners["SSL"].context
