@@ -147,7 +147,7 @@ def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    from broker.network.tls import TlsError, TlsParameters, client_context
+    from broker.network.tls import TlsError, TlsParameters, WeakIdentityError, client_context
     from broker.security.stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
 
     key_store, trust_store = stores(settings)
@@ -160,5 +160,7 @@ def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             TlsParameters([version.strip() for version in versions], suites),
             checks_host=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         )
+    except WeakIdentityError as error:
+        raise UsageError(f"the {key_store}: {error}") from error
     except (InvalidStoreError, TlsError) as error:
         raise UsageError(str(error)) from error

@@ -25,6 +25,7 @@ HANDSHAKE_TIMEOUT_S = 30.0
 """How long a client may take for its handshake before its connection closes."""
 SHUTDOWN_TIMEOUT_S = 2.0
 
+_WEAK_IDENTITY_REASONS = ("CA_MD_TOO_WEAK", "CA_KEY_TOO_SMALL", "EE_KEY_TOO_SMALL")
 _TLS_1_3_SUITE = r"TLS_(AES|CHACHA20)_"
 _BLOCK_SUITE = r"AES_([0-9]+)_CBC"
 
@@ -44,6 +45,10 @@ class ClientAuth(Enum):
 
 class TlsError(ValueError):
     """A context cannot be made. The message states what is wrong."""
+
+
+class WeakIdentityError(TlsError):
+    """A certificate of the identity is below OpenSSL's security level 2: signed with SHA-1, or with a short key."""
 
 
 class NotAuthenticated(Exception):  # noqa: N818 - the name states the condition
@@ -72,14 +77,23 @@ class TlsListener:
 
 
 def server_context(
-    identity: bytes, trusted: str | None, client_auth: ClientAuth, parameters: TlsParameters
+    identity: bytes,
+    trusted: str | None,
+    client_auth: ClientAuth,
+    parameters: TlsParameters,
+    *,
+    accepts_weak_identity: bool = False,
 ) -> ssl.SSLContext:
-    """Return the context of a listener. Raises TlsError.
+    """Return the context of a listener. Raises TlsError; WeakIdentityError unless `accepts_weak_identity`.
 
     `identity` is a private key with its certificate chain, `trusted` certificates; both in PEM. Without `trusted`
-    the certificates of the operating system are used.
+    the certificates of the operating system are used. `accepts_weak_identity` also accepts weak certificates of
+    clients, because OpenSSL has one security level for both.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if accepts_weak_identity:
+        suites = [suite["name"] for suite in context.get_ciphers() if not re.match(_TLS_1_3_SUITE, suite["name"])]
+        context.set_ciphers(":".join([*suites, "@SECLEVEL=0"]))
     _configure(context, identity, trusted, parameters)
     if trusted is None and client_auth is not ClientAuth.NONE:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
@@ -136,7 +150,14 @@ def _configure(context: ssl.SSLContext, identity: bytes | None, trusted: str | N
             _load_identity(context, identity)
         if trusted is not None:
             context.load_verify_locations(cadata=trusted)
-    except (ssl.SSLError, ValueError) as error:
+    except ssl.SSLError as error:
+        if error.reason in _WEAK_IDENTITY_REASONS:
+            reason = error.reason.replace("_", " ").lower()
+            raise WeakIdentityError(
+                f"OpenSSL rejects a certificate ({reason}), expected signatures with SHA-256 and keys of 2048 bits"
+            ) from error
+        raise TlsError(str(error)) from error
+    except ValueError as error:
         raise TlsError(str(error)) from error
 
 

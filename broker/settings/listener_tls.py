@@ -23,6 +23,7 @@ from broker.network.tls import (
     TlsError,
     TlsListener,
     TlsParameters,
+    WeakIdentityError,
     check_handshake,
     client_context,
     server_context,
@@ -36,6 +37,7 @@ from broker.security.stores.material import (
     as_pem,
     read_identity,
     read_trusted,
+    weaknesses,
 )
 from broker.settings.listener_security import encrypted_listeners
 from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityError
@@ -169,7 +171,7 @@ def _make(config: BrokerConfig, listener: Listener) -> _Made:
     try:
         identity = read_identity(key_store)
         trusted = as_pem(read_trusted(trust_store)) if trust_store.is_given else None
-        context = server_context(identity.pem, trusted, _client_auth(config, listener), parameters)
+        context = _server_context(config, listener, identity, trusted, parameters, key_store)
         client = None
         if listener.name == config.inter_broker_listener.name:
             client = client_context(identity.pem, trusted, parameters, checks_host=_checks_host(config, listener))
@@ -178,6 +180,33 @@ def _make(config: BrokerConfig, listener: Listener) -> _Made:
     except (InvalidStoreError, TlsError) as error:
         raise InvalidSecurityError(f"listener {listener}: {error}") from error
     return _Made(context, identity, client, origin)
+
+
+def _server_context(
+    config: BrokerConfig,
+    listener: Listener,
+    identity: Identity,
+    trusted: str | None,
+    parameters: TlsParameters,
+    key_store: StoreSource,
+) -> ServerContext:
+    """Return the context of a listener. A weak identity is served, as on Java, if no certificates are checked with it.
+
+    Raises TlsError.
+    """
+    client_auth = _client_auth(config, listener)
+    try:
+        return server_context(identity.pem, trusted, client_auth, parameters)
+    except WeakIdentityError:
+        weak = f"the {key_store}: {'; '.join(weaknesses(identity))}"
+        remedy = "replace it by a certificate with an RSA key of 2048 bits, signed with SHA-256"
+        if client_auth is not ClientAuth.NONE or listener.name == config.inter_broker_listener.name:
+            raise TlsError(
+                f"{weak}; {remedy}, or set {rows.SSL_CLIENT_AUTH.name}=none and another listener for brokers: "
+                "weak certificates of clients and brokers would be accepted as well"
+            ) from None
+        logger.warning("listener %s: %s; many clients reject it, %s", listener, weak, remedy)
+        return server_context(identity.pem, trusted, client_auth, parameters, accepts_weak_identity=True)
 
 
 def _checks_host(config: BrokerConfig, listener: Listener) -> bool:

@@ -170,7 +170,7 @@ def _login_module(config: BrokerConfig) -> LoginModule | None:
 def _tls(config: BrokerConfig) -> tuple[TlsContext, bool]:
     """Return the context, and whether it has a certificate."""
     # Imported on demand: their library takes time and memory to load.
-    from broker.network.tls import TlsError, TlsParameters, client_context
+    from broker.network.tls import TlsError, TlsParameters, WeakIdentityError, client_context
     from broker.security.stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
 
     for row in (rows.ZOOKEEPER_SSL_CRL_ENABLE, rows.ZOOKEEPER_SSL_OCSP_ENABLE):
@@ -199,6 +199,8 @@ def _tls(config: BrokerConfig) -> tuple[TlsContext, bool]:
         trusted = as_pem(read_trusted(trust_store)) if trust_store.is_given else None
         parameters = TlsParameters(config[enabled] or (config[rows.ZOOKEEPER_SSL_PROTOCOL],), config[suites] or ())
         context = client_context(identity, trusted, parameters, checks_host=algorithm.upper() == "HTTPS")
+    except WeakIdentityError as error:
+        raise InvalidSecurityError(f"TLS to ZooKeeper: the {key_store}: {error}") from error
     except (InvalidStoreError, TlsError) as error:
         raise InvalidSecurityError(f"TLS to ZooKeeper: {error}") from error
     return context, identity is not None

@@ -11,13 +11,18 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA1
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
+    Encoding,
     NoEncryption,
     load_pem_private_key,
     pkcs12,
 )
 
+SHA256_WITH_RSA, SHA1_WITH_RSA = (bytes.fromhex(f"06092a864886f70d0101{last}") for last in ("0b", "05"))
 STORE_PASSWORD, KEY_PASSWORD = "store secret", "key secret"
 
 
@@ -41,6 +46,23 @@ class Stores:
             not_after=not_after,
         )
         return self._write(f"{name}.pem", certificate.private_key_and_cert_chain_pem.bytes())
+
+    def issue_with_sha1(self, name: str, common_name: str) -> tuple[Path, Path]:
+        """Return a PEM file with a key and its certificate, signed with SHA-1, and one with its authority.
+
+        The library makes no such signatures, so one with SHA-256 is replaced: all lengths stay.
+        """
+        authority = trustme.CA(key_type=trustme.KeyType.RSA)
+        issued = authority.issue_cert("localhost", common_name=common_name)
+        certificate = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+        issuer_key = load_pem_private_key(authority.private_key_pem.bytes(), None)
+        assert isinstance(issuer_key, RSAPrivateKey)
+        signed = certificate.tbs_certificate_bytes.replace(SHA256_WITH_RSA, SHA1_WITH_RSA)
+        signature = issuer_key.sign(signed, PKCS1v15(), SHA1())
+        der = certificate.public_bytes(Encoding.DER).replace(SHA256_WITH_RSA, SHA1_WITH_RSA)
+        weak = x509.load_der_x509_certificate(der[: -len(signature)] + signature)
+        data = issued.private_key_pem.bytes() + weak.public_bytes(Encoding.PEM)
+        return self._write(f"{name}.pem", data), self._write(f"{name}-ca.pem", authority.cert_pem.bytes())
 
     def pkcs12(self, pem: Path, password: str = STORE_PASSWORD) -> Path:
         """Return a PKCS#12 store with the key and chain of a PEM file."""

@@ -1,10 +1,17 @@
 """Java's names of client settings."""
 
+import random
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from broker.settings.client_login import Surroundings
+from broker.settings.security_sources import InvalidSecurityError
+from broker.settings.zookeeper_settings import zookeeper_security
+from config.broker import BrokerConfig
+from tests.support.certificates import Stores
+from tools.client_security import client_security
 from tools.client_settings import _RENAMED, _SAME, library_settings, load_settings, parse_assignments
 from tools.command_line import UsageError
 
@@ -98,3 +105,15 @@ def test_client_library_accepts_the_translated_names(name: str) -> None:
     else:
         reason = ""
     assert "No such configuration property" not in reason
+
+
+def test_weak_certificate_of_a_client_is_named(tmp_path: Path) -> None:
+    stores = Stores(tmp_path)
+    weak, _ = stores.issue_with_sha1("weak", "old.example")
+    store = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(weak)}
+    expected = r"the PEM store .*/weak\.pem: OpenSSL rejects a certificate \(ca md too weak\), expected .* SHA-256"
+    with pytest.raises(UsageError, match=expected):
+        client_security({"security.protocol": "SSL", **store})
+    settings = {f"zookeeper.{key}": value for key, value in store.items()} | {"zookeeper.ssl.client.enable": "true"}
+    with pytest.raises(InvalidSecurityError, match=f"TLS to ZooKeeper: {expected}"):
+        zookeeper_security(BrokerConfig.from_properties(settings), Surroundings(random.Random(1), lambda: 0))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -27,6 +28,7 @@ from protocol.dataclass import dataclass
 PEM, JKS, PKCS12 = "PEM", "JKS", "PKCS12"
 TYPES = (JKS, PKCS12, PEM)
 
+_DIGEST_SIZE_MIN, _RSA_BITS_MIN = 28, 2048
 _KEY_BLOCK = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----.*?-----END (?:[A-Z]+ )*PRIVATE KEY-----", re.DOTALL)
 
 
@@ -95,6 +97,20 @@ def read_trusted(source: StoreSource) -> list[x509.Certificate]:
     if not certificates:
         raise InvalidStoreError(f"the {source} has no trusted certificate")
     return certificates
+
+
+def weaknesses(identity: Identity) -> list[str]:
+    """Return what is weak in the chain: signatures with SHA-1 or MD5, and RSA keys of less than 2048 bits."""
+    found = []
+    for certificate in identity.chain:
+        name, algorithm = certificate.subject.rfc4514_string(), certificate.signature_hash_algorithm
+        is_self_signed = certificate.issuer == certificate.subject
+        if algorithm is not None and algorithm.digest_size < _DIGEST_SIZE_MIN and not is_self_signed:
+            found.append(f"the certificate of {name} is signed with {algorithm.name.upper().replace('SHA', 'SHA-')}")
+        key = certificate.public_key()
+        if isinstance(key, RSAPublicKey) and key.key_size < _RSA_BITS_MIN:
+            found.append(f"the key of {name} has {key.key_size} bits")
+    return found
 
 
 def as_pem(certificates: Iterable[x509.Certificate]) -> str:

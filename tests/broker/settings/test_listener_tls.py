@@ -101,6 +101,43 @@ def test_key_store_of_brokers_must_be_trusted_by_them(stores: Stores, server: Pa
         ListenerTls(config(stores, ssl_truststore_location=str(Stores(tmp_path).ca)))
 
 
+OF_CLIENTS_ALONE = {"listeners": "PLAINTEXT://:0,SSL://:0", "security.inter.broker.protocol": "PLAINTEXT"}
+
+
+def test_certificate_signed_with_sha1_is_served_with_a_warning_that_names_it(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    weak, authority = stores.issue_with_sha1("weak", "old.example")
+    settings = {**config(stores).static, **OF_CLIENTS_ALONE, "ssl.keystore.location": str(weak)}
+    context = ListenerTls(BrokerConfig.from_properties(settings)).listeners["SSL"].context
+    client = ssl.create_default_context(cafile=str(authority))
+    with pytest.raises(TlsError, match="CERTIFICATE_VERIFY_FAILED"):
+        check_handshake(context, client)
+    client.set_ciphers("DEFAULT:@SECLEVEL=0")
+    check_handshake(context, client)
+    assert f"the PEM store {weak}: the certificate of CN=old.example" in caplog.text
+    assert "replace it by a certificate" in caplog.text
+    suites = {suite["name"] for suite in context.get_ciphers()}
+    assert suites == {suite["name"] for suite in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()}
+
+
+@pytest.mark.parametrize(
+    "further",
+    [{**OF_CLIENTS_ALONE, "ssl.client.auth": "required"}, {"listeners": "SSL://:0"}],
+    ids=["client certificates", "other brokers"],
+)
+def test_certificate_signed_with_sha1_is_refused_where_peers_are_verified(
+    stores: Stores, further: dict[str, str]
+) -> None:
+    weak, _ = stores.issue_with_sha1("weak", "old.example")
+    settings = {**config(stores).static, "ssl.keystore.location": str(weak), **further}
+    with pytest.raises(
+        InvalidSecurityError,
+        match=r"weak\.pem: the certificate of CN=old\.example,.* is signed with SHA-1; replace it by",
+    ):
+        ListenerTls(BrokerConfig.from_properties(settings))
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
