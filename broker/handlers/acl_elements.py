@@ -17,11 +17,13 @@ E = TypeVar("E", bound=Element)
 
 
 def _element(kind: type[E], number: int) -> E:
-    """Return an element by its number. Raises Malformed for UNKNOWN and other numbers, which close the connection."""
-    element = next((one for one in kind if one == number), None)
-    if not element:
-        raise Malformed(f"an ACL, or a filter for them, has the unknown {kind.__name__} {number}")
-    return element
+    """Return an element by its number, UNKNOWN for a number of a later release.
+
+    Raises Malformed for the number of UNKNOWN itself, which closes the connection.
+    """
+    if not number:
+        raise Malformed(f"an ACL, or a filter for them, has {kind.__name__} {number}, which stands for UNKNOWN")
+    return next((one for one in kind if one == number), kind(0))
 
 
 def acl_of(creation: AclCreation) -> tuple[Pattern, Acl]:

@@ -12,7 +12,7 @@ from broker.handlers.acl_elements import acl_of
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
 from broker.security.acl_store import AclStore
-from broker.security.acls import Acl, Pattern
+from broker.security.acls import Acl, Pattern, is_only_for_filters
 from broker.security.authorizer import Authorizer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -32,6 +32,8 @@ def handle(
     if not services.authorizer.is_active:
         disabled = KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         return CreateAclsResponse(results=[_result(disabled) for _ in creations])
+    if any(is_only_for_filters(pattern, acl) for pattern, acl in creations):
+        return failed(request, context, ErrorCode.UNKNOWN_SERVER_ERROR)
     return _create(services, creations)
 
 
@@ -45,5 +47,6 @@ async def _create(services: Needs, creations: list[tuple[Pattern, Acl]]) -> Crea
 
 def _result(error: KafkaError | None) -> AclCreationResult:
     if error is None:
-        return AclCreationResult()
-    return AclCreationResult(error_code=error.code, error_message=error.message)
+        return AclCreationResult(error_message="")
+    message = None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.message
+    return AclCreationResult(error_code=error.code, error_message=message)

@@ -22,6 +22,7 @@ from broker.security.acls import (
     Permission,
     ResourceType,
     check_acl,
+    problem_of_storing,
 )
 from broker.security.authorizer import Authorizer
 from controller.acl_nodes import (
@@ -85,7 +86,10 @@ class AclStore:
             listener.stop()
 
     async def create(self, creations: Sequence[tuple[Pattern, Acl]]) -> list[KafkaError | None]:
-        """Create ACLs, those of one pattern in one change; return one result per ACL, None for success."""
+        """Create ACLs, those of one pattern in one change; return one result per ACL, None for success.
+
+        As in Kafka, ACLs of one pattern that cannot be stored fail together, with UNKNOWN_SERVER_ERROR.
+        """
         results: list[KafkaError | None] = [None] * len(creations)
         of_pattern: dict[Pattern, list[int]] = {}
         for number, (pattern, acl) in enumerate(creations):
@@ -97,8 +101,11 @@ class AclStore:
         for pattern, numbers in of_pattern.items():
             new = frozenset(creations[number][1] for number in numbers)
             try:
+                if (problem := problem_of_storing(pattern, new)) is not None:
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
                 await self._edit(pattern, new.union)
             except KafkaError as error:
+                logger.warning("ACLs of %s cannot be created: %s", pattern, error.message)
                 for number in numbers:
                     results[number] = without_frames(error)
         return results

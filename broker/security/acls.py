@@ -10,6 +10,7 @@ it is denied. The order of ACLs never matters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from ipaddress import ip_address
@@ -18,6 +19,8 @@ from typing import NamedTuple
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 ANY_USER = "User:*"
+_NOT_IN_PATHS = "[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
+"""Characters that ZooKeeper refuses in paths."""
 
 
 class Element(IntEnum):
@@ -168,29 +171,32 @@ class Filter(NamedTuple):
                 return pattern.pattern_type is self.pattern_type and self.name in (None, pattern.name)
 
 
+def is_only_for_filters(pattern: Pattern, acl: Acl) -> bool:
+    """Return whether an element of the ACL selects several values, so that no ACL can have it."""
+    elements = (pattern.resource_type, pattern.pattern_type, acl.operation, acl.permission)
+    return any(element.name in ("ANY", "MATCH") for element in elements)
+
+
 def check_acl(pattern: Pattern, acl: Acl) -> None:
-    """Raise InvalidAclError unless the ACL may be created."""
-    for element in (pattern.resource_type, pattern.pattern_type, acl.operation, acl.permission):
-        if element.name in ("UNKNOWN", "ANY", "MATCH"):
-            raise InvalidAclError(f"Invalid ACL: {type(element).__name__} {element.name} is only for filters")
-    if not pattern.name:
-        raise InvalidAclError("Invalid empty resource name")
+    """Raise InvalidAclError unless the ACL may be created, under the rules and in the words of Kafka.
+
+    Kafka checks neither that the operation exists on the resource nor that the host is an address.
+    """
     if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         raise InvalidAclError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    if "/" in pattern.name:
-        raise InvalidAclError(f"ACL resource names must not contain '/', found {pattern.name}")
-    if pattern.name in (".", "..") or "\0" in pattern.name:
-        raise InvalidAclError(f"{pattern.name!r} cannot be stored as the name of a resource")
-    kind, separator, name = acl.principal.partition(":")
-    if not kind or not separator or not name:
-        raise InvalidAclError(f"Could not parse principal from `{acl.principal}`, expected Type:name")
-    if acl.operation is not Operation.ALL and acl.operation not in OPERATIONS[pattern.resource_type]:
-        raise InvalidAclError(f"ResourceType {pattern.resource_type.name} does not have operation {acl.operation.name}")
-    if acl.host != WILDCARD:
-        try:
-            ip_address(acl.host)
-        except ValueError:
-            raise InvalidAclError(f"{acl.host} is no address, expected an IP address or *") from None
+    if not pattern.name:
+        raise InvalidAclError("Invalid empty resource name")
+    is_unknown = not all((pattern.resource_type, pattern.pattern_type, acl.operation, acl.permission))
+    if is_unknown or "/" in pattern.name:
+        raise InvalidAclError("Failed to create ACL")
+
+
+def problem_of_storing(pattern: Pattern, acls: Iterable[Acl]) -> str | None:
+    """Return why the store cannot hold ACLs that passed `check_acl`; None if it can."""
+    if pattern.name in (".", "..") or re.search(_NOT_IN_PATHS, pattern.name):
+        return f"{pattern.name!r} cannot be the name of a node"
+    unparsable = next((acl.principal for acl in acls if ":" not in acl.principal), None)
+    return None if unparsable is None else f"expected a principal as Type:name, found {unparsable!r}"
 
 
 def _usual_form(host: str) -> str:

@@ -79,8 +79,8 @@ async def test_acls_of_one_pattern_are_created_by_one_change(
 ) -> None:
     here, _ = brokers
     users = [ALLOW._replace(principal=f"User:u{number}") for number in range(50)]
-    bad = ALLOW._replace(host="a name")
-    results = await here.acls.create([*((TOPIC, user) for user in users), (TOPIC, bad), (PREFIX, ALLOW)])
+    bad = ALLOW._replace(operation=Operation.UNKNOWN)
+    results = await here.acls.create([*((TOPIC, user) for user in users), (TOPIC, bad), (PREFIX, bad)])
     assert [result.code if result else None for result in results[50:]] == [ErrorCode.INVALID_REQUEST] * 2
     assert results[:50] == [None] * 50
     assert here.known == {TOPIC: frozenset(users)}
@@ -113,6 +113,34 @@ async def test_impossible_acl_fails_alone(brokers: tuple[Broker, Broker]) -> Non
     first, second = await here.acls.create([(bad, ALLOW), (TOPIC, ALLOW)])
     assert first is not None
     assert (first.code, second) == (ErrorCode.INVALID_REQUEST, None)
+
+
+async def test_acls_that_cannot_be_stored_fail_with_those_of_their_pattern(brokers: tuple[Broker, Broker]) -> None:
+    here, _ = brokers
+    bad = ALLOW._replace(principal="bob")
+    results = await here.acls.create([(TOPIC, ALLOW), (PREFIX, ALLOW), (TOPIC, bad)])
+    assert [result.code if result else None for result in results] == [
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        None,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ]
+    assert here.known == {PREFIX: frozenset({ALLOW})}
+
+
+async def test_acls_without_sense_that_kafka_stores_are_kept(
+    brokers: tuple[Broker, Broker], store: MemoryStore
+) -> None:
+    here, _ = brokers
+    await store.create(
+        "/kafka-acl/Topic/t",
+        b'{"version":1,"acls":[{"principal":"User:","permissionType":"Allow","operation":"CreateTokens","host":""}]}',
+    )
+    await here.acls.start()
+    senseless = Acl("User:", "", Operation.CREATE_TOKENS, Permission.ALLOW)
+    assert here.known == {TOPIC: frozenset({senseless})}
+    assert await here.acls.create([(TOPIC, ALLOW)]) == [None]
+    assert here.known == {TOPIC: frozenset({senseless, ALLOW})}
+    assert await here.acls.delete(EVERYTHING._replace(host="")) == [(TOPIC, senseless)]
 
 
 async def test_start_reads_what_kafka_has_written(brokers: tuple[Broker, Broker], store: MemoryStore) -> None:
