@@ -79,11 +79,12 @@ class TicketSource:
         cache: str | None,
         now_ms: Callable[[], int],
         uniform: Callable[[], float],
-        renewal: Renewal,
+        renewal: Callable[[], Renewal],
     ) -> None:
         """`keys` None: the ticket is in `cache`, or in the default cache.
 
-        `now_ms` may be of any clock, and `uniform()` returns a number from 0 to 1. Raises KerberosError.
+        `now_ms` may be of any clock, and `uniform()` returns a number from 0 to 1. `renewal()` is called
+        for each ticket. Raises KerberosError.
         """
         self._gssapi = _library()
         self._keys = keys
@@ -128,7 +129,7 @@ class TicketSource:
             store["client_keytab"] = f"FILE:{self._keys.path}"
         credentials = gssapi.Credentials(name=_name(self._keys.principal), usage="initiate", store=store)
         lifetime_ms = (credentials.lifetime or 0) * 1000
-        renewal = self._renewal
+        renewal = self._renewal()
         share = renewal.window_factor + renewal.window_jitter * self._uniform()
         self._renew_at_ms = now_ms + max(round(lifetime_ms * share), min(renewal.relogin_ms_min, lifetime_ms))
         self._credentials = credentials

@@ -57,9 +57,12 @@ class TokenSource:
         fetch: Callable[[], str],
         now_s: Callable[[], float],
         uniform: Callable[[], float],
-        renewal: TokenRenewal,
+        renewal: Callable[[], TokenRenewal],
     ) -> None:
-        """`fetch()` returns a new token, or raises TokenUnavailable. `now_s` is seconds since the epoch."""
+        """`fetch()` returns a new token, or raises TokenUnavailable. `now_s()` is in seconds since the epoch.
+
+        `renewal()` is called for each token.
+        """
         self._fetch = fetch
         self._now_s = now_s
         self._uniform = uniform
@@ -81,7 +84,7 @@ class TokenSource:
             if not isinstance(expires_s, int | float) or expires_s <= now_s:
                 raise TokenUnavailable("the token that was issued has expired, or has no claim exp")
             self._token, self.expires_s = token, float(expires_s)
-            self._renew_at_s = self._renewal.due_s(now_s, expires_s, self._uniform())
+            self._renew_at_s = self._renewal().due_s(now_s, expires_s, self._uniform())
         return self._token
 
 

@@ -7,7 +7,6 @@ administration tools use it. Must not know where settings are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from random import Random
 
 from broker.network.sasl import gssapi, oauthbearer, plain
@@ -41,12 +40,15 @@ class InvalidLoginError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoginSettings:
-    """What a login may need beside the options of its login module. Named like the properties."""
+    """What a login may need beside the options of its login module. Named like the properties.
+
+    The functions return when a ticket or token is renewed, at the time of each renewal.
+    """
 
     kerberos_service_name: str | None = None
-    kerberos_renewal: Renewal = field(default_factory=Renewal)
+    kerberos_renewal: Callable[[], Renewal] = Renewal
     token_endpoint_url: str | None = None
-    token_renewal: TokenRenewal = field(default_factory=TokenRenewal)
+    token_renewal: Callable[[], TokenRenewal] = TokenRenewal
     token_timeout_s: float = TIMEOUT_S
 
 
@@ -123,7 +125,9 @@ def _gssapi(mechanism: str, options: Mapping[str, str], settings: LoginSettings,
     return kerberos_clients(service, options, settings.kerberos_renewal, around)
 
 
-def kerberos_clients(service: str, options: Mapping[str, str], renewal: Renewal, around: Surroundings) -> NewClient:
+def kerberos_clients(
+    service: str, options: Mapping[str, str], renewal: Callable[[], Renewal], around: Surroundings
+) -> NewClient:
     """Return how to log in to a service by GSSAPI. Raises InvalidLoginError."""
     keys = KeyTab(options.get("principal"), options.get("keyTab")) if is_true(options.get("useKeyTab")) else None
     if keys is None and not is_true(options.get("useTicketCache")):

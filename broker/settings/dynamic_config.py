@@ -43,11 +43,21 @@ PER_LISTENER_ONLY = frozenset(
 
 # Dynamic in Kafka. A dynamic class would let a client with AlterConfigs have the broker import any module.
 PLUG_INS = (rows.METRIC_REPORTERS, rows.PRINCIPAL_BUILDER_CLASS)
+RENEWALS = (
+    rows.SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN,
+    rows.SASL_KERBEROS_TICKET_RENEW_JITTER,
+    rows.SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR,
+    rows.SASL_LOGIN_REFRESH_BUFFER_SECONDS,
+    rows.SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS,
+    rows.SASL_LOGIN_REFRESH_WINDOW_FACTOR,
+    rows.SASL_LOGIN_REFRESH_WINDOW_JITTER,
+)
+"""When this broker renews the ticket or token of its logins to others."""
 # Dynamic in Kafka. Here the logins of listeners and between brokers are set up once.
 NEEDS_RESTART_HERE = frozenset(
     row.name
     for row in BROKER_PROPERTIES.values()
-    if row in PLUG_INS or (row.name.startswith("sasl.") and row.no_effect is None)
+    if row in PLUG_INS or (row.name.startswith("sasl.") and row.no_effect is None and row not in RENEWALS)
 )
 
 

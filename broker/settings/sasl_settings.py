@@ -319,7 +319,7 @@ def broker_login(config: BrokerConfig, surroundings: Surroundings, run: Run) -> 
     module = _login_module(config, listener, mechanism, read_jaas_file(config))
     options = {} if module is None else module.options
     try:
-        new_client = new_clients(mechanism, options, _login_settings(config, listener, mechanism), surroundings)
+        new_client = new_clients(mechanism, options, login_settings(config, listener, mechanism), surroundings)
     except InvalidLoginError as error:
         raise InvalidSecurityError(
             f"brokers log in to each other on listener {listener} by {_jaas_key(listener, mechanism)}: {error}"
@@ -327,7 +327,9 @@ def broker_login(config: BrokerConfig, surroundings: Surroundings, run: Run) -> 
     return BrokerLogin(mechanism, new_client, run)
 
 
-def _login_settings(config: BrokerConfig, listener: Listener, mechanism: str) -> LoginSettings:
+def login_settings(config: BrokerConfig, listener: Listener, mechanism: str) -> LoginSettings:
+    """Return the settings of this broker's login; those of renewals are read at each renewal."""
+
     def value(row: Property[T]) -> T:
         return config.for_listener(listener.name, row, mechanism)
 
@@ -338,13 +340,13 @@ def _login_settings(config: BrokerConfig, listener: Listener, mechanism: str) ->
     ]
     return LoginSettings(
         kerberos_service_name=value(rows.SASL_KERBEROS_SERVICE_NAME),
-        kerberos_renewal=Renewal(
+        kerberos_renewal=lambda: Renewal(
             value(rows.SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR),
             value(rows.SASL_KERBEROS_TICKET_RENEW_JITTER),
             value(rows.SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN),
         ),
         token_endpoint_url=value(rows.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL),
-        token_renewal=TokenRenewal(
+        token_renewal=lambda: TokenRenewal(
             value(rows.SASL_LOGIN_REFRESH_WINDOW_FACTOR),
             value(rows.SASL_LOGIN_REFRESH_WINDOW_JITTER),
             value(rows.SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS),

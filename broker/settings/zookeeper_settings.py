@@ -114,7 +114,7 @@ def _digest(options: Mapping[str, str], config: BrokerConfig, around: Surroundin
 
 def _kerberos(options: Mapping[str, str], config: BrokerConfig, around: Surroundings) -> tuple[NewLogin, str]:
     try:
-        new_client = kerberos_clients(config[rows.ZOOKEEPER_SASL_CLIENT_USERNAME], options, Renewal(), around)
+        new_client = kerberos_clients(config[rows.ZOOKEEPER_SASL_CLIENT_USERNAME], options, Renewal, around)
     except InvalidLoginError as error:
         raise InvalidSecurityError(f"the login to ZooKeeper: {error}") from error
     return lambda host: _ClientLogin(new_client, host), options.get("principal", "the ticket cache")

@@ -34,7 +34,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 def tickets(keytab: Path, principal: str = USER, clock: ManualClock | None = None) -> TicketSource:
     now_ms = (clock or ManualClock()).monotonic_ms
-    return TicketSource(KeyTab(f"{principal}@{REALM}", str(keytab)), None, now_ms, lambda: 1.0, Renewal(0.5, 0.1, 10))
+    return TicketSource(
+        KeyTab(f"{principal}@{REALM}", str(keytab)), None, now_ms, lambda: 1.0, lambda: Renewal(0.5, 0.1, 10)
+    )
 
 
 def client_of(source: TicketSource) -> GssapiClient:
@@ -137,10 +139,10 @@ def test_login_from_a_ticket_cache(secured: SecuredBroker) -> None:
     assert secured.center is not None
     assert secured.keytab is not None
     cache = secured.center.cache(secured.keytab, USER)
-    source = TicketSource(None, str(cache), lambda: 0, lambda: 0.0, Renewal())
+    source = TicketSource(None, str(cache), lambda: 0, lambda: 0.0, Renewal)
     with WireClient(secured.ports["SASL_PLAINTEXT"]) as wire:
         assert log_in(secured, client_of(source), wire) == ErrorCode.NONE
-    missing = TicketSource(None, str(cache) + "-none", lambda: 0, lambda: 0.0, Renewal())
+    missing = TicketSource(None, str(cache) + "-none", lambda: 0, lambda: 0.0, Renewal)
     with pytest.raises((KerberosError, ServerNotTrusted)):
         client_of(missing).first()
 

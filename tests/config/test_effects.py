@@ -20,7 +20,7 @@ from broker.settings.component_settings import connection_limits
 from broker.settings.listener_security import sasl_listeners
 from broker.settings.listener_tls import ListenerTls
 from broker.settings.principal_builder import principal_builder
-from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
+from broker.settings.sasl_settings import LOGIN_MODULES, broker_login, login_settings
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from config import broker_properties as broker
 from config import topic_properties as topic
@@ -179,6 +179,9 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
     sasl_listeners(config, Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
     with pytest.raises(InvalidSecurityError):
         broker_login(config, Surroundings(random.Random(1), lambda: 0), lambda work: work())
+    of_broker = login_settings(config, config.inter_broker_listener, "OAUTHBEARER")
+    of_broker.kerberos_renewal()
+    of_broker.token_renewal()
     module = f'{LOGIN_MODULES["GSSAPI"]} required useKeyTab="true" keyTab="{tmp_path}/none" principal="kafka/x";'
     settings = {
         "listeners": "SASL_PLAINTEXT://:0",

@@ -117,6 +117,8 @@ ACCEPTED = [
     ({"listeners": "PLAINTEXT://:1"}, True),
     ({"listener.name.new.sasl.enabled.mechanisms": "PLAIN"}, True),
     ({"my.plugin.setting": "x"}, False),
+    ({"sasl.kerberos.min.time.before.relogin": "58000"}, True),
+    ({"sasl.login.refresh.window.factor": "0.5"}, True),
 ]
 
 

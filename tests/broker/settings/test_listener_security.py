@@ -16,6 +16,9 @@ from broker.settings.sasl_settings import LOGIN_MODULES, broker_login
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from config.broker import BrokerConfig
 from config.broker_properties import AUTHORIZERS
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.support.manual_clock import ManualClock
 
 T = TypeVar("T")
 
@@ -156,6 +159,42 @@ def test_login_of_the_broker_itself_needs_a_mechanism_and_a_user(settings: dict[
 
 OAUTH_MODULE = LOGIN_MODULES["OAUTHBEARER"]
 OAUTH_JAAS_KEY = "listener.name.secure.oauthbearer.sasl.jaas.config"
+
+
+async def test_changed_time_of_renewal_counts_from_the_next_token_on() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "SECURE://:0",
+            "listener.security.protocol.map": "SECURE:SASL_PLAINTEXT",
+            "inter.broker.listener.name": "SECURE",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.login.refresh.window.jitter": "0",
+            OAUTH_JAAS_KEY: f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="broker";',
+        }
+    )
+    clock = ManualClock()
+    login = broker_login(config, Surroundings(Random(1), clock.now_ms), in_place)
+    assert login is not None
+    tokens: list[bytes] = []
+
+    async def ask(request: object, version: int) -> object:
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(mechanisms=["OAUTHBEARER"])
+        assert isinstance(request, SaslAuthenticateRequest)
+        tokens.append(bytes(request.auth_bytes))
+        return SaslAuthenticateResponse(auth_bytes=b"")
+
+    async def is_new_after(seconds: int) -> bool:
+        before = tokens[-1:]
+        clock.advance(seconds * 1000)
+        await login(ask, "host")
+        return tokens[-1:] != before
+
+    await login(ask, "host")
+    assert [await is_new_after(s) for s in (2_800, 100)] == [False, True], "after 0.8 of an hour"
+    config.apply_dynamic(default={}, broker={"sasl.login.refresh.window.factor": "0.5"})
+    assert [await is_new_after(s) for s in (2_900, 1_700, 150)] == [True, False, True]
 
 
 @pytest.mark.parametrize(
