@@ -7,6 +7,7 @@ requests of clients. Only UpdateMetadata writes it.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import field
 from typing import Final
 from uuid import UUID
@@ -41,7 +42,7 @@ class TopicState:
     topic_id: UUID
     partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
     encoded: dict[Hashable, Encoded] = field(default_factory=dict)
-    """Encoded responses by the request's key; cleared when the topic changes."""
+    """Encoded responses by the request's key, cleared when the brokers change. A changed topic has a new state."""
 
     def remember(self, asked: Hashable, encoded: Encoded) -> None:
         if len(self.encoded) >= ENCODED_MAX:
@@ -50,7 +51,7 @@ class TopicState:
 
 
 class MetadataCache:
-    """The cluster as seen from here."""
+    """The cluster as seen from here. Its dictionaries are replaced and never changed."""
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
@@ -104,13 +105,18 @@ class MetadataCache:
         known = state.partitions
         return all(index in known and known[index].leader in self.brokers for index in range(partition_count))
 
+    def snapshot(self) -> MetadataCache:
+        """Return the cluster as it is known now, for readers that work in steps: no later request changes it."""
+        return copy(self)
+
     def update(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
         """Apply one UpdateMetadata request; return the names of the topics that changed.
 
         A request with all partitions removes the others, for example those that were deleted while this broker was not
-        registered. The brokers change in the first step. Until the last step some topics are as before.
+        registered. The new state is prepared in steps and replaces the old one in a single step, so that readers never
+        see a part of a request: with some partitions of a topic, a producer would hash its keys over too few. The next
+        update must not begin before the last step.
         """
-        self.controller_id = request.controller_id
         brokers = {
             broker.id: BrokerNode(
                 broker.id,
@@ -119,53 +125,85 @@ class MetadataCache:
             )
             for broker in request.live_brokers
         }
+        next_state = _NextState(self.topics, self._names_by_id)
+        changed = {topic.topic_name for topic in request.topic_states}
+        for topic in request.topic_states:
+            for partition in topic.partition_states:
+                if partition.leader == LEADER_OF_DELETED_TOPIC:
+                    next_state.forget(topic.topic_name, partition.partition_index)
+                else:
+                    next_state.learn(topic.topic_name, topic.topic_id, partition)
+                yield
+        if request.type == UPDATE_OF_ALL:
+            changed |= yield from self._forget_others(request, next_state)
+        self.controller_id = request.controller_id
+        self.topics, self._names_by_id = next_state.topics, next_state.names_by_id
         if brokers != self.brokers:
             self.brokers = brokers
             for state in self.topics.values():
                 state.encoded.clear()  # encoded responses depend on which leaders are alive
-        changed = set()
-        for topic in request.topic_states:
-            changed.add(topic.topic_name)
-            for partition in topic.partition_states:
-                if partition.leader == LEADER_OF_DELETED_TOPIC:
-                    self._forget(topic.topic_name, partition.partition_index)
-                else:
-                    self._learn(topic.topic_name, topic.topic_id, partition)
-                yield
-        if request.type == UPDATE_OF_ALL:
-            changed |= yield from self._forget_others(request)
+        replaced = next_state.replaced
+        while replaced:  # freeing the states of thousands of partitions in one step would stall the broker
+            replaced.pop()
+            yield
         return changed
 
-    def _forget_others(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
+    def _forget_others(self, request: UpdateMetadataRequest, next_state: _NextState) -> Slices[set[str]]:
         """Remove the partitions that the request does not name; return the names of their topics."""
         named: dict[str, set[int]] = {}
         for topic in request.topic_states:
             named.setdefault(topic.topic_name, set()).update(it.partition_index for it in topic.partition_states)
             yield
         changed = set()
-        for name, state in list(self.topics.items()):
+        for name, state in list(next_state.topics.items()):
             for index in state.partitions.keys() - named.get(name, set()):
-                self._forget(name, index)
+                next_state.forget(name, index)
                 changed.add(name)
             yield
         return changed
 
-    def _learn(self, topic: str, topic_id: UUID, partition: UpdateMetadataPartitionState) -> None:
+
+class _NextState:
+    """The topics after an update, while it is prepared. The states that readers see are copied before a change."""
+
+    def __init__(self, topics: dict[str, TopicState], names_by_id: dict[UUID, str]) -> None:
+        self.topics, self.names_by_id = topics.copy(), names_by_id.copy()
+        self.replaced: list[TopicState] = []
+        """The states that the update replaces or removes."""
+        self._own: set[str] = set()
+        """Topics whose state in `topics` was created or copied here."""
+
+    def learn(self, topic: str, topic_id: UUID, partition: UpdateMetadataPartitionState) -> None:
         state = self.topics.get(topic)
         if state is None or state.topic_id != topic_id:
             if state is not None:
-                self._names_by_id.pop(state.topic_id, None)
+                self._remove(state)
             state = self.topics[topic] = TopicState(topic, topic_id)
-            self._names_by_id[topic_id] = topic
-        state.partitions[partition.partition_index] = partition
-        state.encoded.clear()
+            self.names_by_id[topic_id] = topic
+            self._own.add(topic)
+        self._changeable(state).partitions[partition.partition_index] = partition
 
-    def _forget(self, topic: str, partition: int) -> None:
+    def forget(self, topic: str, partition: int) -> None:
         state = self.topics.get(topic)
         if state is None:
             return
+        state = self._changeable(state)
         state.partitions.pop(partition, None)
-        state.encoded.clear()
         if not state.partitions:
-            del self.topics[topic]
-            self._names_by_id.pop(state.topic_id, None)
+            self._remove(state)
+
+    def _changeable(self, state: TopicState) -> TopicState:
+        """Return the state that the update may change: the given one, or a copy that takes its place."""
+        if state.name not in self._own:
+            self._own.add(state.name)
+            self.replaced.append(state)
+            state = self.topics[state.name] = TopicState(state.name, state.topic_id, state.partitions.copy())
+        return state
+
+    def _remove(self, state: TopicState) -> None:
+        del self.topics[state.name]
+        self.names_by_id.pop(state.topic_id, None)
+        if state.name in self._own:
+            self._own.discard(state.name)
+        else:
+            self.replaced.append(state)

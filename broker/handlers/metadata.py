@@ -6,11 +6,11 @@ v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Protocol, cast
 from uuid import UUID
 
-from broker.cluster.metadata_cache import NO_LEADER, MetadataCache, TopicState
+from broker.cluster.metadata_cache import NO_LEADER, BrokerNode, MetadataCache, TopicState
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
@@ -51,19 +51,23 @@ def handle(
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
         return (yield from _respond_for_all(services, request, context))
+    metadata = services.metadata_cache.snapshot()
     denied: list[MetadataRequestTopic] = []
     if services.authorizer.is_active:
-        wanted, denied = yield from _split(services, context, wanted)
+        wanted, denied = yield from _split(services, context, metadata, wanted)
     if _may_create(services, request, context):
         missing: dict[str, None] = {}
         for topic in wanted:
-            if topic.name and topic.name not in services.metadata_cache.topics:
+            if topic.topic_id != NO_ID:
+                missing.clear()  # the response ignores the names
+                break
+            if topic.name and topic.name not in metadata.topics:
                 missing[topic.name] = None
             yield
         if missing:
             allowed, codes = yield from _creatable(services, context, missing)
             return _create_and_respond(services, request, context, wanted, denied, allowed, codes)
-    return (yield from _respond(services, request, context, wanted, denied, {}))
+    return (yield from _respond(services, request, context, metadata, wanted, denied, {}))
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -89,17 +93,17 @@ async def _create_and_respond(
 ) -> Slices[MetadataResponse]:
     if allowed:
         codes |= await services.topics.create_automatically(allowed)
-    return _respond(services, request, context, wanted, denied, codes)
+    return _respond(services, request, context, services.metadata_cache.snapshot(), wanted, denied, codes)
 
 
 def _split(
-    services: Needs, context: RequestContext, wanted: list[MetadataRequestTopic]
+    services: Needs, context: RequestContext, metadata: MetadataCache, wanted: list[MetadataRequestTopic]
 ) -> Slices[tuple[list[MetadataRequestTopic], list[MetadataRequestTopic]]]:
     """Return the topics that the client may see, and the others. An unknown id is reported as such."""
     allowed: list[MetadataRequestTopic] = []
     denied: list[MetadataRequestTopic] = []
     for topic in wanted:
-        name = topic.name if topic.topic_id == NO_ID else services.metadata_cache.name_of(topic.topic_id)
+        name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
         (allowed if name is None or _may_see(services, context, name) else denied).append(topic)
         yield
     return allowed, denied
@@ -131,18 +135,20 @@ def _creatable(
 
 def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
     is_checked = services.authorizer.is_active
+    metadata = services.metadata_cache.snapshot()
     topics = []
-    for state in [*services.metadata_cache.topics.values()]:
+    for state in metadata.topics.values():
         if not is_checked or _may_see(services, context, state.name, is_logged_if_denied=False):
-            topics.append(_known(services, request, context, state))
+            topics.append(_known(services, request, context, metadata, state))
         yield
-    return _response(services, request, context, topics)
+    return _response(services, request, context, metadata, topics)
 
 
 def _respond(
     services: Needs,
     request: MetadataRequest,
     context: RequestContext,
+    metadata: MetadataCache,
     wanted: list[MetadataRequestTopic],
     denied: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
@@ -160,9 +166,9 @@ def _respond(
             by_id[topic.name, topic.topic_id] = topic
         yield
     asked = by_id or by_name
-    topics = yield from each(asked.values(), lambda topic: _one(services, request, context, topic, codes))
+    topics = yield from each(asked.values(), lambda topic: _one(services, request, context, metadata, topic, codes))
     topics += yield from each(denied, lambda topic: _denied(topic, context))
-    return _response(services, request, context, topics)
+    return _response(services, request, context, metadata, topics)
 
 
 def _may_create(services: Needs, request: MetadataRequest, context: RequestContext) -> bool:
@@ -172,9 +178,12 @@ def _may_create(services: Needs, request: MetadataRequest, context: RequestConte
 
 
 def _response(
-    services: Needs, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+    services: Needs,
+    request: MetadataRequest,
+    context: RequestContext,
+    metadata: MetadataCache,
+    topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
-    metadata = services.metadata_cache
     brokers = []
     for broker in metadata.brokers.values():
         if context.listener in broker.endpoints:
@@ -197,18 +206,18 @@ def _one(
     services: Needs,
     request: MetadataRequest,
     context: RequestContext,
+    metadata: MetadataCache,
     topic: MetadataRequestTopic,
     codes: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     """Return the response for one topic, by name or id; `codes` has the error codes of topics to create."""
-    metadata = services.metadata_cache
     if context.api_version < FIRST_VERSION_WITH_LOOK_UP_BY_ID and (topic.name is None or topic.topic_id != NO_ID):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are looked up by id from version 12 on")
     # The id has priority over the name: another topic may have that name by now.
     name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
     state = metadata.topics.get(name) if name is not None else None
     if state is not None and name not in codes:
-        return _known(services, request, context, state)
+        return _known(services, request, context, metadata, state)
     if name is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID
     else:
@@ -245,39 +254,43 @@ def _nullable_name(name: str | None, context: RequestContext) -> str | None:
 
 
 def _known(
-    services: Needs, request: MetadataRequest, context: RequestContext, state: TopicState
+    services: Needs, request: MetadataRequest, context: RequestContext, metadata: MetadataCache, state: TopicState
 ) -> MetadataResponseTopic:
     """Return the encoded topic for this version, listener and options.
 
     It is cached, because encoding ten thousand partitions takes 20 ms.
     """
     if services.authorizer.is_active and request.include_topic_authorized_operations:
-        return _described(services, request, context, state)  # the operations depend on the client
+        return _described(services, request, context, metadata, state)  # the operations depend on the client
     asked = context.api_version, context.listener, request.include_topic_authorized_operations
     encoded = state.encoded.get(asked)
     if encoded is None:
-        encoded = encode_element(MetadataResponse, _described(services, request, context, state), context.api_version)
-        state.remember(asked, encoded)
+        encoded = encode_element(
+            MetadataResponse, _described(services, request, context, metadata, state), context.api_version
+        )
+        if metadata.brokers is services.metadata_cache.brokers:
+            state.remember(asked, encoded)
     return cast(MetadataResponseTopic, encoded)
 
 
 def _described(
-    services: Needs, request: MetadataRequest, context: RequestContext, state: TopicState
+    services: Needs, request: MetadataRequest, context: RequestContext, metadata: MetadataCache, state: TopicState
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=state.name,
         topic_id=state.topic_id,
         is_internal=state.name in services.internal_topics,
-        partitions=[_partition(services, context, partition) for _, partition in sorted(state.partitions.items())],
+        partitions=[
+            _partition(context, metadata.brokers, partition) for _, partition in sorted(state.partitions.items())
+        ],
         topic_authorized_operations=_topic_operations(services, request, context, state.name),
     )
 
 
 def _partition(
-    services: Needs, context: RequestContext, partition: UpdateMetadataPartitionState
+    context: RequestContext, live: Mapping[int, BrokerNode], partition: UpdateMetadataPartitionState
 ) -> MetadataResponsePartition:
-    live = services.metadata_cache.brokers
     leader = live.get(partition.leader)
     code, leader_id = ErrorCode.NONE, partition.leader
     if leader is None:

@@ -160,3 +160,40 @@ def test_repeated_response_equals_a_newly_built_one(seed: int) -> None:
                 encoded(cache, version, listener, with_operations=with_operations) for cache in (remembering, forgetful)
             )
             assert told_again == told_anew
+
+
+@pytest.mark.parametrize("topics", [None, [MetadataRequestTopic(name=f"t{number}") for number in range(4)]])
+def test_update_between_the_steps_of_a_response_does_not_change_it(topics: list[MetadataRequestTopic] | None) -> None:
+    rng = random.Random(1)
+    before, after = random_update(rng), random_update(rng)
+    before.topic_states = [topic for update in (before, random_update(rng)) for topic in update.topic_states]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    context = RequestContext(METADATA.key, 9, 0, "client", Channel("127.0.0.1", 1, LISTENERS[0]))
+
+    def response(*, updated_after_steps: int | None) -> bytes:
+        cache = MetadataCache("c")
+        whole(cache.update(before))
+        services: Any = SimpleNamespace(
+            authorizer=Authorizer(is_active=False),
+            metadata_cache=cache,
+            internal_topics=frozenset(),
+            topics=SimpleNamespace(why_unknown=lambda name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        )
+        work: Any = metadata.handle(services, request, context)
+        if updated_after_steps is not None:
+            for _ in range(updated_after_steps):
+                next(work)
+            whole(cache.update(after))
+        return b"".join(encode(whole(work), 9))
+
+    expected = response(updated_after_steps=None)
+    assert [response(updated_after_steps=count) for count in (1, 2)] == [expected, expected]
+
+
+async def test_names_beside_a_topic_id_create_no_topic(served: InProcessBroker, name: str) -> None:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name), MetadataRequestTopic(topic_id=UUID(int=99), name=None)]
+    )
+    response = await served.ask(request, 12)
+    assert [topic.error_code for topic in response.topics] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert name not in served.services.metadata_cache.topics
