@@ -72,7 +72,7 @@ from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
-from controller.topic_nodes import TopicNodes
+from controller.topic_nodes import TopicNodes, read_partition_counts
 from protocol.api import APIS, Api
 from protocol.dataclass import dataclass
 from protocol.releases import release_named
@@ -145,7 +145,16 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         bytes_per_second_max=lambda: config[properties.REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
     )
     replica_manager.on_opened = directory_moves.resume
-    door = ControlDoor(clock, metadata, replica_manager, topic_configs, sliced_work, on.blocking, broker_epoch)
+    door = ControlDoor(
+        clock,
+        metadata,
+        replica_manager,
+        topic_configs,
+        partial(read_partition_counts, on.store),
+        sliced_work,
+        on.blocking,
+        broker_epoch,
+    )
     inter_broker, control_plane = config.inter_broker_listener.name, config.control_plane_listener
     peers = BrokerPeers(
         on.broker_id,

@@ -1,6 +1,7 @@
 """Create a topic by writing its nodes, as any broker may. The controller watches them and does the rest.
 
-Owns the order of the two nodes, and new topic ids. Must not know who wants the topic, or when it has leaders.
+Owns the order of the two nodes, new topic ids, and partition counts as the nodes declare them. Must not know who wants
+the topic, or when it has leaders.
 
 Brokers create the topics that they need themselves in this way: internal ones, and those that clients name. Requests of
 clients to create topics go to the controller.
@@ -20,6 +21,7 @@ from controller.state_store import (
     NodeExists,
     Operation,
     Result,
+    SessionExpired,
     SetData,
     StateStore,
     StoreError,
@@ -85,6 +87,23 @@ class TopicNodes:
             replication_factor=planned.replication_factor,
             configs=planned.overrides,
         )
+
+
+async def read_partition_counts(store: StateStore, topics: Sequence[str]) -> dict[str, int]:
+    """Return the partition count of each topic whose node can be read; log an error for the others.
+
+    Raises:
+        SessionExpired: the topics must be read again in the next session.
+    """
+    counts = {}
+    for topic in topics:
+        try:
+            counts[topic] = len(paths.decode_topic(topic, (await store.get(paths.topic_path(topic))).data).partitions)
+        except SessionExpired:
+            raise
+        except (StoreError, StoreUnavailable, paths.Undecodable) as error:
+            logger.error("cannot read the partition count of topic %s: %s", topic, error)
+    return counts
 
 
 def new_topic_id(random_source: Random, taken: Container[UUID]) -> UUID:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
-from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.internal_topics import INTERNAL_TOPICS
+from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.clock import Clock
 from broker.loop.periodic_jobs import take_steps
@@ -34,7 +35,11 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 state_log = logging.getLogger("state.change.logger")
@@ -87,11 +92,14 @@ class ControlDoor:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         topic_configs: TopicConfigs,
+        read_partition_counts: Callable[[Sequence[str]], Awaitable[Mapping[str, int]]],
         sliced_work: SlicedWork,
         blocking: Executor,
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`blocking` runs work that waits for a disk.
+        """`read_partition_counts(topics)` returns those that the metadata store declares, as far as it can be read.
+
+        `blocking` runs work that waits for a disk.
 
         `broker_epoch()` is the epoch of this broker's registration, -1 before it is registered.
         """
@@ -100,6 +108,7 @@ class ControlDoor:
         self._metadata = metadata
         self._replica_manager = replica_manager
         self._topic_configs = topic_configs
+        self._read_partition_counts = read_partition_counts
         self._sliced_work = sliced_work
         self._blocking = blocking
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
@@ -182,10 +191,31 @@ class ControlDoor:
         new = self._topic_configs.unknown([topic.topic_name for topic in request.topic_states])
         await self._topic_configs.load(new, self._sliced_work.pace())
 
+    async def _read_counts_of_coordinators(self, request: UpdateMetadataRequest) -> Mapping[str, int]:
+        """Return the partition counts of the coordinators' topics, if these are new to this broker or have grown.
+
+        The count selects the coordinator of a group, so it must be complete from the first request on. The request
+        names only partitions that have had a leader.
+        """
+        changed = [
+            topic.topic_name
+            for topic in request.topic_states
+            if topic.topic_name in INTERNAL_TOPICS and self._has_more_partitions(topic)
+        ]
+        return await self._read_partition_counts(changed) if changed else NONE_DECLARED
+
+    def _has_more_partitions(self, topic: UpdateMetadataTopicState) -> bool:
+        known = self._metadata.topics.get(topic.topic_name)
+        present = [it.partition_index for it in topic.partition_states if it.leader != LEADER_OF_DELETED_TOPIC]
+        return bool(present) and (
+            known is None or known.topic_id != topic.topic_id or max(present) >= known.declared_count
+        )
+
     async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         await self._load_configs(request)  # also of topics without a replica here, which clients may describe
         brokers_before = self._metadata.brokers
-        changed = await self._sliced_work.finished(self._metadata.update(request))
+        declared_counts = await self._read_counts_of_coordinators(request)
+        changed = await self._sliced_work.finished(self._metadata.update(request, declared_counts))
         if brokers_before.keys() - self._metadata.brokers.keys():
             await self._sliced_work.finished(self._replica_manager.brokers_left())
         await self._sliced_work.finished(self._replica_manager.stop_dropped_replicas(request))

@@ -6,9 +6,10 @@ requests of clients. Only UpdateMetadata writes it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from copy import copy
 from dataclasses import field
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from protocol.schema import Encoded
 LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
 NO_EPOCH = -1
+NONE_DECLARED: Final[Mapping[str, int]] = MappingProxyType({})
 ENCODED_MAX: Final = 8
 """How many encoded responses are kept per topic: one for each version and listener in use."""
 
@@ -41,6 +43,8 @@ class TopicState:
     name: str
     topic_id: UUID
     partitions: dict[int, UpdateMetadataPartitionState] = field(default_factory=dict)
+    declared_count: int = 0
+    """How many partitions the topic's node in the metadata store has; 0 if it was not read."""
     encoded: dict[Hashable, Encoded] = field(default_factory=dict)
     """Encoded responses by the request's key, cleared when the brokers change. A changed topic has a new state."""
 
@@ -65,9 +69,12 @@ class MetadataCache:
         return self._names_by_id.get(topic_id)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None when it does not exist."""
+        """Return how many partitions a topic has; None if it does not exist.
+
+        This includes partitions that never had a leader, if the topic's node was read: `partitions` lacks them.
+        """
         state = self.topics.get(topic)
-        return None if state is None else len(state.partitions)
+        return None if state is None else max(len(state.partitions), state.declared_count)
 
     def contains(self, topic: str, partition: int) -> bool:
         state = self.topics.get(topic)
@@ -109,8 +116,12 @@ class MetadataCache:
         """Return the cluster as it is known now, for readers that work in steps: no later request changes it."""
         return copy(self)
 
-    def update(self, request: UpdateMetadataRequest) -> Slices[set[str]]:
+    def update(
+        self, request: UpdateMetadataRequest, declared_counts: Mapping[str, int] = NONE_DECLARED
+    ) -> Slices[set[str]]:
         """Apply one UpdateMetadata request; return the names of the topics that changed.
+
+        `declared_counts` has the partition counts of those topics of the request whose nodes were read.
 
         A request with all partitions removes the others, for example those that were deleted while this broker was not
         registered. The new state is prepared in steps and replaces the old one in a single step, so that readers never
@@ -134,6 +145,8 @@ class MetadataCache:
                 else:
                     next_state.learn(topic.topic_name, topic.topic_id, partition)
                 yield
+        for name, count in declared_counts.items():
+            next_state.declare(name, count)
         if request.type == UPDATE_OF_ALL:
             changed |= yield from self._forget_others(request, next_state)
         self.controller_id = request.controller_id
@@ -183,6 +196,11 @@ class _NextState:
             self._own.add(topic)
         self._changeable(state).partitions[partition.partition_index] = partition
 
+    def declare(self, topic: str, partition_count: int) -> None:
+        state = self.topics.get(topic)
+        if state is not None:
+            self._changeable(state).declared_count = partition_count
+
     def forget(self, topic: str, partition: int) -> None:
         state = self.topics.get(topic)
         if state is None:
@@ -197,7 +215,9 @@ class _NextState:
         if state.name not in self._own:
             self._own.add(state.name)
             self.replaced.append(state)
-            state = self.topics[state.name] = TopicState(state.name, state.topic_id, state.partitions.copy())
+            state = self.topics[state.name] = TopicState(
+                state.name, state.topic_id, state.partitions.copy(), state.declared_count
+            )
         return state
 
     def _remove(self, state: TopicState) -> None:

@@ -13,7 +13,8 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.control_requests import ControlDoor
-from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
@@ -64,8 +65,18 @@ class Door:
         clock = ManualClock()
         sliced_work = SlicedWork(clock.monotonic_ms)
         self.door = ControlDoor(
-            clock, self.metadata, self.manager, configs, sliced_work, ThreadPoolExecutor(1), lambda: self.own_epoch
+            clock,
+            self.metadata,
+            self.manager,
+            configs,
+            self._read_partition_counts,
+            sliced_work,
+            ThreadPoolExecutor(1),
+            lambda: self.own_epoch,
         )
+        self.partition_counts: dict[str, int] = {}
+        """What the metadata store declares."""
+        self.counts_read: list[list[str]] = []
         self.door.on_metadata = self.reported.append
         self.leader_epoch = 0
 
@@ -79,6 +90,10 @@ class Door:
         is_applied = self._state() != before
         assert is_applied == (response.error_code == ErrorCode.NONE)
         return ErrorCode(response.error_code)
+
+    async def _read_partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        self.counts_read.append(list(topics))
+        return {topic: self.partition_counts[topic] for topic in topics if topic in self.partition_counts}
 
     def _request(self, kind: type[ControlRequest]) -> ControlRequest:
         if kind is LeaderAndIsrRequest:
@@ -286,3 +301,64 @@ async def test_replica_that_a_later_epoch_or_topic_assigns_elsewhere_is_stopped(
     door.leader_epoch = 2
     assert await door.send(LeaderAndIsrRequest, 5) == ErrorCode.NONE
     assert hosted.is_leader, "assigned to this broker again"
+
+
+async def send_metadata(
+    door: Door, topic: str, partitions: range, *, topic_id: UUID = TOPIC_ID, leader: int = ME
+) -> None:
+    states = [
+        UpdateMetadataPartitionState(
+            partition_index=index,
+            controller_epoch=5,
+            leader=leader,
+            leader_epoch=0,
+            isr=[ME],
+            zk_version=0,
+            replicas=[ME],
+        )
+        for index in partitions
+    ]
+    response = await door.door.submit(
+        UpdateMetadataRequest(
+            controller_id=3,
+            controller_epoch=5,
+            topic_states=[UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=states)],
+            live_brokers=[],
+        )
+    )
+    assert response.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("topic", [GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC])
+async def test_partition_count_of_a_coordinators_topic_is_complete_from_the_first_request_on(
+    door: Door, topic: str
+) -> None:
+    door.partition_counts[topic] = 50
+    await send_metadata(door, topic, range(3))
+    assert door.metadata.partition_count(topic) == 50
+    await send_metadata(door, topic, range(50))
+    await send_metadata(door, topic, range(1), leader=2)
+    assert door.metadata.partition_count(topic) == 50
+    assert door.counts_read == [[topic]]
+    door.partition_counts[topic] = 60
+    await send_metadata(door, topic, range(50, 52))
+    assert door.metadata.partition_count(topic) == 60
+    await send_metadata(door, topic, range(52), leader=LEADER_OF_DELETED_TOPIC)
+    assert door.metadata.partition_count(topic) is None
+    door.partition_counts[topic] = 5
+    await send_metadata(door, topic, range(2), topic_id=UUID(int=8))
+    assert door.metadata.partition_count(topic) == 5
+
+
+async def test_count_that_could_not_be_read_is_read_again(door: Door) -> None:
+    await send_metadata(door, GROUP_METADATA_TOPIC, range(3))
+    assert door.metadata.partition_count(GROUP_METADATA_TOPIC) == 3
+    door.partition_counts[GROUP_METADATA_TOPIC] = 50
+    await send_metadata(door, GROUP_METADATA_TOPIC, range(1))
+    assert door.metadata.partition_count(GROUP_METADATA_TOPIC) == 50
+
+
+async def test_counts_of_other_topics_are_not_read(door: Door) -> None:
+    await send_metadata(door, "t", range(3))
+    assert door.metadata.partition_count("t") == 3
+    assert door.counts_read == []
