@@ -15,7 +15,8 @@ A pass reads the segments twice:
 Invariants:
 - Offsets, keys, values, headers and timestamps of kept records do not change, nor does their order. An unchanged batch
   is copied byte for byte.
-- The files and names of new segments are synced when `clean` returns, and removed when it raises.
+- The files and names of new segments are synced when `clean` returns, and removed when it raises. So is all that
+  justifies the removal of a record: the newer record of its key, and the marker of the transaction of either.
 - Nothing that this module writes replaces a segment: the thread that owns the log renames the files
   (`LogDisposal.swap_in`), because the log may have been truncated since the job was made. A start after a crash removes
   `.cleaned` files.
@@ -63,10 +64,14 @@ _IS_KEPT: Final = bytes.maketrans(bytes([LIVE, DEAD, TOMBSTONE]), bytes([True, F
 
 @dataclass(frozen=True, slots=True)
 class CleaningJob:
-    """Everything a pass needs to know. `segments` are the sealed ones from the log's start to the uncleanable part."""
+    """Everything a pass needs to know. `segments` are the sealed ones from the log's start to the uncleanable part.
+
+    `later_segments` are the base offsets of those behind them that may hold markers of transactions in `segments`.
+    """
 
     directory: str
     segments: Sequence[SourceSegment]
+    later_segments: Sequence[int]
     first_dirty_offset: int
     aborted: Sequence[AbortedTransaction]
     producers: Mapping[int, ActiveProducer]
@@ -229,10 +234,17 @@ class _Pass:
         for source in sources:
             # A newer record must be durable before the older one that it replaces is removed.
             if source.next_offset > job.first_dirty_offset:
-                self._files.sync_path(f"{job.directory}/{names.segment_file(source.base_offset, names.LOG)}")
+                self._sync_log_file(source.base_offset)
         for group in groups_of(sources, job.segment_bytes, job.segment_index_bytes):
             self._result.segments.append(self._clean_group(group, transactions))
+        if transactions.has_data_before_marker:
+            # So must be the markers that say which records of these transactions count.
+            for base_offset in job.later_segments:
+                self._sync_log_file(base_offset)
         self._files.sync_directory(job.directory)
+
+    def _sync_log_file(self, base_offset: int) -> None:
+        self._files.sync_path(f"{self._job.directory}/{names.segment_file(base_offset, names.LOG)}")
 
     def _clean_group(self, group: Sequence[SourceSegment], transactions: Transactions) -> CleanedSegment:
         job = self._job

@@ -163,6 +163,11 @@ class Transactions:
         self._committed: set[int] = set()  # producers with data of a transaction that will commit
         self.kept_aborted: list[AbortedTransaction] = []  # the entries of the cleaned segment's transaction index
 
+    @property
+    def has_data_before_marker(self) -> bool:
+        """Whether the batches so far have data of a transaction whose marker is behind them."""
+        return bool(self._committed) or any(has_data for _, has_data in self._ongoing.values())
+
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         for transaction in aborted:
             heappush(self._aborted, (transaction.first_offset, transaction))

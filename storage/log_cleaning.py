@@ -395,6 +395,11 @@ class LogCleaning(LogObserver):
         return CleaningJob(
             directory=str(log.directory),
             segments=sources,
+            later_segments=[
+                segment.base_offset
+                for segment in segments
+                if sources[-1].next_offset <= segment.base_offset < log.high_watermark
+            ],
             first_dirty_offset=part.first_dirty_offset,
             # From the base of the first segment on, not from the log start: markers must not be removed before the
             # aborted data below the log start.

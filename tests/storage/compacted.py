@@ -7,6 +7,7 @@ from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from storage.checkpoints import TopicPartition
 from storage.cleaner import clean
+from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
 from storage.log_manager import LogManager
@@ -31,8 +32,10 @@ Kept = list[tuple[int, bytes | None, bytes | None]]
 class Broker:
     """A log manager and its cleaning, over one directory."""
 
-    def __init__(self, directory: Path, config: object = CONFIG, memory: int = 1 << 20) -> None:
-        self.files = QuickFiles()
+    def __init__(
+        self, directory: Path, config: object = CONFIG, memory: int = 1 << 20, files: Files | None = None
+    ) -> None:
+        self.files = files or QuickFiles()
         self.manager = LogManager(
             [str(directory)], LogManagerSettings(), self.files, random=Random(), new_threads=SameThread
         )

@@ -5,6 +5,7 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,6 +24,7 @@ from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError, Segment
 from storage.shortages import OutOfResourcesError
 from storage.time_index import TimestampOffset
+from tests.sim.disk import DiskFiles, SimulatedDisk
 from tests.storage.builders import (
     NAME,
     NOW_MS,
@@ -421,6 +423,41 @@ def test_marker_of_aborted_data_below_the_log_start_outlives_the_data(broker: Br
         (False, 1),
         (False, 1),
     ]
+
+
+class NothingUnsynced(Random):
+    """The chance in a power cut that keeps what was synced and nothing else."""
+
+    def random(self) -> float:
+        return 0.9
+
+
+@pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
+def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_type: ControlType) -> None:
+    """The marker is in the active segment, which nothing else syncs."""
+    disk = SimulatedDisk()
+    disk.provide_directory("/data")
+
+    def start() -> Broker:
+        return Broker(Path("/data"), files=DiskFiles(disk, lambda: 0, lambda _: None))
+
+    broker = start()
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    append(log, keyed(("a", "2"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    commit_and_roll(log)
+    append_marker(log, marker(control_type, 1))
+    log.advance_high_watermark(log.log_end_offset)
+    assert broker.clean()
+    kept = [b"2"] if control_type is ControlType.COMMIT else [b"1"]
+    assert [value for _, _, value in kept_in(log)] == kept
+    broker.files.sync_directory(str(log.directory))
+    assert isinstance(broker.files, DiskFiles)
+    broker.files.die()
+    disk.lose_power(NothingUnsynced())
+    log = start().log()
+    assert [value for _, _, value in kept_in(log)] == kept
+    assert not log.producers().has_open_transaction
 
 
 def test_log_whose_job_fails_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
