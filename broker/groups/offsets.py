@@ -193,6 +193,16 @@ class GroupOffsets:
         self._drop_empty_transactions()
         return removed
 
+    def snapshot(self) -> GroupOffsets:
+        """Return the offsets as they are now, for readers that work in steps: later commits do not change it."""
+        taken = GroupOffsets()
+        taken.committed = self.committed.copy()
+        for producer_id, transaction in self._transactions.items():
+            copied = taken._transaction(producer_id)
+            copied.latest = transaction.latest.copy()
+            copied.in_flight = {order: offsets.copy() for order, offsets in transaction.in_flight.items()}
+        return taken
+
     def partitions(self) -> list[TopicPartition]:
         """Return every partition with an offset that is committed or being committed."""
         found = dict.fromkeys(self.committed)

@@ -85,7 +85,7 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
 
 
 def _respond_for_group(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
-    offsets = services.groups.offsets.of(request.group_id)
+    offsets = _consistent(services.groups.offsets.of(request.group_id), request.topics)
     wanted = yield from _wanted(request.topics, offsets)
     found = yield from _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
     topics = yield from _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each))
@@ -104,7 +104,7 @@ def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> Slices[
             yield
         seen.add(group.group_id)
         try:
-            offsets = services.groups.offsets.of(group.group_id)
+            offsets = _consistent(services.groups.offsets.of(group.group_id), group.topics)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
             continue
@@ -129,6 +129,14 @@ def _build_topics(found: Sequence[tuple[str, list[P]]], topic_of: Callable[[str,
 
 def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=code)
+
+
+def _consistent(
+    offsets: GroupOffsets, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
+) -> GroupOffsets:
+    """Return offsets that do not change between the steps of the response: a transaction commits all or none."""
+    count = len(offsets.committed) if topics is None else sum(len(topic.partition_indexes) for topic in topics)
+    return offsets.snapshot() if count > STEP_SIZE else offsets
 
 
 def _wanted(
@@ -158,7 +166,7 @@ def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics])
 def _read_offsets(
     cls: type[P], offsets: GroupOffsets, wanted: Wanted, require_stable: bool
 ) -> Slices[list[tuple[str, list[P]]]]:
-    """Read the offsets. Those of one step are consistent: a transaction changes all of them or none."""
+    """Read the offsets."""
     found = []
     read_count = 0
     for topic, partitions in wanted.items():

@@ -197,3 +197,23 @@ async def test_large_response_is_encoded_in_a_thread(tmp_path: Path, monkeypatch
         assert await broker.ask(question, 7) == expected
     assert len(encoding) == 1
     assert threading.main_thread() not in encoding
+
+
+@pytest.mark.parametrize("topics", [None, {"t": list(range(offset_fetch.STEP_SIZE + 10))}], ids=["all", "named"])
+@pytest.mark.parametrize("version", [7, 9])
+async def test_commit_between_the_steps_of_a_response_does_not_change_it(
+    version: int, topics: dict[str, list[int]] | None
+) -> None:
+    served = await Served.up()
+    partitions = range(offset_fetch.STEP_SIZE + 10)
+
+    def commit_all(offset: int) -> None:
+        value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
+        served.coordinator.offsets.commit("g", Committer(), {("t", each): value for each in partitions}, None)
+
+    commit_all(5)
+    response = served.send(offset_fetch, request(version, topics), version)
+    assert isinstance(response, asyncio.Future), "it takes several steps"
+    commit_all(6)
+    _, found = shown(await response, version)
+    assert {offset for offset, *_ in found.values()} == {5}
