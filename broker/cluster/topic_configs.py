@@ -6,6 +6,7 @@ those that have no effect. Must not know: logs; it reports to listeners which to
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
@@ -37,8 +38,10 @@ class TopicConfigs:
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, LogConfig] = {}
-        self._forgotten_during_loads: list[set[str]] = []
-        """For each load in progress: the topics that were forgotten since it began."""
+        self._reading = asyncio.Lock()
+        """Keeps reads and their effects in one order: an older read must not undo a newer one."""
+        self._forgotten_since_read: set[str] = set()
+        """The topics that were forgotten since the load in progress began."""
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """Return the overrides of this topic; empty if they were never loaded."""
@@ -61,21 +64,32 @@ class TopicConfigs:
         Overrides that cannot be read stay as they are known, else count as none: the topic must be served. What was
         read of a topic that is forgotten before the read ends is dropped: it may be that of a deleted topic.
         """
-        if not topics:
-            return
+        if topics:
+            async with self._reading:
+                await self._load(topics, pace)
+
+    async def load_known(self, topic: str, pace: Pace) -> bool:
+        """Read the overrides of a topic again after a change; return False if the topic is not known here.
+
+        A load in progress may have read the overrides before the change, so it ends first.
+        """
+        async with self._reading:
+            if topic not in self._overrides:
+                return False
+            await self._load([topic], pace)
+            return True
+
+    async def _load(self, topics: Collection[str], pace: Pace) -> None:
         warnings: list[str] = []
-        forgotten: set[str] = set()
-        self._forgotten_during_loads.append(forgotten)
-        try:
-            found = await self._read_overrides(list(topics))
-            for topic in topics:
-                if topic in found and topic not in forgotten:
+        self._forgotten_since_read.clear()
+        found = await self._read_overrides(list(topics))
+        for topic in topics:
+            if topic not in self._forgotten_since_read:
+                if topic in found:
                     warnings += self._learn(topic, found[topic])
-                elif topic not in forgotten:
+                else:
                     self._overrides.setdefault(topic, {})
-                await pace.keep()
-        finally:
-            self._forgotten_during_loads = [each for each in self._forgotten_during_loads if each is not forgotten]
+            await pace.keep()
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
         if (others := len(warnings) - WARNINGS_MAX) > 0:
@@ -104,8 +118,7 @@ class TopicConfigs:
         """Drop the overrides of a deleted topic; a new topic of the same name has its own."""
         self._overrides.pop(topic, None)
         self._effective.pop(topic, None)
-        for forgotten in self._forgotten_during_loads:
-            forgotten.add(topic)
+        self._forgotten_since_read.add(topic)
 
 
 def _usable(topic: str, stored: Mapping[str, str]) -> dict[str, str]:

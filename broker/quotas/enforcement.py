@@ -9,6 +9,7 @@ brokers have no quotas.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Mapping
@@ -124,6 +125,8 @@ class EnforcedQuotas:
         self._monotonic_ms = monotonic_ms
         self._defaults = defaults or {}
         self._stored: dict[ConfigEntity, dict[str, float]] = {}
+        self._reading = asyncio.Lock()
+        """Keeps reads and their effects in one order: an older read of all quotas must not undo a newer one."""
         self._sources: dict[str, ConfigEntity] = {}
         """The entities whose rates apply to addresses, by address in its usual form."""
         self._clients: dict[tuple[str, str], dict[Key, Applied]] = {}
@@ -141,25 +144,27 @@ class EnforcedQuotas:
 
     async def load(self) -> None:
         """Read all quotas."""
-        stored = {}
-        for entity_type in (_USERS, _CLIENTS, _IPS):
-            for entity, overrides in (await all_overrides(self._store, entity_type)).items():
-                stored[entity] = _quotas(overrides)
-        self._stored = {entity: quotas for entity, quotas in stored.items() if quotas}
-        for entity in [entity for entity in self._stored if entity.parts[0][0] == _IPS]:
-            await self._resolve_addresses(entity)
-        self._changed()
+        async with self._reading:
+            stored = {}
+            for entity_type in (_USERS, _CLIENTS, _IPS):
+                for entity, overrides in (await all_overrides(self._store, entity_type)).items():
+                    stored[entity] = _quotas(overrides)
+            self._stored = {entity: quotas for entity, quotas in stored.items() if quotas}
+            self._changed()
+            for entity in [entity for entity in self._stored if entity.parts[0][0] == _IPS]:
+                await self._resolve_addresses(entity)
 
     async def apply(self, entity: ConfigEntity) -> None:
         """Read the quotas of an entity whose settings have changed. Has no effect for other types of entities."""
         if entity.parts[0][0] in (_USERS, _CLIENTS, _IPS):
-            quotas = _quotas(await entity_overrides(self._store, entity))
-            self._stored.pop(entity, None)
-            if quotas:
-                self._stored[entity] = quotas
-            if entity.parts[0][0] == _IPS:
-                await self._resolve_addresses(entity)
-            self._changed()
+            async with self._reading:
+                quotas = _quotas(await entity_overrides(self._store, entity))
+                self._stored.pop(entity, None)
+                if quotas:
+                    self._stored[entity] = quotas
+                self._changed()
+                if entity.parts[0][0] == _IPS:
+                    await self._resolve_addresses(entity)
 
     async def _resolve_addresses(self, entity: ConfigEntity) -> None:
         """Put the rate of an address, or of those that a host name stands for now, in force."""

@@ -8,6 +8,7 @@ leaves a notification. This broker applies its own changes before it reports suc
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -67,6 +68,8 @@ class AclStore:
         self._new_pace = new_pace
         self._store = store
         self._authorizer = authorizer
+        self._reading = asyncio.Lock()
+        """Keeps reads, writes and effects in one order: an older read of all ACLs must not undo a newer change."""
         self._listeners = [
             ChangeListener(store, clock, changes, lambda data, changes=changes: self._changed(changes, data))  # type: ignore[misc]
             for changes in (LITERAL_CHANGES, PREFIXED_CHANGES)
@@ -79,7 +82,8 @@ class AclStore:
         await ensure_paths(self._store, ACL_PATHS)
         for listener in self._listeners:
             await listener.start()
-        await self._load()
+        async with self._reading:
+            await self._load()
 
     def stop(self) -> None:
         for listener in self._listeners:
@@ -103,7 +107,8 @@ class AclStore:
             try:
                 if (problem := problem_of_storing(pattern, new)) is not None:
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
-                await self._edit(pattern, new.union)
+                async with self._reading:
+                    await self._edit(pattern, new.union)
             except KafkaError as error:
                 logger.warning("ACLs of %s cannot be created: %s", pattern, error.message)
                 for number in numbers:
@@ -123,7 +128,8 @@ class AclStore:
         """Delete the ACLs that match a filter and return them. Raises KafkaError."""
         deleted = []
         for pattern, acls in self.find(wanted):
-            await self._edit(pattern, lambda before, acls=acls: before.difference(acls))  # type: ignore[misc]
+            async with self._reading:
+                await self._edit(pattern, lambda before, acls=acls: before.difference(acls))  # type: ignore[misc]
             deleted += [(pattern, acl) for acl in acls]
         return deleted
 
@@ -146,8 +152,9 @@ class AclStore:
     async def _changed(self, changes: str, data: bytes | None) -> None:
         text = decode_change(changes, data)
         pattern = Pattern(_RESOURCE_TYPES[text.resource_type], text.name, PatternType[text.pattern_type])
-        (node,) = await self._store.get_many([acl_path(text)])
-        self._put(pattern, None if node is None else node.data)
+        async with self._reading:
+            (node,) = await self._store.get_many([acl_path(text)])
+            self._put(pattern, None if node is None else node.data)
 
     def _put(self, pattern: Pattern, data: bytes | None) -> None:
         try:

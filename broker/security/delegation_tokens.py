@@ -11,6 +11,7 @@ A token's HMAC is its password. It follows from the secret of the cluster and th
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -78,6 +79,8 @@ class DelegationTokens:
         self._times = times
         self._known: dict[str, DelegationToken] = {}
         self._credentials: dict[tuple[str, Digest], ScramCredential] = {}
+        self._reading = asyncio.Lock()
+        """Keeps reads, writes and effects in one order: an older read of all tokens must not undo a newer change."""
         self._listener = ChangeListener(store, clock, CHANGES, self._changed)
 
     @property
@@ -94,12 +97,13 @@ class DelegationTokens:
             return
         await ensure_paths(self._store, (ROOT, CHANGES, TOKENS))
         await self._listener.start()
-        names = await self._store.children(TOKENS)
-        nodes = await self._store.get_many([f"{TOKENS}/{name}" for name in names])
-        self._known.clear()
-        self._credentials.clear()
-        for name, node in zip(names, nodes, strict=True):
-            self._put(name, None if node is None else node.data)
+        async with self._reading:
+            names = await self._store.children(TOKENS)
+            nodes = await self._store.get_many([f"{TOKENS}/{name}" for name in names])
+            self._known.clear()
+            self._credentials.clear()
+            for name, node in zip(names, nodes, strict=True):
+                self._put(name, None if node is None else node.data)
 
     def stop(self) -> None:
         self._listener.stop()
@@ -128,8 +132,9 @@ class DelegationTokens:
         token_id = urlsafe_b64encode(self._random.randbytes(_ID_SIZE)).decode().rstrip("=")
         expires_ms = min(ends_ms, now_ms + self._times.expiry_ms)
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
-        await self._store.multi([Create(f"{TOKENS}/{token_id}", _encoded(token)), self._notice(token_id)])
-        self._known[token_id] = token
+        async with self._reading:
+            await self._store.multi([Create(f"{TOKENS}/{token_id}", _encoded(token)), self._notice(token_id)])
+            self._known[token_id] = token
         logger.info("created the delegation token %s of %s", token_id, owner)
         return token
 
@@ -174,27 +179,30 @@ class DelegationTokens:
     async def _set_expiry(self, token: DelegationToken, period_ms: int) -> int:
         changed = replace(token, expires_ms=min(token.ends_ms, self._clock.now_ms() + period_ms))
         path = f"{TOKENS}/{token.token_id}"
-        try:
-            await self._store.multi([SetData(path, _encoded(changed)), self._notice(token.token_id)])
-        except NoNode as error:
-            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from error
-        self._known[token.token_id] = changed
+        async with self._reading:
+            try:
+                await self._store.multi([SetData(path, _encoded(changed)), self._notice(token.token_id)])
+            except NoNode as error:
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from error
+            self._known[token.token_id] = changed
         return changed.expires_ms
 
     async def _remove(self, token: DelegationToken) -> None:
-        try:
-            await self._store.multi([Delete(f"{TOKENS}/{token.token_id}"), self._notice(token.token_id)])
-        except NoNode:
-            logger.debug("the delegation token %s is removed already", token.token_id)
-        self._put(token.token_id, None)
+        async with self._reading:
+            try:
+                await self._store.multi([Delete(f"{TOKENS}/{token.token_id}"), self._notice(token.token_id)])
+            except NoNode:
+                logger.debug("the delegation token %s is removed already", token.token_id)
+            self._put(token.token_id, None)
 
     def _notice(self, token_id: str) -> Create:
         return Create(_CHANGE, token_id.encode(), sequential=True)
 
     async def _changed(self, data: bytes | None) -> None:
         token_id = (data or b"").decode("utf-8", "replace")
-        (node,) = await self._store.get_many([f"{TOKENS}/{token_id}"])
-        self._put(token_id, None if node is None else node.data)
+        async with self._reading:
+            (node,) = await self._store.get_many([f"{TOKENS}/{token_id}"])
+            self._put(token_id, None if node is None else node.data)
 
     def _put(self, token_id: str, data: bytes | None) -> None:
         self._known.pop(token_id, None)

@@ -7,6 +7,7 @@ user also holds quotas, which stay unchanged.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -78,6 +79,8 @@ class ScramCredentials:
         self._store = store
         self._sliced_work = sliced_work
         self._in_force: dict[str, dict[str, ScramCredential]] = {}
+        self._reading = asyncio.Lock()
+        """Keeps reads and their effects in one order: an older read of all users must not undo a newer one."""
 
     def credential(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return the credential that `user` logs in with, or None."""
@@ -85,16 +88,18 @@ class ScramCredentials:
 
     async def load(self) -> None:
         """Read the credentials of all users; those that are no longer stored are void."""
-        stored = await self._overrides()
-        self._in_force.clear()
-        for user, overrides in stored.items():
-            self._put_in_force(user, overrides)
+        async with self._reading:
+            stored = await self._overrides()
+            self._in_force.clear()
+            for user, overrides in stored.items():
+                self._put_in_force(user, overrides)
 
     async def apply(self, entity: ConfigEntity) -> None:
         """Read the credentials of an entity whose settings have changed. Has no effect if it is not a user."""
         ((entity_type, user), *of_user) = entity.parts
         if entity_type == _USERS and user is not None and not of_user:
-            self._put_in_force(user, await entity_overrides(self._store, entity))
+            async with self._reading:
+                self._put_in_force(user, await entity_overrides(self._store, entity))
 
     def _put_in_force(self, user: str, overrides: Mapping[str, str]) -> None:
         found = {}

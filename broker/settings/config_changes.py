@@ -9,6 +9,7 @@ effect on this broker; an invalid value in the store is ignored and logged, and 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,6 +121,8 @@ class ConfigChanges:
         self._on_broker_changed = on_broker_changed
         self._check_broker = check_broker
         self._check_policy = check_policy
+        self._reading = asyncio.Lock()
+        """Keeps reads of the dynamic layers and their effects in one order: an older one must not undo a newer one."""
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:
         """Apply the valid changes; return one result per entry, in order: None for success, or the error."""
@@ -146,9 +149,11 @@ class ConfigChanges:
         """Apply the settings of `entity` after a change. May be called again."""
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
-            if name not in self._metadata.topics and self._topic_configs.unknown([name]):
+            pace = self._sliced_work.pace()
+            if name in self._metadata.topics:
+                await self._topic_configs.load([name], pace)
+            elif not await self._topic_configs.load_known(name, pace):
                 return  # it is deleted, or was not announced yet: its announcement loads its settings
-            await self._topic_configs.load([name], self._sliced_work.pace())
             await self._sliced_work.finished(self._on_topic_changed(name))
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
@@ -182,17 +187,18 @@ class ConfigChanges:
 
     async def load_dynamic_layers(self) -> None:
         """Read the dynamic layers of this broker's configuration without calling the callback."""
-        default = await self._usable_layer(broker_entity(None), per_broker=False)
-        broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
-        known = {**self._config.dynamic_default, **self._config.dynamic_broker}
-        try:
-            self._config.apply_dynamic(default=default, broker=broker)
-        except ConfigErrors as failure:
-            logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
-            return
-        changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
-        for warning in self._config.without_effect(changed):
-            logger.warning("%s", warning)
+        async with self._reading:
+            default = await self._usable_layer(broker_entity(None), per_broker=False)
+            broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
+            known = {**self._config.dynamic_default, **self._config.dynamic_broker}
+            try:
+                self._config.apply_dynamic(default=default, broker=broker)
+            except ConfigErrors as failure:
+                logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
+                return
+            changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
+            for warning in self._config.without_effect(changed):
+                logger.warning("%s", warning)
 
     # -- one resource ----------------------------------------------------------------------------------------------
 
