@@ -997,6 +997,8 @@ class Log:
         if segments:
             self._segments.replace(segments)
             _remove(segments)
+            # After a power cut, segments that come back must not follow what is appended from now on.
+            self._files.sync_directory(self._directory.path)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Remove all batches; the next one gets `offset`. Waits for the disk.
@@ -1011,6 +1013,8 @@ class Log:
             _remove(old)
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
+            # Before the recovery point on the disk passes the old segments: no start would read them again.
+            self._files.sync_directory(self._directory.path)
             self.log_end_offset = self.log_start_offset = self.high_watermark = offset
             self._end_gap = None
             self.durability.restart_at(offset)

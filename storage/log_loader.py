@@ -132,6 +132,9 @@ class LogLoader:
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
             scanned_from, was_cut = repair.scanned_from, repair.was_cut
+            if repair.has_removed_files:
+                # After a power cut, segments that come back must not follow what is appended from now on.
+                self._files.sync_directory(self._directory)
         else:
             log_end_offset, producer_state, scanned_from, was_cut = self._log_start_offset, None, None, False
         if not segments or log_end_offset < self._log_start_offset:
@@ -246,6 +249,7 @@ class LogLoader:
             segment.remove()
         segment = self._segment(self._log_start_offset, {names.LOG: 0})
         segment.create()
+        self._files.sync_directory(self._directory)
         return [segment]
 
     def _path(self, name: str) -> str:
@@ -272,6 +276,7 @@ class _Repair:
         self.scanned_from: int | None = None
         """Base offset of the first segment that `scan_from` has read."""
         self.was_cut = False
+        self.has_removed_files = False
         self._name = name
         self._snapshots = snapshots
         self._leader_epochs = leader_epochs
@@ -320,6 +325,8 @@ class _Repair:
         """
         self.scanned_from = self.segments[first].base_offset
         producer_state = self._state_at(self.scanned_from)
+        epochs = LeaderEpochs(self._leader_epochs.entries, lambda entries: None)
+        epochs.truncate_from_end(self.scanned_from)  # the file is not synced beyond; the batches have their epochs
         # They may describe records from before a truncation: a power cut undoes the removal of a file.
         self._snapshots.delete_outside(0, self.scanned_from)
         for number in range(first, len(self.segments)):
@@ -330,7 +337,7 @@ class _Repair:
                     self._detach_from(number)
                     break
                 self._snapshots.write(segment.base_offset, producer_state.producers.values())
-            scan = scan_segment(segment, producer_state, self._leader_epochs, self._progress.on_bytes_scanned)
+            scan = scan_segment(segment, producer_state, epochs, self._progress.on_bytes_scanned)
             self.log_end_offset = scan.next_offset
             if scan.damage is not None:
                 self._progress.on_damaged_batch(scan.damage)
@@ -344,6 +351,7 @@ class _Repair:
             # The active segment too: every segment below the recovery point must have its index files, because Kafka
             # rebuilds the indexes of those that have none.
             self.segments[-1].seal()
+        self._leader_epochs.adopt(epochs.entries)
         producer_state.map_end_offset = self.log_end_offset
         self.producer_state = producer_state
 
@@ -357,8 +365,9 @@ class _Repair:
         self._progress.on_damage(f"{damage}; cut {segment.size - position} bytes and {len(later)} later segments")
         if position < segment.size:
             segment.cut_damage(position)
-        for dropped in later:
+        for dropped in reversed(later):
             dropped.remove()
+            self.has_removed_files = True
         self.segments = self.segments[: number + 1]
 
     def _detach_from(self, number: int) -> None:
@@ -374,6 +383,7 @@ class _Repair:
         )
         for segment in reversed(detached):
             segment.detach()
+            self.has_removed_files = True
         self.segments = self.segments[:number]
 
     def _state_at(self, offset: int) -> ProducerState:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker.server import StartupError
-from tests.sim.disk import DiskFiles, SimulatedDisk
+from tests.sim.disk import DiskFiles, RandomCut, SimulatedDisk
 from tests.sim.network import SimulatedNetwork
 from tests.sim.process import PORT, BrokerProcess
 from tests.sim.world import ProcessLoop, World
@@ -176,7 +176,7 @@ class Cluster:
         if machine.process is not None:
             machine.process.lose_power()
             self._bury(machine)
-        machine.disk.lose_power(self.world.random)
+        machine.disk.lose_power(RandomCut(self.world.random))
 
     def return_power(self, broker_id: int) -> None:
         self.network.machine_returned(self.machines[broker_id].host)

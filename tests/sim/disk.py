@@ -5,8 +5,9 @@ files contain.
 
 A `SimulatedDisk` belongs to a machine and outlives its processes. `DiskFiles` is the `Files` of one process on it.
 When the process is killed, the disk keeps everything that was written, because the page cache belongs to the kernel;
-the dead process changes nothing any more. After a power cut each file holds what was synced, perhaps followed by a
-part of the writes after that, whole or torn, and each directory holds the names of its last sync or the present ones.
+the dead process changes nothing any more. After a power cut each file holds what was synced, perhaps followed by the
+first of the writes after that, of which the last may be torn. Each directory holds the names of its last sync, perhaps
+with the first of the changes after that. `PowerCut` decides how many, for each file and directory by itself.
 
 `tests/support/faulty_files.py` serves the tests of storage, on real files. This double is in memory because the
 simulator starts thousands of brokers.
@@ -18,7 +19,7 @@ import errno
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NoReturn
@@ -28,6 +29,48 @@ from tests.sim.world import Crashed
 
 EPOCH_MS: Final = 1_795_000_000_000
 """The wall time at which a world begins."""
+
+
+class PowerCut:
+    """What a power cut keeps of what was not synced: nothing."""
+
+    def names_kept(self, count: int) -> int:
+        """Return how many of a directory's `count` changes since its last sync are kept."""
+        return 0
+
+    def writes_kept(self, count: int) -> int:
+        """Return how many of a file's `count` writes and truncations since its last sync are kept."""
+        return 0
+
+    def torn(self, data: bytes) -> bytes:
+        """Return what is kept of the last write that is kept."""
+        return data
+
+
+class RandomCut(PowerCut):
+    """Keeps nothing, everything or a part, by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def names_kept(self, count: int) -> int:
+        return self._random.choice((0, count, self._random.randint(0, count)))
+
+    def writes_kept(self, count: int) -> int:
+        return self._random.choice((0, 0, count, self._random.randint(0, count)))
+
+    def torn(self, data: bytes) -> bytes:
+        if self._random.random() < 0.5:
+            return data
+        kept = data[: self._random.randint(0, len(data))]
+        return kept if self._random.random() < 0.5 else kept.ljust(len(data), b"\0")
+
+
+class OldNames(PowerCut):
+    """Keeps all writes to files, and no change of a directory."""
+
+    def writes_kept(self, count: int) -> int:
+        return count
 
 
 @dataclass(slots=True, eq=False)
@@ -77,20 +120,15 @@ class _File:
             self.durable, self.durable_size = bytes(self.content), self.size
             self.unsynced.clear()
 
-    def lose_power(self, random: Random) -> None:
-        """Keep the durable content and, by chance, a part of what followed; the last kept write may be torn."""
-        kept = self.unsynced[: random.randint(0, len(self.unsynced))] if random.random() < 0.5 else []
+    def lose_power(self, cut: PowerCut) -> None:
+        kept = self.unsynced[: cut.writes_kept(len(self.unsynced))] if self.unsynced else []
         self.content, self.size = bytearray(self.durable), self.durable_size
         for number, (position, data) in enumerate(kept):
             if data is None:
                 del self.content[position:]
                 self.size = position
                 continue
-            if number == len(kept) - 1 and random.random() < 0.5:
-                torn = random.randint(0, len(data))
-                written = data[:torn] + bytes(len(data) - torn if random.random() < 0.5 else 0)
-            else:
-                written = data
+            written = cut.torn(data) if number == len(kept) - 1 else data
             _write(self.content, position, written)
             self.size = max(self.size, position + len(written))
         self.unsynced = []
@@ -111,15 +149,26 @@ class _File:
 class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
     durable: dict[str, _File | _Directory] = field(default_factory=dict)
+    """The names as of the last sync."""
+    unsynced: list[Mapping[str, _File | _Directory | None]] = field(default_factory=list)
+    """The changes since then, each in one step: names with what they stand for, or None."""
     modified_ms: int = EPOCH_MS
 
-    def lose_power(self, random: Random) -> None:
-        if random.random() < 0.5:
-            self.entries = dict(self.durable)
-        else:
-            self.durable = dict(self.entries)
+    def change(self, change: Mapping[str, _File | _Directory | None]) -> None:
+        _apply(change, self.entries)
+        self.unsynced.append(change)
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.unsynced.clear()
+
+    def lose_power(self, cut: PowerCut) -> None:
+        self.entries = self.durable
+        for change in self.unsynced[: cut.names_kept(len(self.unsynced))] if self.unsynced else ():
+            _apply(change, self.entries)
+        self.sync()
         for name in sorted(self.entries):
-            self.entries[name].lose_power(random)
+            self.entries[name].lose_power(cut)
 
 
 class SimulatedDisk:
@@ -135,9 +184,9 @@ class SimulatedDisk:
         """How many calls have changed something."""
         self.log_truncations = 0
 
-    def lose_power(self, random: Random) -> None:
-        """Forget what was not synced, or a part of it. No process may be running."""
-        self.root.lose_power(random)
+    def lose_power(self, cut: PowerCut) -> None:
+        """Forget what was not synced, but for what `cut` keeps. No process may be running."""
+        self.root.lose_power(cut)
 
     def erase(self) -> None:
         """Replace the disk by an empty one."""
@@ -270,7 +319,8 @@ class DiskFiles(Files):
             self._change("open", path)
             if self.disk.is_full:
                 self._fail(errno.ENOSPC, "open", path)
-            found = parent.entries[name] = _File(modified_ms=self._now_ms())
+            found = _File(modified_ms=self._now_ms())
+            parent.change({name: found})
         self._observe("open", path)
         if found is None:
             self._fail(errno.ENOENT, "open", path)
@@ -321,7 +371,7 @@ class DiskFiles(Files):
         self._change("sync", path)
         directory = self._find("sync", path)
         assert isinstance(directory, _Directory)
-        directory.durable = dict(directory.entries)
+        directory.sync()
 
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
         self._observe("start write-back", file.path)
@@ -372,8 +422,11 @@ class DiskFiles(Files):
         if isinstance(replaced, _Directory) and (replaced.entries or isinstance(found, _File)):
             self._fail(errno.ENOTEMPTY if replaced.entries else errno.EISDIR, "rename", old)
         source, old_name = self._parent("rename", old)
-        del source.entries[old_name]
-        target.entries[new_name] = found
+        if source is target:
+            source.change({old_name: None, new_name: found})
+        else:
+            source.change({old_name: None})
+            target.change({new_name: found})
 
     def unlink(self, path: str) -> None:
         found = self._find("unlink", path)
@@ -381,7 +434,7 @@ class DiskFiles(Files):
         if isinstance(found, _Directory):
             self._fail(errno.EISDIR, "unlink", path)
         parent, name = self._parent("unlink", path)
-        del parent.entries[name]
+        parent.change({name: None})
 
     def make_directory(self, path: str) -> None:
         self._change("make directory", path)
@@ -394,7 +447,7 @@ class DiskFiles(Files):
             if not isinstance(node, _Directory):
                 self._fail(errno.ENOTDIR, "make directory", path)
             if name not in node.entries:
-                node.entries[name] = _Directory(modified_ms=self._now_ms())
+                node.change({name: _Directory(modified_ms=self._now_ms())})
             node = node.entries[name]
 
     def remove_directory(self, path: str) -> None:
@@ -405,7 +458,7 @@ class DiskFiles(Files):
         if found.entries:
             self._fail(errno.ENOTEMPTY, "remove directory", path)
         parent, name = self._parent("remove directory", path)
-        del parent.entries[name]
+        parent.change({name: None})
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         self._observe("list", path)
@@ -441,6 +494,14 @@ class DiskFiles(Files):
 
 def _names(path: str) -> list[str]:
     return [name for name in path.split("/") if name]
+
+
+def _apply(change: Mapping[str, _File | _Directory | None], entries: dict[str, _File | _Directory]) -> None:
+    for name, node in change.items():
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
 
 
 def _write(content: bytearray, position: int, data: bytes) -> None:

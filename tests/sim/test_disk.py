@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from storage.files import Files, OsFiles
-from tests.sim.disk import DiskFiles, SimulatedDisk
+from tests.sim.disk import DiskFiles, RandomCut, SimulatedDisk
 from tests.sim.world import Crashed
 
 
@@ -111,7 +111,7 @@ def test_power_loss_keeps_what_was_synced() -> None:
         file = files.open("/d/x")
         files.write(file, b" and not", 6)
         files.open("/d/new", create=True)
-        disk.lose_power(Random(seed))
+        disk.lose_power(RandomCut(Random(seed)))
         after = files_on(disk)
         content = after.read_whole("/d/x")
         assert content.startswith(b"synced")
@@ -125,7 +125,7 @@ def test_file_whose_directory_was_never_synced_may_be_gone() -> None:
     survived = set()
     for seed in range(20):
         disk, _ = with_folder()
-        disk.lose_power(Random(seed))
+        disk.lose_power(RandomCut(Random(seed)))
         survived.add(disk.find("/d") is not None)
     assert survived == {True, False}
 

@@ -5,7 +5,6 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -24,7 +23,7 @@ from storage.offset_map import MEMORY_MAX
 from storage.segment import CorruptSegmentError, Segment
 from storage.shortages import OutOfResourcesError
 from storage.time_index import TimestampOffset
-from tests.sim.disk import DiskFiles, SimulatedDisk
+from tests.sim.disk import DiskFiles, PowerCut, SimulatedDisk
 from tests.storage.builders import (
     NAME,
     NOW_MS,
@@ -425,13 +424,6 @@ def test_marker_of_aborted_data_below_the_log_start_outlives_the_data(broker: Br
     ]
 
 
-class NothingUnsynced(Random):
-    """The chance in a power cut that keeps what was synced and nothing else."""
-
-    def random(self) -> float:
-        return 0.9
-
-
 @pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
 def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_type: ControlType) -> None:
     """The marker is in the active segment, which nothing else syncs."""
@@ -454,7 +446,7 @@ def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_t
     broker.files.sync_directory(str(log.directory))
     assert isinstance(broker.files, DiskFiles)
     broker.files.die()
-    disk.lose_power(NothingUnsynced())
+    disk.lose_power(PowerCut())
     log = start().log()
     assert [value for _, _, value in kept_in(log)] == kept
     assert not log.producers().has_open_transaction

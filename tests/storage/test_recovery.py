@@ -20,6 +20,7 @@ from storage.cleaner import clean
 from storage.files import OpenFile
 from storage.log import Log
 from storage.log_loader import LoadProgress
+from tests.sim.disk import DiskFiles, OldNames, PowerCut, SimulatedDisk
 from tests.storage.builders import (
     NOW_MS,
     Damage,
@@ -428,6 +429,77 @@ def test_older_segment_that_lost_whole_batches_ends_the_log(tmp_path: Path, poli
     size = second.size // (third.base_offset - second.base_offset)
     os.truncate(second.path, size)
     assert offsets(load_log(tmp_path, config)) == list(range(second.base_offset + 1))
+
+
+def test_epochs_of_scanned_batches_count_more_than_those_in_the_file(filled: Log, tmp_path: Path) -> None:
+    """A power cut may keep the file from before a truncation and the batches from after it."""
+    path = filled.directory / names.LEADER_EPOCH_CHECKPOINT
+    expected = filled.leader_epochs.entries
+    path.write_text("0\n3\n0 0\n7 3\n9 6\n")
+    assert load_log(tmp_path, CONFIG).leader_epochs.entries == expected
+    assert load_log(tmp_path, CONFIG, is_clean=True).leader_epochs.entries == expected, "the file is mended"
+
+
+class Powered:
+    """A broker on a disk that can lose its power."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self._config = config
+        self._disk = SimulatedDisk()
+        self._disk.provide_directory("/data")
+        self._files = DiskFiles(self._disk, lambda: 0, lambda _: None)
+        self.broker = Broker(Path("/data"), config, files=self._files)
+        self.log = self.broker.log()
+        self.log.reconfigure(config)
+
+    def lose_power(self, cut: PowerCut) -> None:
+        self._files.die()
+        self._disk.lose_power(cut)
+        self._files = DiskFiles(self._disk, lambda: 0, lambda _: None)
+        self.broker = Broker(Path("/data"), self._config, files=self._files)
+        self.log = self.broker.log()
+
+
+def test_segments_before_a_new_start_do_not_return_after_a_power_cut(tmp_path: Path) -> None:
+    machine = Powered(CONFIG)
+    for number in range(COUNT):
+        append(machine.log, batch(1, size=100, producer_id=3, sequence=number))
+    machine.log.durability.flush(NOW_MS)
+    machine.log.truncate_fully_and_start_at(1000, now_ms=NOW_MS)
+    machine.log.append_as_follower(at(1000, batch(1)), now_ms=NOW_MS)
+    machine.log.durability.flush(NOW_MS)
+    machine.broker.manager.checkpoint_recovery_points()
+    machine.lose_power(PowerCut())
+    assert (machine.log.log_start_offset, offsets(machine.log)) == (1000, [1000])
+
+
+@pytest.mark.parametrize("target", [1000, 3])
+def test_new_start_is_durable_before_its_recovery_point(target: int) -> None:
+    machine = Powered(CONFIG)
+    for _ in range(COUNT):
+        append(machine.log, batch(1, size=100))
+    machine.log.durability.flush(NOW_MS)
+    machine.broker.manager.checkpoint_recovery_points()
+    machine.log.truncate_fully_and_start_at(target, now_ms=NOW_MS)
+    machine.lose_power(PowerCut())
+    assert (machine.log.log_start_offset, machine.log.log_end_offset, offsets(machine.log)) == (target, target, [])
+
+
+def test_truncated_segments_do_not_follow_new_batches_after_a_power_cut() -> None:
+    """The new batches end where a truncated segment began."""
+    machine = Powered(CONFIG)
+    for _ in range(COUNT):
+        append(machine.log, batch(1, size=100), leader_epoch=1)
+    machine.log.durability.flush(NOW_MS)
+    machine.broker.manager.checkpoint_recovery_points()
+    first, second = machine.log.segments.all()[:2]
+    kept = second.base_offset - 1
+    assert first.base_offset < kept
+    machine.log.truncate_to(kept, now_ms=NOW_MS)
+    append(machine.log, batch(1, size=100), leader_epoch=2)
+    machine.lose_power(OldNames())
+    assert offsets(machine.log) == list(range(kept + 1))
+    assert [entry.epoch for entry in machine.log.leader_epochs.entries] == [1, 2]
 
 
 # The quick way through ordinary batches against the way that takes any
