@@ -849,7 +849,6 @@ class Log:
         self.leader_epochs.truncate_from_start(offset)
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
-        self.durability.raise_recovery_point(offset)
         self._producers.on_log_start(offset)
         self._options.on_log_start_raised(self)
 
@@ -970,10 +969,17 @@ class Log:
         self._reader.end = (offset, active, active.size)
         self._reader.forget_positions()
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.durability.lower_recovery_point(offset)
+        # Below the cut, so that the next sync and a start after a crash include the segment with the cut.
+        self.durability.lower_recovery_point(max(self._end_gap.start_offset - 1, 0))
         self.leader_epochs.truncate_from_end(offset)
         self._snapshots.delete_outside(self.log_start_offset, offset)
-        self._producers = state_at(
+        self._producers = self._producers_at(offset)
+        self._producers.on_high_watermark(self.high_watermark)
+        self.truncation_count += 1
+        self._options.on_truncated(self)
+
+    def _producers_at(self, offset: int) -> ProducerState:
+        return state_at(
             offset,
             f"{self.topic}-{self.partition}",
             self._segments,
@@ -981,9 +987,6 @@ class Log:
             self.log_start_offset,
             self._on_unread_producers,
         )
-        self._producers.on_high_watermark(self.high_watermark)
-        self.truncation_count += 1
-        self._options.on_truncated(self)
 
     def _on_unread_producers(self, damage: CorruptSegmentError) -> None:
         self.count_damage(damage)

@@ -144,10 +144,6 @@ class LogDurability:
         self.recovery_point = min(self.recovery_point, offset)
         self.is_cut_unflushed = True
 
-    def raise_recovery_point(self, offset: int) -> None:
-        """Note that the log starts at `offset`: what lies below needs no recovery."""
-        self.recovery_point = max(self.recovery_point, offset)
-
     def restart_at(self, offset: int) -> None:
         """Note that the log is empty and begins at `offset`."""
         self.recovery_point = offset
@@ -195,7 +191,7 @@ class LogDurability:
             raise FlushHeldError(f"{self._directory.path} is being moved to another log directory")
         started_s = self._files.monotonic_s()
         try:
-            self._sync_files(end_offset)
+            self._sync_files(end_offset, with_active=with_active)
         except OSError as error:
             if self._directory.has_moved(error):
                 self._flush(with_active=with_active)
@@ -211,11 +207,11 @@ class LogDurability:
                 self.is_cut_unflushed = self.is_cut_unflushed and not with_active
         self._on_flushed(self._files.monotonic_s() - started_s)
 
-    def _sync_files(self, end_offset: int) -> None:
-        segments = self._segments.covering(self.recovery_point, max(end_offset, 1))
+    def _sync_files(self, end_offset: int, *, with_active: bool) -> None:
+        segments = self._segments.covering(self.recovery_point, end_offset)
         active = self._segments.active
-        if self.is_cut_unflushed and active not in segments:
-            segments = [*segments, active]  # it may be empty, or end at the recovery point
+        if with_active and active not in segments:
+            segments = [*segments, active]  # a truncation may have emptied it
         for segment in segments:
             with contextlib.suppress(SegmentGoneError):
                 if segment.size and segment is self._segments.active:

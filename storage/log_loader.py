@@ -26,7 +26,7 @@ from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetIndex
 from storage.producer_snapshots import ProducerSnapshots
 from storage.producer_state import ProducerState
-from storage.recovery import leader_epochs_in, replay, scan_segment
+from storage.recovery import leader_epochs_in, replay, scan_segment, stored_batches
 from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, Segment
 from storage.segments import Segments
 from storage.time_index import TimeIndex
@@ -112,6 +112,8 @@ class LogLoader:
         first_to_scan = len(segments) if self._is_clean else _floor(segments, self._recovery_point)
         if are_epochs_lost:
             self._find_leader_epochs(segments[:first_to_scan], leader_epochs)
+        elif not self._is_clean and leader_epochs.entries:
+            self._find_earlier_leader_epochs(segments[:first_to_scan], leader_epochs)
         if segments:
             without_index = {
                 segment.base_offset
@@ -231,6 +233,27 @@ class LogLoader:
         if self._is_clean and not leader_epochs.entries and any(segment.size for segment in segments):
             # Batches of old formats carry no epochs. Without the file the next start would read them all again.
             epochs_writer(self._files, self._directory)(())
+
+    def _find_earlier_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
+        """Add the epochs of batches before the first one in the file.
+
+        The file may know a log start that the checkpoint does not: the log starts lower then.
+        """
+        first = leader_epochs.entries[0]
+        earlier = LeaderEpochs((), lambda entries: None)
+        before = [segment for segment in segments if segment.size and segment.base_offset < first.start_offset]
+        if not before or self._log_start_offset >= first.start_offset:
+            return
+        try:
+            if next(stored_batches(before[0], 0, before[0].size)).header is None:
+                return  # batches of old formats carry no epochs
+            leader_epochs_in(before, earlier)
+        except CorruptSegmentError as damage:
+            self._progress.on_damaged_batch(damage)
+            return
+        found = [entry for entry in earlier.entries if entry.start_offset < first.start_offset]
+        following = leader_epochs.entries[1:] if found and found[-1].epoch == first.epoch else leader_epochs.entries
+        leader_epochs.adopt((*found, *following))
 
     def _repair(self, repair: "_Repair", without_index: set[int], first_to_scan: int) -> None:
         segments = repair.segments

@@ -448,6 +448,7 @@ class LogManager:
             self._finish_previous_move(log, now_ms)
             directory = self._home[copy]
             try:
+                directory.write_log_starts()  # only the old directory's checkpoint has the start of this log
                 log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
             except OSError as error:
                 raise self.directories.storage_error(directory, error) from error
