@@ -1016,6 +1016,7 @@ class Log:
             _remove(old)
             replacement = self._new_segment(offset, now_ms)
             self._segments.replace(old, [replacement])
+            self._snapshots.delete_outside(offset, offset)
             # Before the recovery point on the disk passes the old segments: no start would read them again.
             self._files.sync_directory(self._directory.path)
             self.log_end_offset = self.log_start_offset = self.high_watermark = offset
@@ -1024,7 +1025,6 @@ class Log:
             self._reader.end = (offset, replacement, 0)
             self._reader.forget_positions()
             self.leader_epochs.clear()
-            self._snapshots.delete_outside(offset, offset)
             self._producers.clear(offset)
             self.truncation_count += 1
             self._options.on_truncated(self)

@@ -59,6 +59,8 @@ class Plan:
     most: Branch
     least_end: int
     start_max: int
+    removes_all: bool = False
+    """Whether it removes the whole log: in between, newer records of a key may be gone before older ones."""
 
 
 class History:
@@ -153,7 +155,7 @@ class History:
         durable_start = min(before.durable_start, plan.after.durable_start)
         problems = []
         for branch, least_end, floor in self.possible(plan, is_power_cut=is_power_cut):
-            problem = self.problem(branch, least_end, durable_start, plan.start_max)
+            problem = self.problem(branch, least_end, durable_start, plan.start_max, has_newest=not plan.removes_all)
             if problem is None:
                 left = () if is_power_cut else (*before.left, *plan.after.left, Left(branch, log.log_end_offset))
                 self.adopt(branch, floor, durable_start, left)
@@ -181,7 +183,9 @@ class History:
         for branch, split in (*before.left, *after.left) if is_power_cut else ():
             yield branch, min(floor, split), min(floor, split)
 
-    def problem(self, branch: Branch, least_end: int, start_min: int, start_max: int) -> str | None:
+    def problem(
+        self, branch: Branch, least_end: int, start_min: int, start_max: int, *, has_newest: bool = True
+    ) -> str | None:
         """Return why the log is not the beginning of `branch`; None if it is."""
         log = self.log
         least_end = min(least_end, branch.end_of_batches(least_end))
@@ -189,7 +193,7 @@ class History:
             return f"the log ends at {log.log_end_offset}, not between {least_end} and {branch.end}"
         if not min(start_min, log.log_end_offset) <= log.log_start_offset <= start_max:
             return f"the log starts at {log.log_start_offset}, not between {start_min} and {start_max}"
-        return difference(log, branch, is_compacted=self.is_compacted)
+        return difference(log, branch, is_compacted=self.is_compacted, has_newest=has_newest)
 
     def adopt(self, branch: Branch, floor: int, durable_start: int, left: tuple[Left, ...]) -> None:
         """Continue with what the log holds; after a power cut, `left` is empty, and all of that is on the disk."""
@@ -412,6 +416,7 @@ def start_anew(history: History) -> Plan | None:
         history.model.branch,
         0,
         max(offset, history.model.log_start),
+        removes_all=True,
     )
 
 
