@@ -219,7 +219,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     )
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
-        ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread, peers.connect),
         timer,
         clock,
         topics.ensure_internal,
@@ -233,7 +233,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     marker_channels = MarkerChannels(on.broker_id, marker_writer, (), peers, config[properties.REQUEST_TIMEOUT_MS])
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
-        ReplicatedLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread),
+        ReplicatedLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread, peers.connect),
         MarkerSender(TRANSACTION_STATE_TOPIC, metadata, marker_channels, timer, clock),
         timer,
         clock,

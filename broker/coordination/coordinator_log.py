@@ -1,28 +1,23 @@
-"""Appends of a coordinator to its partitions of an internal topic, and their replay.
+"""Appends of a coordinator to its partitions of an internal topic.
 
-Owns: the port to the topic, appends in the step that decided on them, the replay of a partition in slices, and the
-errors of failed appends. Must not know: what records mean, or which coordinator it serves.
+Owns: the port to the topic, appends in the step that decided on them, and the errors of failed appends. Must not know:
+what records mean, or which coordinator it serves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import BatchHeader, Record, batches, records
+from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.coordinator")
 
 Buffer = bytes | bytearray | memoryview
 
-REPLAY_SLICE_RECORDS: Final = 500
-"""Records replayed before other requests get their turn: a few milliseconds."""
-OPENED_BATCH_SIZE_MAX: Final = 104_857_600
-"""Limit in bytes for a decompressed batch: the default segment size of an internal topic."""
 TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
 """Size of the keys, in bytes, at which a batch of tombstones is closed: half the default of message.max.bytes."""
 
@@ -53,6 +48,15 @@ class CoordinatorLog(Protocol):
 
     def read(self, partition: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
         """Read whole batches from `offset` on, at least one unless the log ends there. Raises KafkaError."""
+
+    def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
+        """As `read`, from the copy of an in-sync follower, and only below its high watermark. Raises KafkaError."""
+
+    def in_sync_followers(self, partition: int) -> Sequence[int]:
+        """Return the ids of the other brokers with an in-sync replica. Raises KafkaError."""
+
+    def segment_path(self, partition: int, offset: int) -> str:
+        """Return the path of the log segment that may hold an offset, for messages."""
 
     def start_offset(self, partition: int) -> int:
         """Return the first offset of the log. Raises KafkaError if this broker does not lead the partition."""
@@ -95,34 +99,6 @@ def when_appended(awaited: Awaitable[None], finish: Callable[[ErrorCode], None])
         finish(_outcome(appending))
     else:
         appending.add_done_callback(lambda done: finish(_outcome(done)))
-
-
-async def replay(
-    log: CoordinatorLog, partition: int, buffer_size: int, apply: Callable[[BatchHeader, Record], None]
-) -> int:
-    """Call `apply` with every record up to the current end of the log, with turns for other requests in between.
-
-    `buffer_size` is the size of a read in bytes. Returns the end of the log at the call.
-
-    Raises KafkaError, Malformed if the log cannot be decoded, and what `apply` raises.
-    """
-    position, end = log.start_offset(partition), log.end_offset(partition)
-    count = 0
-    while position < end:
-        buffer = await log.read(partition, position, buffer_size)
-        before = position
-        for at, header in batches(buffer):
-            for record in records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX):
-                apply(header, record)
-                count += 1
-                if count % REPLAY_SLICE_RECORDS == 0:
-                    await asyncio.sleep(0)
-            position = header.next_offset
-        if not buffer:  # the cleaner may have removed everything from here to the end
-            break
-        if position == before:
-            raise Malformed(f"no whole batch at offset {position}, expected one before the log end offset {end}")
-    return end
 
 
 def _outcome(appending: asyncio.Future[None]) -> ErrorCode:

@@ -6,16 +6,19 @@ Owns: committed appends to a partition, and reads of its batches, by partition n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.clock import Clock
+from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.records.batch import batches
 from storage.log import AppendOrigin
 
 T = TypeVar("T")
@@ -23,6 +26,12 @@ Buffer = bytes | bytearray | memoryview
 
 COMMIT_CHECK_MS: Final = 30_000
 """How long `committed` waits for an event of the partition before it checks again."""
+
+DEBUGGER: Final = -2
+"""The replica id of readers that may read any replica."""
+FOLLOWER_FETCH_VERSION: Final = 12
+"""The last version that names topics."""
+FOLLOWER_TIMEOUT_MS: Final = 10_000
 
 _COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: access to an enum member costs as much as a call
 
@@ -43,13 +52,16 @@ class ReplicatedLog:
         metadata: MetadataCache,
         clock: Clock,
         run_blocking: RunBlocking,
+        connect: Callable[[int, str], Peer],
     ) -> None:
+        """`connect(broker_id, purpose)` returns a new connection to another broker."""
         self._topic = topic
         self._replica_manager = replica_manager
         self._bound: Bound = {}
         self._metadata = metadata
         self._clock = clock
         self._run_blocking = run_blocking
+        self._connect = connect
 
     def partition_count(self) -> int | None:
         """Return the partition count of the topic; None while it does not exist."""
@@ -115,8 +127,57 @@ class ReplicatedLog:
         )
         return b"" if fetched is None else fetched.records
 
+    async def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Buffer:
+        """Read batches of a follower's copy below its high watermark; b"" if there are none. Raises KafkaError."""
+        found = self._require(partition)
+        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        request = FetchRequest(
+            replica_id=DEBUGGER,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic=self._topic, partitions=[wanted])],
+        )
+        peer = self._connect(follower, "coordinator-replay")
+        try:
+            response: FetchResponse = await peer.ask(request, FOLLOWER_FETCH_VERSION, timeout_ms=FOLLOWER_TIMEOUT_MS)
+            if response.error_code:
+                raise KafkaError(ErrorCode(response.error_code))
+            ((data,),) = (topic.partitions for topic in response.responses)
+            if data.error_code:
+                raise KafkaError(ErrorCode(data.error_code))
+            if not found.log.log_start_offset <= offset < data.high_watermark:
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"its high watermark is {data.high_watermark}")
+            return _below(bytes(data.records or b""), data.high_watermark)
+        except PeerUnavailable as error:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, str(error)) from error
+        except (Malformed, ValueError) as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        finally:
+            peer.close()
+
+    def in_sync_followers(self, partition: int) -> Sequence[int]:
+        """Return the ids of the other brokers with an in-sync replica. Raises KafkaError."""
+        found = self._require(partition)
+        return [replica for replica in found.leadership.isr if replica != found.leadership.leader_id]
+
+    def segment_path(self, partition: int, offset: int) -> str:
+        """Return the path of the log segment that may hold an offset, for messages."""
+        log = self._require(partition).log
+        return (log.segments.floor(offset) or log.segments.first).path
+
     def _require(self, partition: int) -> Partition:
         found = self._replica_manager.find(self._topic, partition)
         if found is None or not found.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return found
+
+
+def _below(records: bytes, end_offset: int) -> bytes:
+    """Return the whole batches that end at or below an offset. Raises Malformed."""
+    size = 0
+    for position, header in batches(records):
+        if header.next_offset > end_offset:
+            break
+        size = position + header.size
+    return records[:size]

@@ -12,18 +12,20 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.background import BackgroundTasks
-from broker.coordination.coordinator_log import CoordinatorLog, replay
+from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
+from broker.coordination.replay import replay
+from broker.groups.events import Moment
 from broker.groups.group import Group
 from broker.groups.loading import ReplayedPartition
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
-from broker.groups.records import group_key, offset_key
+from broker.groups.records import GroupMetadataValue, group_key, offset_key
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.loop.clock import Clock
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, Malformed
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -102,9 +104,10 @@ class HostedGroups:
 
     async def read(self, partition: OffsetsPartition) -> int:
         """Replay the log into groups, and return their number."""
-        replayed = ReplayedPartition()
         partition.next_order = self._log.end_offset(partition.number)
-        await replay(self._log, partition.number, self._settings.load_buffer_size, replayed.replay)
+        replayed, _ = await replay(
+            self._log, partition.number, self._settings.load_buffer_size, ReplayedPartition, GROUP_METADATA_TOPIC
+        )
         partition.groups = await self._build_groups(partition, replayed)
         return len(partition.groups)
 
@@ -128,11 +131,7 @@ class HostedGroups:
         groups = {}
         moment = self._runner.moment()
         for number, group_id in enumerate(replayed.group_ids()):
-            value = replayed.groups.get(group_id)
-            if value is None:
-                machine = Group(group_id, self._settings.group, moment)
-            else:
-                machine = Group.restored(group_id, value, self._settings.group, moment)
+            machine = self._build_machine(group_id, replayed.groups.get(group_id), moment)
             offsets = replayed.offsets.get(group_id, GroupOffsets())
             for producer_id in offsets.open_transactions():
                 partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
@@ -140,6 +139,14 @@ class HostedGroups:
             if number % SLICE_SIZE == 0:
                 await asyncio.sleep(0)
         return groups
+
+    def _build_machine(self, group_id: str, value: GroupMetadataValue | None, moment: Moment) -> Group:
+        if value is not None:
+            try:
+                return Group.restored(group_id, value, self._settings.group, moment)
+            except Malformed as error:
+                logger.error("the members of group %s are lost and join again: %s", group_id, error)
+        return Group(group_id, self._settings.group, moment)
 
     async def _resume(self, groups: Iterable[CoordinatedGroup]) -> None:
         """Start the sessions. A member that sent a request before its group's turn has started its own already."""

@@ -1,6 +1,6 @@
 """The transactional ids that this broker coordinates: those of the led partitions of `__transaction_state`.
 
-Owns: which ids exist here, and how records of the log become ids again. Must not know: what producers or administrators
+Owns: which ids exist here. Must not know: how records of the log become ids again, or what producers or administrators
 may do.
 """
 
@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable
 
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
-from broker.coordination.coordinator_log import CoordinatorLog, replay
+from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
+from broker.coordination.replay import replay
 from broker.loop.clock import Clock
+from broker.transactions.loading import ReplayedTransactions
 from broker.transactions.partition import StatePartition
-from broker.transactions.records import read_key, read_value
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.transaction import Metadata, Transaction
-from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import BatchHeader, Record
+from broker.transactions.transaction import Transaction
+from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 
@@ -78,16 +78,12 @@ class HostedTransactions:
         What was read counts once all in-sync replicas have it. Otherwise the next leader may lack it, although clients
         got responses or partitions got markers that rely on it. Kafka does not wait for that.
         """
-        loaded: dict[str, Metadata] = {}
-
-        def apply(batch: BatchHeader, record: Record) -> None:
-            if not batch.is_control:
-                _apply(loaded, record)
-
-        end_offset = await replay(self._log, partition.number, self._settings.load_buffer_size, apply)
+        replayed, end_offset = await replay(
+            self._log, partition.number, self._settings.load_buffer_size, ReplayedTransactions, TRANSACTION_STATE_TOPIC
+        )
         await self._log.committed(partition.number, end_offset)
-        partition.transactions = {name: Transaction(name, metadata) for name, metadata in loaded.items()}
-        return len(loaded)
+        partition.transactions = {name: Transaction(name, found) for name, found in replayed.transactions.items()}
+        return len(partition.transactions)
 
     async def activated(self, partition: StatePartition) -> None:
         """Send the markers of the transactions whose outcome was decided before."""
@@ -96,16 +92,3 @@ class HostedTransactions:
 
     def unloaded(self, partition: StatePartition) -> None:
         """Nothing is left to do: the markers on their way are cancelled with the partition's tasks."""
-
-
-def _apply(loaded: dict[str, Metadata], record: Record) -> None:
-    """The last record of an id holds its metadata; a tombstone removes the id."""
-    if record.key is None:
-        raise Malformed(f"record {record.offset} has no key")
-    transactional_id = read_key(record.key)
-    if transactional_id is None:
-        return
-    if record.value is None:
-        loaded.pop(transactional_id, None)
-    else:
-        loaded[transactional_id] = read_value(record.value)

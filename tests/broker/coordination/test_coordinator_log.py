@@ -1,4 +1,4 @@
-"""Appends and replay: the outcome is reported exactly once, and every record is read in order."""
+"""Appends: the outcome is reported exactly once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.coordination.coordinator_log import append_now, replay
-from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import BatchHeader, Record
+from broker.coordination.coordinator_log import append_now
+from protocol.errors import ErrorCode
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.groups.fakes import FakeLog
 
@@ -67,42 +66,3 @@ async def test_a_cancelled_append_and_an_unexpected_failure_are_reported(
     await asyncio.sleep(0)
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR]
     assert "a bug" in caplog.text
-
-
-async def values_of(log: FakeLog, buffer_size: int = 1 << 20) -> list[bytes | None]:
-    values: list[bytes | None] = []
-
-    def take(header: BatchHeader, record: Record) -> None:
-        values.append(record.value)
-
-    await replay(log, 0, buffer_size, take)
-    return values
-
-
-@pytest.mark.parametrize("buffer_size", [1, 200, 1 << 20])
-async def test_every_record_is_read_with_any_buffer_size(buffer_size: int) -> None:
-    log = FakeLog()
-    numbers = [b"%d" % number for number in range(1_200)]
-    for start in range(0, len(numbers), 400):
-        log.write(0, build_batch([RecordData(0, b"k", value) for value in numbers[start : start + 400]]))
-    assert await values_of(log, buffer_size) == numbers
-
-
-async def test_a_log_that_cannot_be_read_is_not_served() -> None:
-    log = FakeLog()
-    log.write(0, BATCH)
-    log.read_error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    with pytest.raises(KafkaError):
-        await values_of(log)
-
-
-async def test_a_read_without_a_whole_batch_raises_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = FakeLog()
-    log.write(0, BATCH)
-
-    async def part(partition: int, offset: int, max_bytes: int) -> bytes:
-        return BATCH[:-1]
-
-    monkeypatch.setattr(log, "read", part)
-    with pytest.raises(Malformed, match="no whole batch"):
-        await values_of(log)

@@ -35,6 +35,8 @@ class FakeLog:
         self.holds = False
         self.held: list[HeldAppend] = []
         self.read_count = 0
+        self.followers: dict[int, FakeLog] = {}
+        """The logs of in-sync followers by broker id."""
 
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
         if self.append_error is not None:
@@ -59,6 +61,15 @@ class FakeLog:
         patched = bytearray(batch)
         set_offset_and_epoch(patched, 0, self.end_offset(partition), 0)
         self.logs.setdefault(partition, bytearray()).extend(patched)
+
+    def in_sync_followers(self, partition: int) -> list[int]:
+        return list(self.followers)
+
+    async def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Buffer:
+        return await self.followers[follower].read(partition, offset, max_bytes)
+
+    def segment_path(self, partition: int, offset: int) -> str:
+        return f"folder-{partition}/00000000000000000000.log"
 
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         await asyncio.sleep(0)

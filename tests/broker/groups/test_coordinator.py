@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 
 import pytest
 
-from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.events import JoinResult, SyncResult
 from broker.groups.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -756,26 +755,33 @@ async def test_a_log_that_cannot_be_read_is_not_served(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [(offset_key("g", "t", 0), b"\x00\x03short"), (group_key("g"), b"\x00c"), (b"\x00\x01", b"")],
+    [(offset_key("other", "t", 0), b"\x00\x03short"), (group_key("other"), b"\x00c"), (b"\x00\x01", b"")],
 )
-async def test_corrupt_record_fails_only_its_partition(key: bytes, value: bytes) -> None:
-    here = Surroundings(NO_DELAY, partition_count=2)
+async def test_record_that_cannot_be_decoded_does_not_keep_other_groups_from_being_served(
+    here: Surroundings, key: bytes, value: bytes
+) -> None:
+    commit(here, {T0: at(1)})
     here.log.write(0, build_batch([RecordData(0, key, value)]))
-    await here.lead()
-    assert (partition_for("b", 2), partition_for("a", 2)) == (0, 1)
-    assert failure_of(here, "b") is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert here.coordinator.inspection.group("a") is None
+    commit(here, {T1: at(2)})
+    await here.restart()
+    assert committed(here) == {T0: 1, T1: 2}
+    assert here.coordinator.inspection.group("other") is None
 
 
-async def test_two_members_with_one_id_fail_the_load(here: Surroundings) -> None:
+async def test_group_with_two_members_of_one_id_is_loaded_without_members(
+    here: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
     await stable(here, "a")
     value = here.log.records()[-1].value
     assert value is not None
     group = read_group(value)
+    commit(here, {T0: at(1)}, Committer(group.members[0].member_id, None, 1))
     group.members.append(group.members[0])
     here.log.write(0, build_batch([RecordData(0, group_key("g"), group_value(group))]))
     await here.restart()
-    assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert state(here) is GroupState.EMPTY
+    assert committed(here) == {T0: 1}
+    assert "the members of group g are lost and join again" in caplog.text
 
 
 async def test_records_of_unknown_kinds_are_skipped(here: Surroundings) -> None:

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
+from broker.coordination.replay import Damage
 from broker.groups.loading import ReplayedPartition
-from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
+from broker.groups.records import (
+    GroupMetadataValue,
+    OffsetAndMetadata,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
 from protocol.errors import Malformed
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
@@ -18,11 +26,15 @@ from tests.broker.groups.golden import PARTITIONS
 
 def replay(*logs: bytes) -> ReplayedPartition:
     replayed = ReplayedPartition()
+    replay_into(replayed, *logs)
+    return replayed
+
+
+def replay_into(replayed: ReplayedPartition, *logs: bytes) -> None:
     for log in logs:
         for position, header in batches(log):
             for record in records(log, position, size_max=1 << 24):
                 replayed.replay(header, record)
-    return replayed
 
 
 def shown(replayed: ReplayedPartition) -> dict[tuple[str, str, int], tuple[int, str]]:
@@ -136,3 +148,79 @@ def test_records_of_newer_types_are_skipped() -> None:
 def test_a_damaged_record_raises_malformed(damaged: bytes) -> None:
     with pytest.raises(Malformed):
         replay(damaged)
+
+
+def damage(*keys: bytes | None, is_as_written: bool = False) -> Damage:
+    return Damage(5, 6, "a reason", keys, is_as_written=is_as_written)
+
+
+UNREADABLE = Damage(5, 6, "a reason", None, is_as_written=False)
+
+
+def test_lost_commit_leaves_the_older_one_and_is_reported() -> None:
+    replayed = replay(commit(0, offset(1)))
+    replayed.skip(damage(offset_key("g", "t", 0), offset_key("new", "t", 1)))
+    assert shown(replayed)["g", "t", 0][0] == 1
+    assert replayed.lost() == [
+        "the last commit of group g for t-0 is lost, offset 1 of an older commit is served",
+        "the last commit of group new for t-1 is lost, no offset is served",
+    ]
+
+
+@pytest.mark.parametrize("later", [commit(1, offset(2)), commit(1, None)], ids=["commit", "tombstone"])
+def test_later_record_of_the_same_key_makes_up_for_a_lost_one(later: bytes) -> None:
+    replayed = replay(commit(0, offset(1)))
+    replayed.skip(damage(offset_key("g", "t", 0)))
+    replay_into(replayed, later)
+    assert replayed.lost() == []
+
+
+def test_commit_in_a_transaction_does_not_hide_a_lost_one_while_it_is_open() -> None:
+    replayed = replay(commit(0, offset(1)))
+    replayed.skip(damage(offset_key("g", "t", 0)))
+    replay_into(replayed, commit(1, offset(2), producer_id=7))
+    assert len(replayed.lost()) == 1
+
+
+def test_members_of_an_older_generation_are_not_restored() -> None:
+    def generation(number: int) -> bytes:
+        value = GroupMetadataValue(
+            protocol_type="consumer", generation_id=number, protocol_name=None, leader_id=None, members=[]
+        )
+        return build_batch([RecordData(0, group_key("g"), group_value(value))])
+
+    replayed = replay(generation(1))
+    replayed.skip(damage(group_key("g")))
+    assert not replayed.groups
+    assert replayed.lost() == ["the members of group g are lost and join again"]
+    replay_into(replayed, generation(3))
+    assert replayed.groups["g"].generation_id == 3
+    assert replayed.lost() == []
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [UNREADABLE, damage(b"\0\x01"), damage(None)],
+    ids=["unreadable", "key that cannot be decoded", "no key"],
+)
+def test_marker_does_not_commit_what_a_lost_marker_may_have_aborted(lost: Damage) -> None:
+    replayed = replay(commit(0, offset(1)), commit(1, offset(2), producer_id=7))
+    replayed.skip(lost)
+    replay_into(replayed, commit(3, offset(9), producer_id=7, partition=1), marker(4, ControlType.COMMIT, 7))
+    assert shown(replayed) == {("g", "t", 0): (1, ""), ("g", "t", 1): (9, "")}
+    assert replayed.lost() == ["offsets that a transaction committed for group g may be lost, older ones are served"]
+
+
+def test_other_lost_records_leave_transactions_open() -> None:
+    replayed = replay(commit(1, offset(2), producer_id=7))
+    replayed.skip(damage(offset_key("other", "t", 0)))
+    replayed.skip(damage(None, is_as_written=True))
+    replay_into(replayed, marker(4, ControlType.COMMIT, 7))
+    assert shown(replayed) == {("g", "t", 0): (2, "")}
+
+
+def test_record_that_cannot_be_decoded_changes_nothing() -> None:
+    replayed = ReplayedPartition()
+    with pytest.raises(Malformed):
+        replay_into(replayed, commit(0, offset(1)[:-1]))
+    assert replayed.offsets == {}

@@ -542,12 +542,10 @@ async def test_ids_that_are_not_served_get_the_codes_of_kafka(here: Surroundings
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda log: log.write(0, build_batch([RecordData(0, b"\x00\x00\x00\x01a", b"\x00\x09")])),
-        lambda log: log.write(0, build_batch([RecordData(0, None, b"\x00\x00")])),
         lambda log: setattr(log, "read_error", KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)),
         lambda log: setattr(log, "read_error", ZeroDivisionError()),
     ],
-    ids=["unknown version", "no key", "unreadable", "bug"],
+    ids=["unreadable", "bug"],
 )
 async def test_a_log_that_cannot_be_read_is_not_served(spoil: Callable[[FakeLog], None]) -> None:
     here = Surroundings()
@@ -555,6 +553,22 @@ async def test_a_log_that_cannot_be_read_is_not_served(spoil: Callable[[FakeLog]
     spoil(here.log)
     await here.lead()
     assert await refusal(init(here)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [RecordData(0, b"\x00\x00\x00\x01a", b"\x00\x09"), RecordData(0, None, b"\x00\x00")],
+    ids=["unknown version", "no key"],
+)
+async def test_record_that_cannot_be_decoded_does_not_keep_other_ids_from_being_served(damaged: RecordData) -> None:
+    here = Surroundings()
+    await here.lead()
+    await init(here)
+    here.log.write(0, build_batch([damaged]))
+    here.coordinator = here.new_coordinator()
+    await here.lead()
+    assert here.state() is TransactionState.EMPTY
+    assert await init(here) == Producer(100, 1)
 
 
 async def test_records_of_other_types_are_skipped() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 
@@ -87,7 +87,14 @@ class World:
         )
         self.coordinator = TransactionCoordinator(
             TransactionSettings(),
-            ReplicatedLog(TRANSACTION_STATE_TOPIC, self.replica_manager, cast(MetadataCache, leaders), clock, _at_once),
+            ReplicatedLog(
+                TRANSACTION_STATE_TOPIC,
+                self.replica_manager,
+                cast(MetadataCache, leaders),
+                clock,
+                _at_once,
+                connect=cast(Any, None),
+            ),
             MarkerSender(TRANSACTION_STATE_TOPIC, leaders, {BROKER: writer}, self.timer, clock),
             self.timer,
             clock,
