@@ -8,7 +8,7 @@ as empty. Must not know what the offsets mean.
 
 import base64
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from storage.files import Files
@@ -36,11 +36,35 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     """Return the offsets; none if the file does not exist or is empty. Raises MalformedCheckpointError."""
     offsets = {}
     for number, line in _read_lines(files, path) or []:
-        fields = line.split(" ")
-        if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
+        entry = _offset_in(line)
+        if entry is None:
             raise MalformedCheckpointError(f'{path} line {number}: "{line}", expected "<topic> <partition> <offset>"')
-        offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+        offsets[entry[0]] = entry[1]
     return offsets
+
+
+def read_whole_offsets(files: Files, path: str, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+    """Return the offsets of the lines that can be read; call `on_damage` if there are others.
+
+    One damaged line must not make all logs of a directory forget their offsets. Raises MalformedCheckpointError if no
+    line or not the head of the file can be read.
+    """
+    try:
+        return read_offsets(files, path)
+    except MalformedCheckpointError as error:
+        lines = files.read_whole(path).decode("utf-8", "replace").split("\n")[:-1]
+        found = [entry for line in lines[2:] if (entry := _offset_in(line)) is not None]
+        if not found or lines[0] != _VERSION or not _is_number(lines[1]):
+            raise
+        on_damage(f"{error}; the {len(found)} lines that can be read are used")
+        return dict(found)
+
+
+def _offset_in(line: str) -> tuple[TopicPartition, int] | None:
+    fields = line.split(" ")
+    if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
+        return None
+    return TopicPartition(fields[0], int(fields[1])), int(fields[2])
 
 
 def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) -> None:

@@ -56,6 +56,12 @@ class _LogCheckpoint:
         self._outdated.update(offsets)  # the next write removes the entries of logs that no longer exist
         return offsets
 
+    def read_whole(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
+        """As `read`, but lines that cannot be read are reported to `on_damage` and left out."""
+        offsets = checkpoints.read_whole_offsets(self._files, self._path, on_damage)
+        self._outdated.update(offsets)
+        return offsets
+
     def write(self, logs: dict[TopicPartition, Log]) -> None:
         """Write the offsets of `logs`, to which another thread may add some. Waits for the disk. Raises OSError."""
         with self._writing:
@@ -238,15 +244,15 @@ class LogDirectory:
         return _read_or_none(self._recovery_points.read, on_damage)
 
     def read_log_starts(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Return the log starts that no file name contains; empty without a usable file.
+        """Return the log starts that no file name contains, of the lines that can be read.
 
-        In that case logs start at their first segment, and deleted records may become readable again.
+        The other logs start at their first segment, and deleted records may become readable again.
         """
-        return _read_or_none(self._log_starts.read, on_damage) or {}
+        return _read_or_none(lambda: self._log_starts.read_whole(on_damage), on_damage) or {}
 
     def read_high_watermarks(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int]:
-        """Return the high watermarks; empty without a usable file. They then rise from 0 with the in-sync replicas."""
-        return _read_or_none(self._high_watermarks.read, on_damage) or {}
+        """Return the high watermarks of the lines that can be read. Others rise from 0 with the in-sync replicas."""
+        return _read_or_none(lambda: self._high_watermarks.read_whole(on_damage), on_damage) or {}
 
     def read_cleaner_offsets(self, on_damage: Callable[[str], None]) -> dict[TopicPartition, int] | None:
         """Return the first dirty offset of each compacted log, None without a usable file. Raises OSError.

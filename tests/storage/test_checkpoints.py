@@ -82,6 +82,42 @@ def test_malformed_offsets_are_rejected_with_their_line(tmp_path: Path, content:
         checkpoints.read_offsets(FILES, str(path))
 
 
+SALVAGED = {
+    b"0\n3\na 0 1\nb 0 -2\nc 0 3\n": {("a", 0): 1, ("c", 0): 3},
+    b"0\n5\na 0 1\nb 0 2\n": {("a", 0): 1, ("b", 0): 2},
+    b"0\n2\na 0 1\nb 0 2": {("a", 0): 1},
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), SALVAGED.items())
+def test_lines_that_can_be_read_are_used(tmp_path: Path, content: bytes, expected: dict[tuple[str, int], int]) -> None:
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_bytes(content)
+    reported: list[str] = []
+    assert checkpoints.read_whole_offsets(FILES, str(path), reported.append) == expected
+    (text,) = reported
+    assert text.startswith(f"{path} line ")
+    assert text.endswith(f"; the {len(expected)} lines that can be read are used")
+
+
+@pytest.mark.parametrize("content", [b"1\n1\na 0 1\n", bytes(40), b"0", b"0\n", b"0\n1\na 0\n", b"0\nx\na 0 1\n"])
+def test_no_line_of_another_format_is_used(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_bytes(content)
+    with pytest.raises(MalformedCheckpointError):
+        checkpoints.read_whole_offsets(FILES, str(path), lambda text: None)
+
+
+def test_one_damaged_line_leaves_the_log_starts_and_high_watermarks_of_other_logs(tmp_path: Path) -> None:
+    directory = LogDirectory(FILES, str(tmp_path))
+    for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        (tmp_path / name).write_bytes(b"0\n2\na 0 7\nb 0 x\n")
+    reported: list[str] = []
+    assert directory.read_log_starts(reported.append) == {("a", 0): 7}
+    assert directory.read_high_watermarks(reported.append) == {("a", 0): 7}
+    assert len(reported) == 2
+
+
 @pytest.mark.parametrize("content", [b"0\n1\n5\n", b"0\n2\n5 0\n4 9\n", b"0\n2\n5 9\n6 9\n", b"0\n1\n5 0 0\n"])
 def test_malformed_leader_epochs_are_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "epochs"
