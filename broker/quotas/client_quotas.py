@@ -11,7 +11,7 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from math import isfinite
+from math import isfinite, isnan
 
 from config.definition import ConfigType, text_of
 from controller.entity_configs import all_overrides, change_overrides
@@ -101,7 +101,7 @@ class ClientQuotas:
         found = []
         for stored_type in STORED_TYPES.values():
             for entity, overrides in (await all_overrides(self._store, stored_type)).items():
-                quotas = _quotas(overrides)
+                quotas = readable_quotas(overrides)
                 if quotas and matches(components, entity, is_strict=is_strict):
                     found.append((entity, quotas))
         return found
@@ -178,15 +178,16 @@ def matches(components: Iterable[FilterComponent], entity: ConfigEntity, *, is_s
     return fits and not (is_strict and names.keys() - asked.keys())
 
 
-def _quotas(overrides: Mapping[str, str]) -> Quotas:
-    """Return the quotas among the settings of an entity, without texts that are no numbers."""
+def readable_quotas(overrides: Mapping[str, str]) -> dict[str, float]:
+    """Return the quotas among the settings of an entity, without texts that are no numbers, as written by hand."""
     quotas = {}
     for key in KEYS:
-        if key in overrides:
-            try:
-                quotas[key] = float(overrides[key])
-            except ValueError:
-                continue
+        try:
+            quota = float(overrides[key])
+        except (KeyError, ValueError):
+            continue
+        if not isnan(quota):
+            quotas[key] = quota
     return quotas
 
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from broker.quotas.callback import QuotaCallback
-from broker.quotas.client_quotas import KEYS, addresses_of
+from broker.quotas.client_quotas import addresses_of, readable_quotas
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
@@ -148,7 +148,7 @@ class EnforcedQuotas:
             stored = {}
             for entity_type in (_USERS, _CLIENTS, _IPS):
                 for entity, overrides in (await all_overrides(self._store, entity_type)).items():
-                    stored[entity] = _quotas(overrides)
+                    stored[entity] = readable_quotas(overrides)
             self._stored = {entity: quotas for entity, quotas in stored.items() if quotas}
             self._changed()
             for entity in [entity for entity in self._stored if entity.parts[0][0] == _IPS]:
@@ -158,7 +158,7 @@ class EnforcedQuotas:
         """Read the quotas of an entity whose settings have changed. Has no effect for other types of entities."""
         if entity.parts[0][0] in (_USERS, _CLIENTS, _IPS):
             async with self._reading:
-                quotas = _quotas(await entity_overrides(self._store, entity))
+                quotas = readable_quotas(await entity_overrides(self._store, entity))
                 self._stored.pop(entity, None)
                 if quotas:
                     self._stored[entity] = quotas
@@ -399,13 +399,3 @@ def _levels(user: str, client_id: str) -> list[tuple[ConfigEntity, str, str]]:
         (ConfigEntity(((_CLIENTS, client_id),)), "", client_id),
         (ConfigEntity(((_CLIENTS, DEFAULT),)), "", client_id),
     ]
-
-
-def _quotas(overrides: Mapping[str, str]) -> dict[str, float]:
-    quotas = {}
-    for key in KEYS:
-        try:
-            quotas[key] = float(overrides[key])
-        except (KeyError, ValueError):
-            continue
-    return quotas

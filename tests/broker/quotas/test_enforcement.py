@@ -6,7 +6,9 @@ import pytest
 
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
 from broker.quotas.enforcement import IDLE_MS_MAX, EnforcedQuotas, Key, QuotaWindows
+from controller import paths
 from controller.memory_store import MemoryStore
+from controller.paths import ConfigEntity
 from tests.support.manual_clock import ManualClock
 
 LEVELS: list[list[tuple[str, str | None]]] = [
@@ -149,3 +151,14 @@ async def test_static_defaults_of_old_properties_come_last(store: MemoryStore) -
     assert quotas.enforced.bound("u", "c", Key.PRODUCE) == 50
     await quotas.set([("client-id", None)], Key.PRODUCE, 60)
     assert quotas.enforced.bound("u", "c", Key.PRODUCE) == 60
+
+
+@pytest.mark.parametrize("text", ["nan", "much", ""])
+async def test_stored_text_that_is_no_number_limits_nothing(store: MemoryStore, text: str) -> None:
+    quotas = Quotas(store)
+    entity = ConfigEntity((("users", "u"),))
+    stored = {Key.PRODUCE.value: text, Key.FETCH.value: "100"}
+    await store.create(paths.config_path(entity), paths.encode_config(stored))
+    await quotas.enforced.load()
+    assert quotas.enforced.record("u", "c", Key.PRODUCE, 10_000) == 0
+    assert quotas.enforced.record("u", "c", Key.FETCH, 10_000) > 0
