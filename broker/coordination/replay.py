@@ -19,12 +19,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.coordination.coordinator_log import Buffer, CoordinatorLog
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import HEADER_SIZE, BatchHeader, Record, crc_is_valid, read_header, records
+from protocol.records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Record,
+    crc_is_valid,
+    read_header,
+    records,
+)
+from protocol.records.legacy import LEGACY_MAGICS, message_crc_is_valid, message_records, read_message_header
 from storage.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.coordinator")
@@ -38,6 +53,22 @@ FOLLOWER_PAUSE_S: Final = 1
 """The pause before all in-sync followers are read again: one may have been starting."""
 LINES_MAX: Final = 50
 """Damaged places, and lost ids, of one partition that are logged."""
+
+_HEADER_OF_OLD_MESSAGE: Final = BatchHeader(
+    base_offset=0,
+    batch_length=0,
+    partition_leader_epoch=NO_LEADER_EPOCH,
+    magic=0,
+    crc=0,
+    attributes=0,
+    last_offset_delta=0,
+    base_timestamp=NO_TIMESTAMP,
+    max_timestamp=NO_TIMESTAMP,
+    producer_id=NO_PRODUCER_ID,
+    producer_epoch=NO_PRODUCER_EPOCH,
+    base_sequence=NO_SEQUENCE,
+    records_count=0,
+)
 
 
 class Damage(NamedTuple):
@@ -232,7 +263,7 @@ class _Pass(Generic[C]):
                 return await self._skip(position, f"no whole batch of {header.size} bytes", None)
             if end <= header.base_offset < self._log.end_offset(self._partition):
                 return end  # it was appended after the call, and what was before it has been cleaned
-            if crc_is_valid(buffer, at, header) and header.base_offset < end:
+            if _is_as_written(buffer, at, header) and header.base_offset < end:
                 await self._apply_batch(buffer, at, header)
                 position = max(position, header.next_offset)
                 at += header.size
@@ -252,7 +283,7 @@ class _Pass(Generic[C]):
         """Apply a batch whose checksum is right."""
         applied = header.base_offset - 1
         try:
-            for record in records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX):
+            for record in _records(buffer, at, header):
                 try:
                     self.contents.replay(header, record)
                 except Malformed as error:
@@ -314,30 +345,52 @@ class _Pass(Generic[C]):
                 raise
             return None
         header = _whole_header(buffer, 0)
-        if isinstance(header, str) or header.base_offset <= above or not crc_is_valid(buffer, 0, header):
+        if isinstance(header, str) or header.base_offset <= above or not _is_as_written(buffer, 0, header):
             return None
         return header.base_offset
 
 
 def _whole_header(buffer: Buffer, at: int) -> BatchHeader | str:
-    """Return the header at `at`, or why there is none."""
+    """Return the header at `at`, or why there is none.
+
+    A message of an old format, which Kafka has written until 0.11, has a header with its size and its last offset.
+    """
     try:
+        if len(buffer) - at > MAGIC_POSITION and buffer[at + MAGIC_POSITION] in LEGACY_MAGICS:
+            message = read_message_header(buffer, at)
+            return _HEADER_OF_OLD_MESSAGE._replace(
+                base_offset=message.offset, batch_length=message.message_size, magic=message.magic
+            )
         return read_header(buffer, at)
     except Malformed as error:
         return str(error)
 
 
+def _is_as_written(buffer: Buffer, at: int, header: BatchHeader) -> bool:
+    """Return whether the batch is whole and its checksum is right."""
+    if header.magic == MAGIC:
+        return crc_is_valid(buffer, at, header)
+    return message_crc_is_valid(buffer, at, read_message_header(buffer, at))
+
+
+def _records(buffer: Buffer, at: int, header: BatchHeader) -> Iterable[Record]:
+    """Return the records of a batch. Raises Malformed, also later."""
+    if header.magic == MAGIC:
+        return records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX)
+    return message_records(buffer, at, size_max=OPENED_BATCH_SIZE_MAX)
+
+
 def _following(buffer: Buffer, at: int, above: int) -> int | None:
     """Return the base offset of the batch at `at`, which follows one that begins at `above`, if it is whole."""
     header = _whole_header(buffer, at)
-    if isinstance(header, str) or header.base_offset <= above or not crc_is_valid(buffer, at, header):
+    if isinstance(header, str) or header.base_offset <= above or not _is_as_written(buffer, at, header):
         return None
     return header.base_offset
 
 
 def _unchecked_records(buffer: Buffer, at: int, header: BatchHeader) -> _Unchecked | None:
     """Return what a batch with a wrong checksum holds; None if it cannot be parsed, or looks like a marker."""
-    if header.is_control:
+    if header.is_control or header.magic != MAGIC:
         return None
     keys: list[bytes | None] = []
     next_offset = header.base_offset

@@ -9,6 +9,9 @@ from broker.coordination.replay import Damage, replay
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import BatchHeader, Record, batches
 from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+from protocol.records.legacy import build_message_set
+from storage.stored_batch import extent_at
 from tests.broker.groups.fakes import FakeLog
 
 BAD = b"cannot be decoded"
@@ -235,3 +238,48 @@ async def test_follower_with_a_damaged_copy_is_passed_over(monkeypatch: pytest.M
     found = await replayed(log)
     assert found.values == [b"a", b"c"]
     assert len(found.skipped) == 1
+
+
+@pytest.mark.parametrize("buffer_size", [1, 100, 1 << 20])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+async def test_messages_of_old_formats_are_read(compression: Compression, buffer_size: int) -> None:
+    log = OldLog()
+    old = [Record(number, 1, b"K", b"%d" % number, []) for number in range(4)]
+    log.logs[0] = bytearray(build_message_set(old, magic=1, compression=compression))
+    log.write(0, build_batch([RecordData(0, b"K", b"new")]))
+    found = await replayed(log, buffer_size)
+    assert found.values == [b"0", b"1", b"2", b"3", b"new"]
+    assert not found.skipped
+
+
+async def test_damaged_message_of_an_old_format_is_skipped() -> None:
+    log = OldLog()
+    old = [Record(number, 1, b"K", b"%d" % number, []) for number in range(3)]
+    log.logs[0] = bytearray(build_message_set(old, magic=1, compression=Compression.NONE))
+    size = len(log.logs[0]) // 3
+    log.logs[0][2 * size - 1] ^= 0x20
+    found = await replayed(log)
+    assert found.values == [b"0", b"2"]
+    assert [damage[:2] for damage in found.skipped] == [(1, 2)]
+
+
+class OldLog(FakeLog):
+    """A log whose first messages are of an old format."""
+
+    def end_offset(self, partition: int) -> int:
+        return self._entries()[-1][2] + 1
+
+    async def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        entries = self._entries()
+        begin = next(position for position, _, last_offset in entries if last_offset >= offset)
+        size = next(size for position, size, _ in entries if position == begin)
+        return bytes(self.logs[0][begin : begin + max(size, max_bytes)])
+
+    def _entries(self) -> list[tuple[int, int, int]]:
+        """Position, size and last offset of each."""
+        log, position, found = self.logs[0], 0, []
+        while position < len(log):
+            extent = extent_at(log, position, position)
+            found.append((position, extent.size, extent.last_offset))
+            position += extent.size
+        return found
