@@ -71,6 +71,7 @@ from broker.settings.component_settings import (
     connection_limits,
     controller_settings,
     listener_settings,
+    registration_wait_ms,
 )
 from broker.settings.listener_security import HTTP_LISTENER, encrypted_listeners, open_listeners, sasl_listeners
 from broker.settings.plug_ins import InvalidPlugInError, plug_in_problems
@@ -325,7 +326,9 @@ class Server:
         self._connect_parts(foundation, services)
         await self._read_remote_keys()
         read_security_again = await self._start_security(foundation, services)
-        await self._membership.register(lambda: self._registration(foundation.broker_id))
+        await self._membership.register(
+            lambda: self._registration(foundation.broker_id), wait_ms=registration_wait_ms(self._config)
+        )
         admission = Admission(self.dispatcher)
         metadata_received = _received(services.control_door)
         if self._is_clustered:

@@ -99,6 +99,11 @@ ZOOKEEPER_CONNECT = string("zookeeper.connect", None, READ_ONLY, HIGH,
     doc="ZooKeeper ensemble as host:port,host:port/chroot; without it the embedded store serves a single broker.")
 ZOOKEEPER_SESSION_TIMEOUT_MS = integer("zookeeper.session.timeout.ms", 18000, READ_ONLY, HIGH,
     doc="Time without a heartbeat after which ZooKeeper ends this broker's session.")
+ZOOKEEPER_REGISTRATION_WAIT_MS = integer("zookeeper.registration.wait.ms", None, READ_ONLY, LOW, NOT_NEGATIVE,
+    visibility=FOREIGN,
+    doc="Longest time that a start waits while the broker id is registered, as it is until the session of a killed "
+        "process is over; 0 ends the start. Unset means zookeeper.session.timeout.ms and 5 s more. Milena's own "
+        "setting.")
 ZOOKEEPER_CONNECTION_TIMEOUT_MS = integer("zookeeper.connection.timeout.ms", None, READ_ONLY, HIGH,
     doc="Longest time to wait for the first connection to ZooKeeper; unset means the session timeout.")
 ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS = integer("zookeeper.max.in.flight.requests", 10, READ_ONLY, HIGH, POSITIVE,

@@ -14,10 +14,17 @@ in step 4, or how partitions are served.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from controller.registration import BrokerRegistration, IdentityError, register_broker, update_registration
+from controller.registration import (
+    AlreadyRegisteredError,
+    BrokerRegistration,
+    IdentityError,
+    register_broker,
+    update_registration,
+)
 from controller.state_store import SessionExpired, StateStore, StoreError, StoreUnavailable
 from protocol.errors import KafkaError
 
@@ -27,6 +34,7 @@ UNREGISTERED_EPOCH = -1
 
 RETRY_PAUSE_SECONDS_MIN = 0.1
 RETRY_PAUSE_SECONDS_MAX = 10.0
+PREDECESSOR_POLL_SECONDS = 0.25
 
 
 class Candidate(Protocol):
@@ -59,14 +67,38 @@ class Membership:
         """The epoch of the latest registration; -1 before the first one."""
         return self._broker_epoch
 
-    async def register(self, new_registration: Callable[[], BrokerRegistration]) -> None:
+    async def register(self, new_registration: Callable[[], BrokerRegistration], *, wait_ms: int) -> None:
         """Register this broker for the first time; `new_registration()` returns its data, for each session anew.
+
+        A process of this broker that was killed stays registered until its session is over: `wait_ms` limits how long
+        to wait for that.
 
         Raises:
             IdentityError: another broker is registered under the id.
             StoreError, StoreUnavailable: the store cannot be used.
         """
         self._new_registration = new_registration
+        try:
+            await self._register_first()
+        except AlreadyRegisteredError as error:
+            if wait_ms <= 0:
+                raise
+            logger.warning("waiting up to %d ms for the end of an earlier session: %s", wait_ms, error)
+            await self._register_after_predecessor(wait_ms)
+
+    async def _register_after_predecessor(self, wait_ms: int) -> None:
+        polls = math.ceil(wait_ms / 1000 / PREDECESSOR_POLL_SECONDS)
+        for left in reversed(range(polls)):
+            await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
+            try:
+                await self._register_first()
+            except AlreadyRegisteredError:
+                if not left:
+                    raise
+            else:
+                return
+
+    async def _register_first(self) -> None:
         while self._is_expired:
             self._is_expired = False
             await self._store.open()

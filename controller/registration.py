@@ -21,6 +21,16 @@ class IdentityError(Exception):
     """This broker must not start: its broker id or cluster id differs from that of its data."""
 
 
+class AlreadyRegisteredError(IdentityError):
+    """The broker id belongs to a session of another process, which may have been killed."""
+
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(
+            f"a broker with id {broker_id} is already registered: stop it, or set another broker.id; if it was "
+            "killed, its session runs out after its zookeeper.session.timeout.ms"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """The data of a broker's registration. `broker.epoch` is ignored."""
@@ -141,7 +151,7 @@ async def register_broker(
     A registration of this broker's `previous_session_id` is replaced.
 
     Raises:
-        IdentityError: another broker is registered under the id.
+        AlreadyRegisteredError: another broker is registered under the id.
     """
     broker_id = registration.broker.broker_id
     path, data = paths.broker_path(broker_id), _encoded(registration)
@@ -158,9 +168,7 @@ async def register_broker(
         elif found.ephemeral_owner == previous_session_id:
             _, _, stat = await store.multi([Delete(path, found.version), *operations])
         else:
-            raise IdentityError(
-                f"a broker with id {broker_id} is already registered: stop it, or set another broker.id"
-            ) from None
+            raise AlreadyRegisteredError(broker_id) from None
     assert isinstance(stat, Stat)
     return stat.czxid
 

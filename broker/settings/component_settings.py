@@ -19,6 +19,8 @@ from config.definition import Property
 from config.log_config import CompactionLag
 from controller.settings import ControllerSettings
 
+SESSION_END_MARGIN_MS = 5_000
+
 
 class UnknownHostError(Exception):
     """A setting names a host that has no address. The message names both."""
@@ -46,6 +48,15 @@ def fetcher_settings(config: BrokerConfig) -> FetcherSettings:
         backoff_ms=config[properties.REPLICA_FETCH_BACKOFF_MS],
         timeout_ms=config[properties.REPLICA_SOCKET_TIMEOUT_MS],
     )
+
+
+def registration_wait_ms(config: BrokerConfig) -> int:
+    """Return how long a start waits for the session of its killed predecessor.
+
+    ZooKeeper ends sessions at ticks, and may have granted a longer one than was asked for.
+    """
+    wait_ms = config[properties.ZOOKEEPER_REGISTRATION_WAIT_MS]
+    return config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS] + SESSION_END_MARGIN_MS if wait_ms is None else wait_ms
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

@@ -195,7 +195,8 @@ def test_topic_is_deleted_when_its_last_broker_returns(cluster: Cluster, topic: 
 
 
 def test_second_broker_of_an_id_does_not_start(cluster: Cluster, topic: str, tmp_path: Path) -> None:
-    second = cluster._new_broker(1, tmp_path / "second", cluster.zookeeper.connect, cluster._settings)
+    settings = {**cluster._settings, "zookeeper.registration.wait.ms": "0"}
+    second = cluster._new_broker(1, tmp_path / "second", cluster.zookeeper.connect, settings)
     with pytest.raises(RuntimeError, match=r"already registered|NodeExists"):
         second.start()
     cluster.wait_until_in_sync(topic)

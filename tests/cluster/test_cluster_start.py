@@ -47,6 +47,7 @@ def test_cluster_survives_a_kill_and_stops_in_order(tmp_path: Path) -> None:
             _produce_while(bootstrap, lambda: os.kill(_pid_of(lines, "broker-2"), signal.SIGKILL))
             line_with("broker-2 ended by SIGKILL and starts again in 1 s")
             line_with("broker-2 serves")
+            assert len([line for line in lines if line.startswith("broker-2 ended")]) == 1, "its restart waits"
         finally:
             supervisor.send_signal(signal.SIGTERM)
             rest, _ = supervisor.communicate(timeout=TIMEOUT_S)

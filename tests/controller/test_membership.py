@@ -60,7 +60,7 @@ class _Broker:
 @pytest.fixture
 async def broker(store: MemoryStore) -> AsyncIterator[_Broker]:
     made = _Broker(store)
-    await made.membership.register(made.registration)
+    await made.membership.register(made.registration, wait_ms=0)
     made.membership.keep(made, made.read_again)
     yield made
     await made.membership.stop()
@@ -133,8 +133,26 @@ async def test_broker_tries_again_while_another_has_its_id(
 async def test_foreign_registration_stops_the_start(store: MemoryStore, other_store: MemoryStore) -> None:
     await other_store.create(paths.broker_path(1), b"{}", ephemeral=True)
     made = _Broker(store)
+    with pytest.raises(IdentityError, match=r"id 1 is already registered: .* after its zookeeper.session.timeout.ms"):
+        await made.membership.register(made.registration, wait_ms=0)
+
+
+async def test_start_waits_for_the_session_of_its_killed_predecessor(
+    store: MemoryStore, other_store: MemoryStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.membership.PREDECESSOR_POLL_SECONDS", 0.001)
+    await other_store.create(paths.broker_path(1), b"{}", ephemeral=True)
+    made = _Broker(store)
     with pytest.raises(IdentityError, match="id 1 is already registered"):
-        await made.membership.register(made.registration)
+        await made.membership.register(made.registration, wait_ms=3)
+    starting = asyncio.create_task(made.membership.register(made.registration, wait_ms=60_000))
+    await made.settle()
+    assert not starting.done()
+    assert "waiting up to 60000 ms for the end of an earlier session: a broker with id 1 is already" in caplog.text
+    store.expire()  # that of the start, which must not end it
+    await other_store.delete(paths.broker_path(1))
+    await starting
+    assert made.store.tree.entries[paths.broker_path(1)].owner == store.session_id
 
 
 async def test_election_that_fails_does_not_end_the_session(broker: _Broker) -> None:
@@ -147,7 +165,7 @@ async def test_election_that_fails_does_not_end_the_session(broker: _Broker) -> 
 async def test_session_that_expires_before_the_registration_is_replaced(store: MemoryStore) -> None:
     made = _Broker(store)
     store.expire()
-    await made.membership.register(made.registration)
+    await made.membership.register(made.registration, wait_ms=0)
     assert paths.broker_path(1) in store.tree.entries
 
 
