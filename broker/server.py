@@ -201,7 +201,7 @@ async def _serve(config: BrokerConfig, when_started: Callable[[Server], Awaitabl
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        await server.start(on_fatal=stop.set)
+        await server.start(on_fatal=stop.set, is_stopped=stop.is_set)
         gc.collect()
         gc.freeze()
         await when_started(server)
@@ -230,6 +230,7 @@ class Server:
         self._store_sessions = SessionEvents()
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
+        self._is_stopped: Callable[[], bool] = lambda: False
         self._on_directory_lost: Callable[[], None] = lambda: None
         self._reopening: asyncio.TimerHandle | None = None
         self._notices: set[asyncio.Task[None]] = set()
@@ -262,15 +263,19 @@ class Server:
         """The port of each listener, by its name; after the addresses are bound."""
         return self._sockets.ports
 
-    async def start(self, on_fatal: Callable[[], None] = lambda: None) -> None:
+    async def start(
+        self, on_fatal: Callable[[], None] = lambda: None, is_stopped: Callable[[], bool] = lambda: False
+    ) -> None:
         """Start the broker; return when clients are served.
 
-        `on_fatal` is called at a fatal error, for example when the last log directory has failed.
+        `on_fatal` is called at a fatal error, for example when the last log directory has failed. `is_stopped()`
+        returns whether a stop is requested, which ends the wait for an earlier session of this broker.
 
         Raises:
             StartupError: The broker cannot start. `stop` undoes the steps that were done.
         """
         self._on_fatal = on_fatal
+        self._is_stopped = is_stopped
         try:
             await self._start()
         except STARTUP_ERRORS as error:
@@ -327,7 +332,9 @@ class Server:
         await self._read_remote_keys()
         read_security_again = await self._start_security(foundation, services)
         await self._membership.register(
-            lambda: self._registration(foundation.broker_id), wait_ms=registration_wait_ms(self._config)
+            lambda: self._registration(foundation.broker_id),
+            wait_ms=registration_wait_ms(self._config),
+            is_stopped=self._is_stopped,
         )
         admission = Admission(self.dispatcher)
         metadata_received = _received(services.control_door)

@@ -67,11 +67,17 @@ class Membership:
         """The epoch of the latest registration; -1 before the first one."""
         return self._broker_epoch
 
-    async def register(self, new_registration: Callable[[], BrokerRegistration], *, wait_ms: int) -> None:
+    async def register(
+        self,
+        new_registration: Callable[[], BrokerRegistration],
+        *,
+        wait_ms: int,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Register this broker for the first time; `new_registration()` returns its data, for each session anew.
 
         A process of this broker that was killed stays registered until its session is over: `wait_ms` limits how long
-        to wait for that.
+        to wait for that, and `is_stopped()` ends the wait.
 
         Raises:
             IdentityError: another broker is registered under the id.
@@ -84,16 +90,16 @@ class Membership:
             if wait_ms <= 0:
                 raise
             logger.warning("waiting up to %d ms for the end of an earlier session: %s", wait_ms, error)
-            await self._register_after_predecessor(wait_ms)
+            await self._register_after_predecessor(wait_ms, is_stopped)
 
-    async def _register_after_predecessor(self, wait_ms: int) -> None:
+    async def _register_after_predecessor(self, wait_ms: int, is_stopped: Callable[[], bool]) -> None:
         polls = math.ceil(wait_ms / 1000 / PREDECESSOR_POLL_SECONDS)
         for left in reversed(range(polls)):
             await asyncio.sleep(PREDECESSOR_POLL_SECONDS)
             try:
                 await self._register_first()
             except AlreadyRegisteredError:
-                if not left:
+                if not left or is_stopped():
                     raise
             else:
                 return

@@ -145,6 +145,8 @@ async def test_start_waits_for_the_session_of_its_killed_predecessor(
     made = _Broker(store)
     with pytest.raises(IdentityError, match="id 1 is already registered"):
         await made.membership.register(made.registration, wait_ms=3)
+    with pytest.raises(IdentityError, match="id 1 is already registered"):
+        await made.membership.register(made.registration, wait_ms=3_600_000, is_stopped=lambda: True)
     starting = asyncio.create_task(made.membership.register(made.registration, wait_ms=60_000))
     await made.settle()
     assert not starting.done()
