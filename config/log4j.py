@@ -95,6 +95,17 @@ def read_plan(properties: Mapping[str, str], variables: Mapping[str, str]) -> Lo
     return LoggingPlan(loggers, appenders, warnings)
 
 
+def with_levels(plan: LoggingPlan, levels: Mapping[str, str], source: str) -> LoggingPlan:
+    """Return a plan in which loggers have other levels, by name and word. `source` is named in warnings."""
+    warnings = list(plan.warnings)
+    loggers = dict(plan.loggers)
+    for name, value in levels.items():
+        level = _logger(f"{source}: {name or 'root'}", value, warnings).level
+        if level is not None:
+            loggers[name] = loggers.get(name, LoggerPlan())._replace(level=level)
+    return LoggingPlan(loggers, plan.appenders, warnings)
+
+
 def pattern_parts(pattern: str) -> Iterator[tuple[str, str, str]]:
     """Yield the parts of a conversion pattern: the letter, "" for a text; the width or text; the option in braces."""
     for found in re.finditer(_PATTERN_PART, pattern):

@@ -2,7 +2,9 @@
 
 Owns what the environment says about it: `KAFKA_LOG4J_OPTS=-Dlog4j.configuration=file:FILE` names the configuration,
 `LOG_DIR` the folder of the files. Without the first, a server uses config/log4j.properties if `LOG_DIR` is set and
-otherwise the console, and a tool config/tools-log4j.properties. Must not know keys or patterns.
+otherwise the console, and a tool config/tools-log4j.properties. Variables of Kafka's images change levels:
+`KAFKA_LOG4J_ROOT_LOGLEVEL`, `KAFKA_LOG4J_LOGGERS=NAME=LEVEL,...` and `LOG4J_LOGGER_NAME` of a server,
+`KAFKA_TOOLS_LOG4J_LOGLEVEL` of a tool. Must not know keys or patterns.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from collections.abc import Mapping
 
 import config
 from config import properties
-from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan
+from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan, with_levels
 from tools.log_files import LogWriter, install, install_in_background
+from tools.state_folder import state_folder
 
+OF_ENVIRONMENT = "level in the environment"
+_LOGGER_PREFIX = "LOG4J_LOGGER_"
 _FOLDER = os.path.dirname(config.__file__)
 SHIPPED = os.path.join(_FOLDER, "log4j.properties")
 SHIPPED_FOR_TOOLS = os.path.join(_FOLDER, "tools-log4j.properties")
@@ -32,15 +37,16 @@ def start_logging(environment: Mapping[str, str], keep_count: int) -> LogWriter:
     """Send the log of a server where the environment says. `keep_count`: how many files of earlier periods are kept."""
     options = _options(environment.get("KAFKA_LOG4J_OPTS", ""))
     named, folder = _named(options), _folder(environment, options)
+    levels = _levels(environment)
     if named is None and not folder:
-        return install_in_background(_console("INFO"), keep_count)
+        return install_in_background(with_levels(_console("INFO"), levels, OF_ENVIRONMENT), keep_count)
     try:
         plan = _plan(named or SHIPPED, options, folder)
     except (OSError, ValueError) as error:
-        writer = install_in_background(_console("INFO"), keep_count)
+        writer = install_in_background(with_levels(_console("INFO"), levels, OF_ENVIRONMENT), keep_count)
         _warn_unreadable(named or SHIPPED, error)
         return writer
-    return install_in_background(plan, keep_count)
+    return install_in_background(with_levels(plan, levels, OF_ENVIRONMENT), keep_count)
 
 
 def start_tool_logging(environment: Mapping[str, str]) -> None:
@@ -49,16 +55,45 @@ def start_tool_logging(environment: Mapping[str, str]) -> None:
         return
     options = _options(environment.get("KAFKA_LOG4J_OPTS", ""))
     path = _named(options) or SHIPPED_FOR_TOOLS
+    level = environment.get("KAFKA_TOOLS_LOG4J_LOGLEVEL")
     try:
-        install(_plan(path, options, _folder(environment, options)))
+        plan = _plan(path, options, _folder(environment, options))
+        install(with_levels(plan, {"": level} if level else {}, OF_ENVIRONMENT))
     except (OSError, ValueError) as error:
         install(_console("WARN"))
         _warn_unreadable(path, error)
 
 
+def _levels(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the levels of a server's loggers in the environment; the root logger has the name ""."""
+    levels = {
+        variable.removeprefix(_LOGGER_PREFIX).lower().replace("_", "."): value
+        for variable, value in environment.items()
+        if variable.startswith(_LOGGER_PREFIX)
+    }
+    for entry in filter(None, map(str.strip, environment.get("KAFKA_LOG4J_LOGGERS", "").split(","))):
+        name, _, level = entry.rpartition("=")
+        levels[name] = level
+    if root_level := environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL"):
+        levels[""] = root_level
+    return levels
+
+
 def _plan(path: str, options: Mapping[str, str], folder: str) -> LoggingPlan:
-    """Raises OSError, ValueError."""
-    return read_plan(properties.load(path), {**options, "kafka.logs.dir": folder or "logs"})
+    """Return the plan of a file; relative names of files are in `folder`, or where a daemon logs without one.
+
+    Raises OSError, ValueError.
+    """
+    chosen = os.path.abspath(folder or state_folder() / "logs")
+    plan = read_plan(properties.load(path), {**options, "kafka.logs.dir": chosen})
+    appenders = {
+        name: appender if appender.file is None else appender._replace(file=os.path.join(chosen, appender.file))
+        for name, appender in plan.appenders.items()
+    }
+    warnings = list(plan.warnings)
+    if not folder and any((appender.file or "").startswith(chosen + os.sep) for appender in appenders.values()):
+        warnings.append(f"LOG_DIR is not set, so log files are in {chosen}")
+    return LoggingPlan(plan.loggers, appenders, warnings)
 
 
 def _warn_unreadable(path: str, error: OSError | ValueError) -> None:
