@@ -45,9 +45,10 @@ VOLUME /var/lib/milena
 EXPOSE 9092
 # Any setting is a variable: KAFKA_LOG_RETENTION_HOURS or KAFKA_CFG_LOG_RETENTION_HOURS is log.retention.hours. Topics are
 # created by KAFKA_CREATE_TOPICS=name:partitions:replicas,... Clients on the host use `docker run -p 9092:9092`.
-ENV KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
-    KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
-    KAFKA_LOG_DIRS=/var/lib/milena
+# These are the defaults of the image. Settings of the user replace them, whatever prefix their variables have.
+ENV DEFAULT_KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    DEFAULT_KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
+    DEFAULT_KAFKA_LOG_DIRS=/var/lib/milena
 # The broker itself names the address to check, so the check follows its listeners (tools/health_probe.py).
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
     CMD [".venv/bin/python", "-m", "tools.health_probe"]

@@ -49,7 +49,15 @@ CLIENT_PREFIXES = ("topic.metadata.refresh",)
 TOPIC_RENAMED: Mapping[str, str] = {"log.cleanup.policy": "cleanup.policy"}
 """Old names of topic settings."""
 
+ADDRESSES = (("listeners", "host.name", "port"), ("advertised.listeners", "advertised.host.name", "advertised.port"))
+"""Settings of addresses, each with the names of its host and port in earlier releases."""
+
 _OLD_PORT_DEFAULT = "9092"
+
+
+def is_known(key: str) -> bool:
+    """Return whether a setting of an earlier release has this name."""
+    return key in RENAMED or any(key in old for _, *old in ADDRESSES) or warning_for(key) is not None
 
 
 def rename(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -83,9 +91,8 @@ def warning_for(key: str) -> str | None:
 def _build_listeners(settings: dict[str, str]) -> list[str]:
     """Replace the host and port settings of old files by listeners, in place; return the warnings."""
     warnings: list[str] = []
-    pairs = (("listeners", "host.name", "port"), ("advertised.listeners", "advertised.host.name", "advertised.port"))
     defaults = {"host": settings.get("host.name", ""), "port": settings.get("port", _OLD_PORT_DEFAULT)}
-    for new, *old_names in pairs:
+    for new, *old_names in ADDRESSES:
         present = [name for name in old_names if name in settings]
         if not present:
             continue

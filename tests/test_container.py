@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,8 @@ def test_every_package_has_a_wheel_and_all_fit(tmp_path: Path, processor: str) -
 def test_image_serves_localhost_by_default_and_takes_variables() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     assert 'ENTRYPOINT ["bin/kafka-server-start", "--environment"]' in dockerfile
-    assert "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092" in dockerfile
+    assert "DEFAULT_KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092" in dockerfile
+    assert not re.search(r"^(ENV| ) *KAFKA_", dockerfile, re.MULTILINE), "a user's variable could not win over it"
     assert "HEALTHCHECK" in dockerfile
 
 

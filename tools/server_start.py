@@ -21,27 +21,27 @@ from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
 from config.definition import ConfigError, ConfigErrors
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from milena_broker import __version__
+from tools.java_options import settings_of_launchers
 from tools.log_files import HAS_LINES
 from tools.logging_setup import start_logging
 from tools.running_servers import Announce, registered
 from tools.served_addresses import addresses_of
 from tools.start_options import (
-    NewTopic,
     StartOptions,
     UsageError,
-    lines_of,
-    of_java_options,
+    applicable,
     parse,
     parser,
-    settings_of_environment,
-    topics_of_environment,
-    with_lines,
+    places_of,
+    with_place,
+    without_overruled,
 )
 from tools.state_folder import state_folder
 from tools.version import version_line
 
 if TYPE_CHECKING:
     from broker.server import Server
+    from tools.container_environment import ContainerEnvironment, NewTopic
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 host_logger = logging.getLogger("kafka.server.HostChecks")
@@ -63,15 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"{error}\n{parser().format_usage().strip()} (--help explains)", file=sys.stderr)
         return 1
+    environment: ContainerEnvironment | None = None
     try:
-        topics = topics_of_environment(os.environ) if options.uses_environment else []
-        config = _config(options)
+        if options.uses_environment:
+            from tools.container_environment import read_environment  # only containers have their settings there
+
+            environment = read_environment(os.environ)
+        config = _config(options, environment)
     except (OSError, ValueError) as error:
-        print(_load_failure(options, error), file=sys.stderr)
+        print(_load_failure(options, environment, error), file=sys.stderr)
         return 1
     if options.file is not None and (exposed := _exposed_secrets(Path(options.file))) is not None:
         config.warnings.append(exposed)
-    return _check(options, config) if options.is_check else _run(config, topics, shows_settings=options.shows_settings)
+    if options.is_check:
+        return _check(options, environment, config)
+    return _run(config, () if environment is None else environment.topics, shows_settings=options.shows_settings)
 
 
 def _print_version() -> int:
@@ -102,18 +108,25 @@ def _start_daemon(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _config(options: StartOptions) -> BrokerConfig:
-    """Return the settings; later ones win: variables of Java, the file, `KAFKA_*` variables, overrides.
+def _config(options: StartOptions, environment: ContainerEnvironment | None) -> BrokerConfig:
+    """Return the settings; later ones win: defaults, variables of Java, the file, `KAFKA_*` variables, overrides.
 
     Raises OSError, ValueError, and ConfigErrors with all errors.
     """
     of_file = {} if options.file is None else properties.load(options.file)
-    of_variables = settings_of_environment(os.environ) if options.uses_environment else {}
-    static = {**of_java_options(os.environ), **of_file}
-    if options.file is None:
-        # The defaults are the lowest layer; what the command line names itself is in `overrides` as well.
-        return BrokerConfig.from_properties({**options.defaults, **static, **of_variables}, options.overrides)
-    return BrokerConfig.from_properties(static, {**of_variables, **options.overrides})
+    settings = {**settings_of_launchers(os.environ), **of_file}
+    if environment is None:
+        defaults = applicable(options.defaults, {**settings, **options.overrides})
+        return BrokerConfig.from_properties({**defaults, **settings}, options.overrides)
+    from tools.container_environment import derived_addresses, without_shared_id
+
+    settings = {**without_overruled(settings, environment.settings), **environment.settings}
+    given = {**settings, **options.overrides}
+    defaults = without_shared_id(applicable({**options.defaults, **environment.defaults}, given), given)
+    derived = derived_addresses(given, environment.defaults)
+    config = BrokerConfig.from_properties({**defaults, **derived, **settings}, options.overrides)
+    config.warnings = [*map(environment.with_variable, config.warnings), *environment.warnings]
+    return config
 
 
 def _exposed_secrets(path: Path) -> str | None:
@@ -128,28 +141,32 @@ def _exposed_secrets(path: Path) -> str | None:
     )
 
 
-def _load_failure(options: StartOptions, error: OSError | ValueError) -> str:
+def _places(options: StartOptions, environment: ContainerEnvironment | None) -> dict[str, str]:
+    return places_of(options, {} if environment is None else environment.variables)
+
+
+def _load_failure(options: StartOptions, environment: ContainerEnvironment | None, error: OSError | ValueError) -> str:
     match error:
         case OSError():
             return f"Cannot read {options.file}: {error.strerror}"
         case ConfigErrors():
-            lines = lines_of(options)
-            return "\n".join(with_lines(one, options, lines) for one in error.errors)
+            places = _places(options, environment)
+            return "\n".join(with_place(one, places) for one in error.errors)
         case ConfigError():
             return str(error)
         case _:
             return f"Cannot read {options.file}: {error}"
 
 
-def _check(options: StartOptions, config: BrokerConfig) -> int:
+def _check(options: StartOptions, environment: ContainerEnvironment | None, config: BrokerConfig) -> int:
     """Print what a start would report, and start nothing."""
     from broker.server import setting_problems
 
     name = options.file or "the settings"
     for warning in config.warnings:
         print(f"WARN {warning}")
-    lines = lines_of(options)
-    problems = [with_lines(problem, options, lines) for problem in setting_problems(config)]
+    places = _places(options, environment)
+    problems = [with_place(problem, places) for problem in setting_problems(config)]
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

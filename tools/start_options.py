@@ -1,27 +1,27 @@
-"""The command line and the environment of kafka-server-start: which settings they give, and where each came from.
+"""The command line of kafka-server-start: which settings it gives, and where each setting came from.
 
-Owns the options, the defaults of a start without a file, and the names of variables. Must not know what settings mean.
+Owns the options, and the defaults of a start without a file. Must not know what settings mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from config import properties
-from config.addresses import LOOPBACK, PORT_MAX, host_and_port_problem
-from config.broker import LISTENER_PREFIX, base_row
+from config import old_names, properties
+from config.addresses import PORT_MAX
 from config.broker_properties import (
+    ADVERTISED_LISTENERS,
     BROKER_ID,
     LISTENERS,
+    LOG_DIR,
     LOG_DIRS,
-    METRICS_HTTP_LISTENER,
+    NODE_ID,
     OFFSETS_TOPIC_REPLICATION_FACTOR,
     TRANSACTION_STATE_LOG_MIN_ISR,
     TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
 )
 from config.definition import ConfigError
-from tools.java_options import system_properties
 from tools.state_folder import state_folder
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 9092
 
-_SETTING_PREFIX, _ANY_SETTING_PREFIX = "KAFKA_", "KAFKA_CFG_"
-CREATE_TOPICS = "KAFKA_CREATE_TOPICS"
-_PREFIXES_OF_SETTINGS = (LISTENER_PREFIX, "config.providers.")
-_NO_SETTINGS = {
-    CREATE_TOPICS, "KAFKA_CLUSTER_ID", "KAFKA_DEBUG", "KAFKA_GC_LOG_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_HOME",
-    "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_VERSION",
-}  # fmt: skip
+NAMES_OF_BOUND, NAMES_OF_ADVERTISED = map(frozenset, old_names.ADDRESSES)
+_NAMES_OF_ONE_SETTING = (
+    frozenset((BROKER_ID.name, NODE_ID.name)),
+    frozenset((LOG_DIRS.name, LOG_DIR.name)),
+    NAMES_OF_BOUND,
+    NAMES_OF_ADVERTISED,
+)
 
 EPILOG = """\
 Without FILE, one broker serves at localhost:9092, and keeps its data in the user's state folder.
@@ -86,7 +86,7 @@ OPTIONS = (
     Option(
         "--environment",
         None,
-        "also read settings from the variables KAFKA_* and KAFKA_CFG_*, and topics from KAFKA_CREATE_TOPICS",
+        "also read settings from variables, as Kafka's images do: KAFKA_*, KAFKA_CFG_*, KAFKA_CREATE_TOPICS and others",
     ),
     Option("--version", None, "print the versions of Kafka's protocol and of Milena"),
     Option("--help", None, "print this text"),
@@ -186,77 +186,38 @@ def default_settings(port: int | None, folder: str | None) -> dict[str, str]:
     }
 
 
-def settings_of_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in `KAFKA_*` and `KAFKA_CFG_*`: KAFKA_LOG_DIRS and KAFKA_CFG_LOG_DIRS are log.dirs.
-
-    As in Kafka's image, `_` stands for a dot, `__` for an underscore and `___` for a hyphen. A variable with the
-    longer prefix is always a setting, so a wrong name is reported; one with the shorter is if its name is known.
-    """
-    settings: dict[str, str] = {}
-    for variable, value in sorted(variables.items()):
-        if variable in _NO_SETTINGS or not variable.startswith(_SETTING_PREFIX):
-            continue
-        is_any = variable.startswith(_ANY_SETTING_PREFIX)
-        name = _setting_name(variable.removeprefix(_ANY_SETTING_PREFIX if is_any else _SETTING_PREFIX))
-        if is_any or base_row(name) is not None or name.startswith(_PREFIXES_OF_SETTINGS):
-            settings[name] = value
-    return settings
+def without_overruled(lower: Mapping[str, str], higher: Iterable[str]) -> dict[str, str]:
+    """Return the settings of a lower layer that no name of a higher one replaces: node.id replaces broker.id, too."""
+    replaced = set(higher)
+    for names in _NAMES_OF_ONE_SETTING:
+        if not names.isdisjoint(replaced):
+            replaced |= names
+    return {key: value for key, value in lower.items() if key not in replaced}
 
 
-def of_java_options(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return settings from JMX_PORT and KAFKA_OPTS, which Kafka's launchers read. Raises ConfigError."""
-    settings = {}
-    if port := variables.get("JMX_PORT"):
-        if host_and_port_problem(f":{port}") is not None:
-            raise ConfigError("JMX_PORT (environment)", port, f"Expected a port from 0 to {PORT_MAX}")
-        settings[METRICS_HTTP_LISTENER.name] = f"{LOOPBACK}:{port}"
-    return settings | system_properties(variables)
+def applicable(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the defaults that the given settings leave. Advertised addresses are those of the default listeners."""
+    left = without_overruled(defaults, given)
+    if not NAMES_OF_BOUND.isdisjoint(given):
+        left.pop(ADVERTISED_LISTENERS.name, None)
+    return left
 
 
-class NewTopic(NamedTuple):
-    """One topic of KAFKA_CREATE_TOPICS."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    cleanup_policy: str | None
-
-
-def topics_of_environment(variables: Mapping[str, str]) -> list[NewTopic]:
-    """Return the topics in KAFKA_CREATE_TOPICS: name:partitions:replicas:cleanup policy, separated by commas.
-
-    All but the name may be missing. Raises ConfigError.
-    """
-    return [_topic(entry) for entry in map(str.strip, variables.get(CREATE_TOPICS, "").split(",")) if entry]
-
-
-def with_lines(error: Exception, options: StartOptions, lines: Mapping[str, int]) -> str:
-    """Return the text of an error, with the place of its setting in the file if it has one."""
-    if isinstance(error, ConfigError) and error.key in lines:
-        return f"{options.file}:{lines[error.key]}: {error}"
+def with_place(error: Exception, places: Mapping[str, str]) -> str:
+    """Return the text of an error, with the place of its setting if it has one."""
+    if isinstance(error, ConfigError) and error.key in places:
+        return f"{places[error.key]}: {error}"
     return str(error)
 
 
-def lines_of(options: StartOptions) -> dict[str, int]:
-    """Return the number of the line of each setting in the file that no override replaces."""
-    if options.file is None:
-        return {}
-    numbers = properties.line_numbers(options.file)
-    return {key: number for key, number in numbers.items() if key not in options.overrides}
+def places_of(options: StartOptions, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return where each setting is given: at a line of the file, or in the variable that `variables` has for it.
 
-
-def _topic(entry: str) -> NewTopic:
-    name, *rest = entry.split(":")
-    numbers, policy = rest[:2], rest[2:]
-    if len(policy) > 1 or not name or not all(number.isdecimal() for number in numbers):
-        expected = "Expected name:partitions:replicas:cleanup.policy, of which all but the name may be missing"
-        raise ConfigError(f"{CREATE_TOPICS} (environment)", entry, expected)
-    partitions, replication_factor, *_ = [*map(int, numbers), *[-1] * 2]
-    return NewTopic(name, partitions, replication_factor, policy[0] if policy else None)
-
-
-def _setting_name(text: str) -> str:
-    return text.lower().replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+    Settings that an override replaces have no place.
+    """
+    lines = {} if options.file is None else properties.line_numbers(options.file)
+    places = {key: f"{options.file}:{line}" for key, line in lines.items()} | dict(variables)
+    return {key: place for key, place in places.items() if key not in options.overrides}
 
 
 def _port(text: str) -> int:

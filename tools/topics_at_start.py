@@ -14,7 +14,7 @@ from config.broker import BrokerConfig
 from config.broker_properties import SUPER_USERS
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from tools.start_options import NewTopic
+from tools.container_environment import NewTopic
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -36,12 +36,10 @@ async def create(server: Server, config: BrokerConfig, topics: Sequence[NewTopic
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
-    policy = topic.cleanup_policy
-    configs = [] if policy is None else [CreatableTopicConfig(name="cleanup.policy", value=policy)]
     return CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         assignments=[],
-        configs=configs,
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
     )
