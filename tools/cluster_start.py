@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,7 @@ PROBE_TIMEOUT_MS: Final = 1000
 STOP_TIMEOUT_S: Final = 60.0
 BROKERS_MAX: Final = 100
 REPLICATION_FACTOR_MAX: Final = 3
+_JMX_PORT, _LOG_DIR, _LOG4J_OPTS = "JMX_PORT", "LOG_DIR", "KAFKA_LOG4J_OPTS"
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _STATUS_OF_JVM_AFTER_SIGTERM: Final = 128 + signal.SIGTERM
 
@@ -55,6 +57,8 @@ class Server:
     settings: Mapping[str, str]
     is_ready: Callable[[], bool]
     core: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the environment that are its own; it inherits the others."""
     process: subprocess.Popen[bytes] | None = None
     is_serving: bool = field(default=False)
 
@@ -76,7 +80,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 process_group=0,
-                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                env={**os.environ, **self.variables, "PYTHONPATH": str(_ROOT)},
             )
         if self.core is not None:
             with contextlib.suppress(OSError):  # it has ended, or this user may not
@@ -202,8 +206,27 @@ def cluster(
             **(overrides or {}),
         }
         core = cores[number] if len(cores) >= broker_count else None
-        servers.append(_broker(broker_id, folder / f"broker-{broker_id}", broker_port, settings, core))
+        broker = _broker(broker_id, folder / f"broker-{broker_id}", broker_port, settings, core)
+        broker.variables = own_variables(broker.name, number, os.environ)
+        servers.append(broker)
     return servers
+
+
+def own_variables(name: str, number: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name a port or a folder, changed so that no other broker has the same one.
+
+    `number` counts the brokers from 0: each has the next port, and a folder of its name in the one that is given.
+    """
+    own = {}
+    port = inherited.get(_JMX_PORT, "")
+    if port.isdecimal() and int(port):
+        own[_JMX_PORT] = str(int(port) + number)
+    if folder := inherited.get(_LOG_DIR):
+        own[_LOG_DIR] = str(Path(folder) / name)
+    options = inherited.get(_LOG4J_OPTS, "")
+    if found := re.findall(r"(?<!\S)-Dkafka\.logs\.dir=(\S+)", options):
+        own[_LOG4J_OPTS] = f"{options} -Dkafka.logs.dir={Path(found[-1]) / name}"
+    return own
 
 
 def _zookeeper(folder: Path, port: int) -> Server:
@@ -322,7 +345,9 @@ class Supervisor:
                 continue  # a broker ends if it cannot reach ZooKeeper in time
             pid = server.spawn()
             self._supervision.started(name, time.monotonic())
-            _report(f"{name} starts: process {pid}, {HOST}:{server.port}, log {server.log}")
+            port = server.variables.get(_JMX_PORT)
+            metrics = "" if port is None else f"metrics {HOST}:{port}, "
+            _report(f"{name} starts: process {pid}, {HOST}:{server.port}, {metrics}log {server.log}")
 
     def _notice_ended(self) -> None:
         for name, server in self._servers.items():

@@ -16,7 +16,7 @@ import pytest
 from tests.support.parts import skip_when_unavailable
 from tests.tools.conftest import Outcome, RunTool
 from tools import cluster_start
-from tools.cluster_start import Server, Supervisor, cluster
+from tools.cluster_start import Server, Supervisor, cluster, own_variables
 from tools.zookeeper_jars import NoZooKeeperError
 
 DEADLINE_S = 30.0
@@ -139,6 +139,36 @@ def test_each_broker_has_its_own_folder_port_and_core(tmp_path: Path, monkeypatc
         assert broker.settings["num.partitions"] == "7"
         assert broker.settings["offsets.topic.replication.factor"] == "3"
         assert broker.settings["min.insync.replicas"] == "2"
+
+
+def test_what_brokers_inherit_from_the_environment_is_made_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JMX_PORT", "9999")
+    monkeypatch.setenv("LOG_DIR", "/logs")
+    monkeypatch.setenv("KAFKA_LOG4J_OPTS", "-Dlog4j.configuration=file:x -Dkafka.logs.dir=/other")
+    brokers = cluster(tmp_path, 2, zookeeper="zk:2181")
+    assert [broker.variables for broker in brokers] == [
+        {
+            "JMX_PORT": str(9998 + number),
+            "LOG_DIR": f"/logs/broker-{number}",
+            "KAFKA_LOG4J_OPTS": (
+                f"-Dlog4j.configuration=file:x -Dkafka.logs.dir=/other -Dkafka.logs.dir=/other/broker-{number}"
+            ),
+        }
+        for number in (1, 2)
+    ]
+    prints = server(tmp_path, "broker-7", f"import os; print(os.environ['JMX_PORT'], flush=True); {PROGRAM}")
+    prints.variables = {"JMX_PORT": "7"}
+    with Supervised(prints):
+        wait_until(lambda: prints.is_serving)
+    assert prints.log.read_text().startswith("7\nstarted\n")
+    assert "metrics 127.0.0.1:7, log" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("variables", [{}, {"JMX_PORT": "0"}, {"JMX_PORT": "x"}, {"LOG_DIR": ""}])
+def test_what_brokers_may_share_is_inherited_as_it_is(variables: dict[str, str]) -> None:
+    assert own_variables("broker-2", 1, variables) == {}
 
 
 def test_brokers_share_cores_if_there_are_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
