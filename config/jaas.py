@@ -3,8 +3,9 @@
     entry  := Module (required|requisite|sufficient|optional) (key=value)* ;
     file   := (section { entry+ } ;)*
 
-Values may be quoted; `\\` escapes a character inside quotes. `//` and `/* */` are comments. Owns the syntax. Must not
-know what a login module does. Errors never repeat a value, which may be a password.
+Values may be quoted; inside quotes `\\` escapes a character as in Java: `\\t`, octal `\\101`, others as they are. `//` and
+`/* */` are comments. Owns the syntax. Must not know what a login module does. Errors never repeat a value, which may be
+a password.
 """
 
 import re
@@ -17,7 +18,16 @@ _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[={};])|(?P<word>[^\s={};"']+)""",
     re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPED: Mapping[str, str] = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
 
 
 class JaasError(ValueError):
@@ -86,11 +96,16 @@ def _scanned(text: str) -> Iterator[_Token]:
             raise JaasError("a quoted value does not end")
         position = match.end()
         if match["quoted"] is not None:
-            yield _Token("value", _ESCAPE.sub(r"\1", match["quoted"][1:-1]))
+            yield _Token("value", _ESCAPE.sub(_unescaped, match["quoted"][1:-1]))
         elif match["mark"] is not None:
             yield _Token("mark", match["mark"])
         elif match["word"] is not None:
             yield _Token("word", match["word"])
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    text = escape[1]
+    return chr(int(text, 8)) if text[0] in "01234567" else _ESCAPED.get(text, text)
 
 
 def _entry(tokens: list[_Token]) -> LoginModule:

@@ -15,6 +15,10 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'{PLAIN} required user_alice="a\\"b\\\\c;=d" ;', {"user_alice": 'a"b\\c;=d'}),
         (f'{PLAIN} optional\n  a="1" // comment\n  /* b="2" */ c="3";', {"a": "1", "c": "3"}),
         (f'{PLAIN} required empty="";', {"empty": ""}),
+        (
+            rf'{PLAIN} required c="\a\b\f\n\r\t\v" o="\101\7\08\477\3777" other="\q\\\"\9";',
+            {"c": "\a\b\f\n\r\t\v", "o": "A\x07\x008'7\xff7", "other": 'q\\"9'},
+        ),
     ],
 )
 def test_options_are_read(text: str, options: dict[str, str]) -> None:
