@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import Any
 
 from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
@@ -18,6 +20,9 @@ from tools.plug_ins import load_plug_in
 logger = logging.getLogger("org.apache.kafka.tools.ConsoleProducer")
 
 LINE_READERS: Mapping[str, Callable[..., LineReader]] = {"LineMessageReader": LineReader}
+
+CHUNK_SIZE = 65_536
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ALL_REPLICAS = ("-1", "all")
@@ -153,7 +158,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     return 0
 
 
-def send_lines(producer: Any, topic: str, reader: LineReader, lines: BinaryIO, *, is_synchronous: bool) -> None:
+def send_lines(producer: Any, topic: str, reader: LineReader, lines: BufferedIOBase, *, is_synchronous: bool) -> None:
     """Send one record per line. Logs a record that cannot be delivered; raises LineError for an invalid line."""
     for line in _prompted(lines):
         record = reader.read(line)
@@ -186,16 +191,29 @@ def _log_send_error(topic: str | None, reason: str) -> None:
     logger.error("Error when sending message to topic %s: %s", topic, reason)
 
 
-def _prompted(lines: BinaryIO) -> Iterator[bytes]:
-    """Yield lines without their line ends; prompts on a terminal."""
-    is_terminal = lines.isatty()
-    while True:
-        if is_terminal:
-            print(">", end="", flush=True)
-        line = lines.readline()
-        if not line:
-            return
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+def split_lines(stream: BufferedIOBase) -> Iterator[bytes]:
+    """Yield lines as soon as they end, without their ends: LF, CR or CR LF, as in Java."""
+    pieces: list[bytes] = []
+    ends_in_cr = False
+    while chunk := stream.read1(CHUNK_SIZE):
+        first, *rest = _LINE_END.split(chunk.removeprefix(b"\n") if ends_in_cr else chunk)
+        ends_in_cr = chunk.endswith(b"\r")
+        pieces.append(first)
+        if rest:
+            yield b"".join(pieces)
+            yield from rest[:-1]
+            pieces = rest[-1:]
+    if last := b"".join(pieces):
+        yield last
+
+
+def _prompted(stream: BufferedIOBase) -> Iterator[bytes]:
+    """Yield lines; prompts on a terminal."""
+    prompt = ">" if stream.isatty() else ""
+    print(prompt, end="", flush=True)
+    for line in split_lines(stream):
+        yield line
+        print(prompt, end="", flush=True)
 
 
 if __name__ == "__main__":

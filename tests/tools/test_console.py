@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -197,6 +198,27 @@ def test_line_without_a_key_ends_the_producer(broker: BrokerProcess) -> None:
     assert outcome.status == 1
     assert "No key separator found on line number 2: 'no key'" in outcome.stderr
     assert consume(broker, "keyless", 1, "--from-beginning") == "v1\n"
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_line_ends_as_in_java_wherever_reads_end(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(console_producer, "CHUNK_SIZE", size)
+    text = b"a\rb\r\nc\n\r\r\n\nd\r\r\n\x85e\x0b\x0cf"
+    assert list(console_producer.split_lines(io.BytesIO(text))) == [
+        *(b"a", b"b", b"c", b"", b"", b"", b"d", b""),
+        b"\x85e\x0b\x0cf",
+    ]
+    assert list(console_producer.split_lines(io.BytesIO(b"a\r"))) == [b"a"]
+    assert list(console_producer.split_lines(io.BytesIO())) == []
+
+
+def test_a_line_is_read_when_it_ends() -> None:
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as stream, open(write_end, "wb", buffering=0) as writer:
+        lines = console_producer.split_lines(stream)
+        for text in (b"one\n", b"two\r", b"\nthree\n"):
+            writer.write(text)
+            assert next(lines) == text.strip()
 
 
 def test_failed_send_is_logged_and_the_producer_continues(broker: BrokerProcess) -> None:
