@@ -3,8 +3,8 @@
     entry  := Module (required|requisite|sufficient|optional) (key=value)* ;
     file   := (section { entry+ } ;)*
 
-Values may be quoted; inside quotes `\\` escapes a character as in Java: `\\t`, octal `\\101`, others as they are. `//` and
-`/* */` are comments. Owns the syntax. Must not know what a login module does. Errors never repeat a value, which may be
+Values may be quoted; inside quotes `\\` escapes a character as in Java: `\\t`, octal `\\101`, others as they are. `//`
+and `/* */` are comments. Owns the syntax. Must not know what a login module does. Errors never repeat a value, which may be
 a password.
 """
 

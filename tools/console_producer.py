@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BufferedIOBase
-from typing import Any
+from typing import Any, cast
 
 from tools import client_library as library
 from tools.bootstrap import parse_bootstrap, require_reachable
@@ -149,7 +149,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         logger.error("Cannot send to %s at %s: %s", options.topic, settings["bootstrap.servers"], error.args[0].str())
         return 1
     try:
-        send_lines(producer, options.topic, reader, sys.stdin.buffer, is_synchronous=options.sync)
+        send_lines(producer, options.topic, reader, cast(BufferedIOBase, sys.stdin.buffer), is_synchronous=options.sync)
     except LineError as error:
         logger.error("%s", error)
         return 1
