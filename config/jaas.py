@@ -4,8 +4,8 @@
     file   := (section { entry+ } ;)*
 
 Values may be quoted; inside quotes `\\` escapes a character as in Java: `\\t`, octal `\\101`, others as they are. `//`
-and `/* */` are comments. Owns the syntax. Must not know what a login module does. Errors never repeat a value, which may be
-a password.
+and `/* */` are comments. Owns the syntax. Must not know what a login module does. Errors never repeat a value, which
+may be a password.
 """
 
 import re
