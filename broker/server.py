@@ -140,6 +140,7 @@ FREED_SIZE_MAX = 8 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 REOPEN_DELAY_S = 1.0
 REMOTE_KEYS_WAIT_S = 10.0
+UNNAMED = "(without cluster.id)"
 """How long a start waits for the keys of identity providers. Those that come later are used when they come."""
 
 STARTUP_ERRORS = (
@@ -386,10 +387,10 @@ class Server:
         store, accepted = await self._open_store(log_manager)
         self._undo.push_async_callback(store.close)
         self._membership = Membership(store)
-        cluster_id = await ensure_cluster_id(
-            store, environment.random, stored=None if meta is None else meta.cluster_id
-        )
-        check_cluster_id(stored=None if meta is None else meta.cluster_id, cluster_id=cluster_id)
+        stored = None if meta is None else meta.cluster_id
+        is_unnamed = meta is not None and stored is None and await self._in_thread(log_manager.startup.has_partitions)
+        cluster_id = await ensure_cluster_id(store, environment.random, stored=UNNAMED if is_unnamed else stored)
+        check_cluster_id(stored=stored, cluster_id=cluster_id)
         broker_id = await choose_broker_id(
             store,
             configured=config[properties.BROKER_ID],

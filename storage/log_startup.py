@@ -176,19 +176,25 @@ class LogStartup:
                 self._fail_at_start(directory, error)
         if not self._directories.live:
             raise NoUsableDirectoryError(f"None of the log directories can be used: {'; '.join(errors)}")
-        found: MetaProperties | None = None
+        owner: MetaProperties | None = None
         for directory, meta in metas.items():
-            if meta is None:
+            if owner is None or meta is None:
+                owner = owner or meta
                 continue
-            if found is not None:
-                meta_properties.verify(
-                    meta, directory.meta_path, broker_id=found.broker_id, cluster_id=found.cluster_id
-                )
-            found = found or meta
-        return found
+            meta_properties.verify(meta, directory.meta_path, broker_id=owner.broker_id, cluster_id=owner.cluster_id)
+            broker_id = meta.broker_id if owner.broker_id is None else owner.broker_id
+            owner = MetaProperties(broker_id, owner.cluster_id or meta.cluster_id)
+        return owner
+
+    def has_partitions(self) -> bool:
+        """Return whether a directory holds partitions, or cannot be read."""
+        try:
+            return any(directory.partition_directories() for directory in self._directories.live)
+        except OSError:
+            return True
 
     def claim(self, meta: MetaProperties) -> None:
-        """Record in each new directory that it belongs to `meta`.
+        """Record in each new directory that it belongs to `meta`, and what the file of an early release lacks.
 
         A directory with an I/O error goes offline. Raises WrongDirectoryError if a directory belongs to another broker
         or cluster; LoadError.
@@ -196,13 +202,14 @@ class LogStartup:
         for directory in self._directories.live:
             try:
                 found = directory.read_meta()
-                if found is None:
+                if found is not None:
+                    meta_properties.verify(
+                        found, directory.meta_path, broker_id=meta.broker_id, cluster_id=meta.cluster_id
+                    )
+                if found is None or not found.is_complete:
                     directory.write_meta(meta)
             except OSError as error:
                 self._fail_at_start(directory, error)
-                continue
-            if found is not None:
-                meta_properties.verify(found, directory.meta_path, broker_id=meta.broker_id, cluster_id=meta.cluster_id)
 
     def load(
         self,

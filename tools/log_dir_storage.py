@@ -88,7 +88,9 @@ def _info(config: BrokerConfig) -> int:
             problems.append(f"{_meta_path(folder)} names broker {meta.broker_id} of cluster {meta.cluster_id}")
     if found:
         meta = next(iter(found.values()))
-        print(f"Found metadata: {{broker.id={meta.broker_id}, cluster.id={meta.cluster_id}, version=0}}\n")
+        entries = {"broker.id": meta.broker_id, "cluster.id": meta.cluster_id, "version": 0}
+        text = ", ".join(f"{key}={value}" for key, value in entries.items() if value is not None)
+        print(f"Found metadata: {{{text}}}\n")
     if problems:
         _print_block("Found problems:", problems)
     return 1 if problems else 0

@@ -1,5 +1,6 @@
 """What keeps a broker from starting is said in one line that names it."""
 
+import re
 import socket
 import threading
 from dataclasses import replace
@@ -139,6 +140,21 @@ async def test_data_without_its_metadata_stops_the_start(tmp_path: Path) -> None
         reason = await reason_not_to_start(settings(tmp_path))
         assert "7ym0r3ycTc-XAnwnQmXzjg" in reason
         assert "metadata-copy" in reason
+
+
+@pytest.mark.parametrize("content", ["version=0\nbroker.id=0\n", "version=0\n"])
+async def test_meta_properties_of_an_early_release_are_completed(tmp_path: Path, content: str) -> None:
+    (tmp_path / "meta.properties").write_text(content)
+    server = Server(settings(tmp_path), environment_of_this_machine())
+    await server.start()
+    await server.stop()
+    assert re.fullmatch(r"version=0\nbroker.id=0\ncluster.id=[\w-]{22}\n", (tmp_path / "meta.properties").read_text())
+
+
+async def test_data_of_an_early_release_without_its_metadata_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\n")
+    (tmp_path / "t-0").mkdir()
+    assert "cluster (without cluster.id)" in await reason_not_to_start(settings(tmp_path))
 
 
 async def test_data_of_another_broker_stops_the_start(tmp_path: Path) -> None:

@@ -161,15 +161,38 @@ def test_meta_properties_are_read_back_and_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "meta"),
+    [
+        ("version=0\nbroker.id=1\n", MetaProperties(1, None)),
+        ("version=0\nbroker.id=1\ncluster.id=\n", MetaProperties(1, None)),
+        ("version=0\ncluster.id=x\n", MetaProperties(None, "x")),
+        ("version=0\n", MetaProperties(None, None)),
+    ],
+)
+def test_meta_properties_of_early_releases_match_any_id_that_they_lack(
+    tmp_path: Path, text: str, meta: MetaProperties
+) -> None:
+    path = tmp_path / "meta.properties"
+    path.write_text(text)
+    found = meta_properties.read(FILES, str(path))
+    assert found == meta
+    meta_properties.verify(meta, str(path), broker_id=1, cluster_id="x")
+    for key, wrong in (("broker_id", 2), ("cluster_id", "y")):
+        if getattr(meta, key) is not None:
+            with pytest.raises(WrongDirectoryError):
+                meta_properties.verify(meta, str(path), **{"broker_id": None, "cluster_id": None, key: wrong})
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
         "version=1\nbroker.id=1\ncluster.id=x\n",
         "version=0\nbroker.id=x\ncluster.id=x\n",
-        "version=0\nbroker.id=1\n",
+        "version=0\nbroker.id=\ncluster.id=x\n",
     ],
 )
-def test_incomplete_meta_properties_are_rejected(tmp_path: Path, text: str) -> None:
+def test_wrong_meta_properties_are_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "meta.properties"
     path.write_text(text)
     with pytest.raises(WrongDirectoryError, match=r"meta\.properties"):
