@@ -350,10 +350,14 @@ _PARTITION_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionState], int |
         lambda it: int(len(it.in_sync) < len(it.replicas)),
     ),
 )
-_GROUP_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionLag], float]], ...]] = (
+_GROUP_METRICS: Final[tuple[tuple[str, str, Callable[[PartitionLag], float | None]], ...]] = (
     ("lag", "Records that a group has not committed yet.", lambda it: it.lag),
     ("current_offset", "Committed offset of a group.", lambda it: it.offset),
-    ("lag_seconds", "Age of the first record that a group has not committed yet.", lambda it: it.lag_ms / 1000),
+    (
+        "lag_seconds",
+        "Age of the first record that a group has not committed yet.",
+        lambda it: None if it.lag_ms is None else it.lag_ms / 1000,
+    ),
     (
         "status",
         "Status of a partition: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND.",
@@ -383,22 +387,23 @@ def _partition_counts(snapshots: Snapshots) -> list[Sample]:
     return list(counts.items())
 
 
-def _lags(snapshots: Snapshots, fact: Callable[[PartitionLag], float]) -> Callable[[], list[Sample]]:
+def _lags(snapshots: Snapshots, fact: Callable[[PartitionLag], float | None]) -> Callable[[], list[Sample]]:
     return lambda: [
-        ((name, group, topic, str(number)), fact(lag))
+        ((name, group, topic, str(number)), value)
         for name, it in snapshots.items()
         for group, lags in it.groups.items()
         for (topic, number), lag in lags.items()
+        if (value := fact(lag)) is not None
     ]
 
 
-def _sums(snapshots: Snapshots, fact: Callable[[PartitionLag], float]) -> Callable[[], list[Sample]]:
+def _sums(snapshots: Snapshots, fact: Callable[[PartitionLag], float | None]) -> Callable[[], list[Sample]]:
     def read() -> list[Sample]:
         sums: dict[tuple[str, ...], float] = {}
         for name, it in snapshots.items():
             for group, lags in it.groups.items():
                 for (topic, _), lag in lags.items():
-                    sums[name, group, topic] = sums.get((name, group, topic), 0) + fact(lag)
+                    sums[name, group, topic] = sums.get((name, group, topic), 0) + (fact(lag) or 0)
         return list(sums.items())
 
     return read

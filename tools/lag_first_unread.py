@@ -15,7 +15,7 @@ from uuid import UUID
 
 from protocol.errors import Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import NO_TIMESTAMP, Parts, batches, records
+from protocol.records.batch import Parts, batches, records
 from tools.admin_client import TopicPartition
 
 READS_MAX: Final = 100
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     topic_id: UUID
 
 
-NOTHING_WAITS: Final = 1 << 62
+NOTHING_WAITS: Final = 1 << 63
 """The time of a partition in which only transaction markers are unread: it is later than any other."""
 
 Fetch = Callable[[int, FetchRequest], FetchResponse | None]
@@ -48,7 +48,7 @@ Fetch = Callable[[int, FetchRequest], FetchResponse | None]
 
 
 class FirstUnread:
-    """The times of first unread records, in epoch ms."""
+    """The timestamps of first unread records, as their producers have set them."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[TopicPartition, int], int] = {}
@@ -78,9 +78,9 @@ class FirstUnread:
 
 
 def first_time_ms(data: bytes, unread: Unread) -> int | None:
-    """Return the time of the first unread record in batches, `NOTHING_WAITS` if there is none up to the end.
+    """Return the timestamp of the first unread record in batches, `NOTHING_WAITS` if there is none up to the end.
 
-    None if it has no time, is not in these batches, or is in a format older than 0.11.
+    None if it is not in these batches, or is in a format older than 0.11.
     """
     next_offset = unread.offset
     try:
@@ -90,7 +90,7 @@ def first_time_ms(data: bytes, unread: Unread) -> int | None:
                 continue
             for record in records(data, position, size_max=OPENED_SIZE_MAX, parts=Parts.OUTLINE):
                 if record.offset >= unread.offset:
-                    return None if record.timestamp == NO_TIMESTAMP else record.timestamp
+                    return record.timestamp
     except Malformed:
         return None
     return NOTHING_WAITS if next_offset >= unread.end else None

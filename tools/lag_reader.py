@@ -24,10 +24,11 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
+from protocol.records.age import age_ms
 from tools.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition, raise_for
 from tools.group_descriptions import committed_offsets_request, read_offsets
 from tools.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
-from tools.lag_first_unread import FirstUnread, Source, Unread
+from tools.lag_first_unread import NOTHING_WAITS, FirstUnread, Source, Unread
 from tools.lag_windows import Commit, Ends, Status, Window
 
 T = TypeVar("T")
@@ -70,7 +71,8 @@ class PartitionLag:
     offset: int
     end: int
     lag: int
-    lag_ms: int
+    lag_ms: int | None
+    """None if the timestamp of the first unread record says nothing."""
     status: Status
     completeness: float
     commits: tuple[Commit, ...]
@@ -177,11 +179,15 @@ class LagReader:
             window = self._windows.get((group, partition)) or Window(self._window_size)
             lag = max(end - offsets[partition], 0)
             time_ms = first_times.get((partition, first))
+            if time_ms is None:
+                lag_ms: int | None = self._ends[partition].lag_ms(first, now_ms)
+            else:
+                lag_ms = 0 if time_ms == NOTHING_WAITS else age_ms(time_ms, now_ms)
             lags[partition] = PartitionLag(
                 offsets[partition],
                 end,
                 lag,
-                self._ends[partition].lag_ms(first, now_ms) if time_ms is None else max(now_ms - time_ms, 0),
+                lag_ms,
                 window.status(now_ms, lag),
                 window.completeness,
                 tuple(window.commits),

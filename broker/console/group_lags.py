@@ -15,6 +15,7 @@ from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
 from broker.console.record_reader import Range
 from broker.loop.slices import Slices
 from protocol.errors import KafkaError
+from protocol.records.age import age_ms
 
 if TYPE_CHECKING:
     from broker.console.console import Console
@@ -104,7 +105,10 @@ def _progress(
 async def lags_in_time_ms(
     console: Console, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return how long ago the first unread record of each partition was produced; 0 if all are read."""
+    """Return how long ago the first unread record of each partition was produced; 0 if all are read.
+
+    Partitions whose record was not read, or whose timestamp says nothing, are missing.
+    """
     now_ms = console.services.clock.now_ms()
     lags = {each: 0 for each, offset in offsets.items() if each in ends and offset >= ends[each]}
     behind = [each for each, offset in offsets.items() if each in ends and offset < ends[each]][:FIRST_UNREAD_MAX]
@@ -115,6 +119,6 @@ async def lags_in_time_ms(
     for topic, ranges in by_topic.items():
         pieces = await console.reader.read(topic, ranges, is_committed=False, piece_size=16 << 10)
         for partition, piece in pieces.items():
-            if piece.records:
-                lags[topic, partition] = max(0, now_ms - piece.records[0].record.timestamp)
+            if piece.records and (age := age_ms(piece.records[0].record.timestamp, now_ms)) is not None:
+                lags[topic, partition] = age
     return lags

@@ -27,7 +27,8 @@ MARKER = (
         (BATCH, 13, 103),
         (BATCH, 5, 100),  # offsets 5 to 9 were removed by compaction
         (MARKER + build_batch([RecordData(9, None, b"v")], base_offset=16), 15, 9),
-        (build_batch([RecordData(NO_TIMESTAMP, None, b"v")], base_offset=10), 10, None),
+        (build_batch([RecordData(NO_TIMESTAMP, None, b"v")], base_offset=10), 10, NO_TIMESTAMP),
+        (build_batch([RecordData(1_700_000_000 * 10**9, None, b"v")], base_offset=10), 10, 1_700_000_000 * 10**9),
         (BATCH[:-1], 10, None),
         (b"\0" * 100, 10, None),
         (b"", 10, None),

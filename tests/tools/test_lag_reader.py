@@ -34,6 +34,8 @@ from tools.lag_commits import Commits
 from tools.lag_reader import ClusterLag, LagReader, Part
 from tools.lag_windows import Status
 
+NOW_MS = 1_795_228_739_867
+
 
 class FakeAdmin:
     """A cluster of brokers 1 and 2: broker N leads partition N-1 of topic t, and coordinates group gN."""
@@ -236,8 +238,8 @@ def test_a_cluster_is_read_while_another_does_not_respond() -> None:
 def test_the_age_of_a_lag_is_that_of_the_first_unread_record() -> None:
     """Records that are older than the tool have their own age, and a group that stands still is read once."""
     admin = FakeAdmin()
-    admin.times_ms = {3: 400}
-    reading = reader(admin, now_ms=1000)
+    admin.times_ms = {3: NOW_MS - 600}
+    reading = reader(admin, now_ms=NOW_MS)
     found = reading.read()
     assert (found.groups["g1"]["t", 0].lag_ms, found.groups["g2"]["t", 0].lag_ms) == (600, 0)
     assert admin.fetched == [3, 4]
@@ -245,3 +247,15 @@ def test_the_age_of_a_lag_is_that_of_the_first_unread_record() -> None:
     assert admin.fetched == [3, 4, 4]
     admin.committed["g1"] = 10
     assert reading.read().groups["g1"]["t", 0].lag_ms == 0
+
+
+@pytest.mark.parametrize("time_ms", [-1, -5, 0, NOW_MS // 1000, NOW_MS * 10**3, NOW_MS * 10**6, (1 << 63) - 1])
+def test_a_lag_has_no_age_where_the_timestamp_says_nothing(time_ms: int) -> None:
+    admin = FakeAdmin()
+    admin.times_ms = {3: time_ms}
+    snapshot = reader(admin, now_ms=NOW_MS).read()
+    found = snapshot.groups["g1"]["t", 0]
+    assert (found.lag, found.lag_ms) == (7, None)
+    text = metrics_text({"c": snapshot})
+    assert 'kafka_consumergroup_lag{cluster="c",consumergroup="g1",topic="t",partition="0"} 7' in text
+    assert 'kafka_consumergroup_lag_seconds{cluster="c",consumergroup="g1"' not in text

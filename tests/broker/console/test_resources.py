@@ -231,6 +231,15 @@ async def test_groups_have_lag_in_offsets_and_in_time(console: ConsoleUser) -> N
     assert await console.get("/topics/t/groups") == {"groups": [{"group": "g", "lag": 6}]}
 
 
+async def test_timestamps_that_say_nothing_give_no_lag_in_time(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t", 2)
+    for partition, timestamp in enumerate((1_795_228_739_867_000_001, -5)):
+        await produce(console.broker, "t", {partition: build_batch([RecordData(timestamp, None, b"x")])})
+    await commit(console, "g", "t", {0: 0, 1: 0})
+    group = await console.get("/groups/g")
+    assert [(each["lag"], each["lag_ms"]) for each in group["partitions"]] == [(1, None), (1, None)]
+
+
 async def test_topics_are_searched_sorted_and_paged(console: ConsoleUser) -> None:
     for name, partitions in (("apple", 1), ("pear", 3), ("Pineapple", 2)):
         await console.broker.create_topic(name, partitions)
