@@ -38,11 +38,11 @@ class ShownHeader(TypedDict):
 
 
 class ShownRecord(TypedDict):
-    """One record. Offsets are decimal strings, because numbers of JavaScript end at 2^53."""
+    """One record. Offsets and timestamps are decimal strings, because numbers of JavaScript end at 2^53."""
 
     partition: int
     offset: str
-    timestamp_ms: int
+    timestamp_ms: str
     timestamp_type: Literal["CreateTime", "LogAppendTime"]
     key: ShownValue
     value: ShownValue
@@ -98,7 +98,7 @@ def shown_record(
     return ShownRecord(
         partition=partition,
         offset=str(record.offset),
-        timestamp_ms=record.timestamp,
+        timestamp_ms=str(record.timestamp),
         timestamp_type="LogAppendTime" if is_append_time else "CreateTime",
         key=shown(record.key),
         value=shown(record.value),

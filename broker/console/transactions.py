@@ -47,7 +47,7 @@ class HangingTransaction(TypedDict):
     partition: int
     producer_id: str
     first_offset: str
-    last_write_ms: int
+    last_write_ms: str
 
 
 class Transactions(TypedDict):
@@ -127,7 +127,7 @@ def _hanging(console: Console, now_ms: int) -> Slices[list[HangingTransaction]]:
                     partition=partition.partition,
                     producer_id=str(oldest.producer_id),
                     first_offset=str(oldest.current_transaction_first_offset),
-                    last_write_ms=oldest.last_timestamp_ms,
+                    last_write_ms=str(oldest.last_timestamp_ms),
                 )
             )
     return found

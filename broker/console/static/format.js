@@ -34,11 +34,20 @@ export function byteRate(value) {
   return value ? `${bytes(Math.round(value))}/s` : "0/s";
 }
 
+const isDate = (ms) => !Number.isNaN(new Date(Number(ms)).getTime());
+
+/** A time in milliseconds, a number or decimal text: -1 is none, and beyond the dates of JavaScript it is shown as it is. */
 export function time(ms) {
-  if (ms < 0) return "–";
-  const moment = new Date(ms);
+  if (Number(ms) === -1) return "–";
+  if (!isDate(ms)) return `${ms} ms`;
+  const moment = new Date(Number(ms));
   const pad = (number, size = 2) => String(number).padStart(size, "0");
   return `${moment.getFullYear()}-${pad(moment.getMonth() + 1)}-${pad(moment.getDate())} ${pad(moment.getHours())}:${pad(moment.getMinutes())}:${pad(moment.getSeconds())}.${pad(moment.getMilliseconds(), 3)}`;
+}
+
+/** A time for other programs: ISO 8601, or the number itself if it is no date. */
+export function isoTime(ms) {
+  return Number(ms) !== -1 && isDate(ms) ? new Date(Number(ms)).toISOString() : String(ms);
 }
 
 /** The present time of day. */

@@ -2,7 +2,7 @@
 
 import { getJson, mayWrite, path, readLines } from "./api.js";
 import { dialog, field, fill, h, notice, select, toast } from "./dom.js";
-import { bytes, count, time } from "./format.js";
+import { bytes, count, isoTime, time } from "./format.js";
 import { resend } from "./produce.js";
 import { csv, save, table } from "./table.js";
 
@@ -90,7 +90,7 @@ export function exportButtons(name, rows) {
 
 function recordsAsCsv(rows) {
   const flat = rows.map((row) => ({
-    partition: row.partition, offset: row.offset, timestamp: new Date(row.timestamp_ms).toISOString(), key: row.key.text, value: row.value.text,
+    partition: row.partition, offset: row.offset, timestamp: isoTime(row.timestamp_ms), key: row.key.text, value: row.value.text,
     headers: row.headers.map((each) => `${each.key}=${each.value.text}`).join("; "),
   }));
   return csv(["partition", "offset", "timestamp", "key", "value", "headers"], flat);

@@ -380,6 +380,24 @@ def test_11_what_is_shown_is_exported(site: Site) -> None:
     assert row | {"name": "exported", "partitions": "1", "offsets": "2"} == row
 
 
+def test_11_a_time_that_is_no_date_is_shown_and_exported_as_its_number(site: Site) -> None:
+    site.create("nanoseconds")
+    producer = Producer({"bootstrap.servers": site.bootstrap})
+    for timestamp_ms in (1_795_228_739_867, 1_795_228_739_867_000_001):
+        producer.produce("nanoseconds", b"v", timestamp=timestamp_ms)
+        assert producer.flush(10) == 0
+    browser = site.open("topics/nanoseconds")
+    browser.sees("1795228739867000001 ms", "tbody")
+    browser.sees("2026-11-", "tbody")
+    browser.click("#export-csv")
+    path = browser.downloads / "nanoseconds.csv"
+    browser.wait(path.exists, path.name)
+    found = sorted(each["timestamp"] for each in csv.DictReader(path.read_text().splitlines()))
+    assert found == ["1795228739867000001", "2026-11-21T02:38:59.867Z"]
+    browser.click("tbody tr:first-child button")
+    browser.sees("1795228739867000001 ms (CreateTime)", "dialog")
+
+
 def test_12_settings_show_their_source_and_change(site: Site) -> None:
     site.create("configured", retention_ms="60000")
     browser = site.open("topics/configured/config")

@@ -238,6 +238,8 @@ async def test_timestamps_that_say_nothing_give_no_lag_in_time(console: ConsoleU
     await commit(console, "g", "t", {0: 0, 1: 0})
     group = await console.get("/groups/g")
     assert [(each["lag"], each["lag_ms"]) for each in group["partitions"]] == [(1, None), (1, None)]
+    page = await console.get("/topics/t/records")
+    assert sorted(each["timestamp_ms"] for each in page["records"]) == ["-5", "1795228739867000001"]
 
 
 async def test_topics_are_searched_sorted_and_paged(console: ConsoleUser) -> None:
