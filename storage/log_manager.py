@@ -353,9 +353,10 @@ class LogManager:
 
     def add(self, log: Log, directory: LogDirectory) -> None:
         """Put a log, or a copy that is being moved, in service."""
-        (self._future_logs if log.is_future else self._logs)[log.name] = log
         self._home[log] = directory
         directory.logs[log.name] = log
+        # Last, because other threads list the logs and look up their directories.
+        (self._future_logs if log.is_future else self._logs)[log.name] = log
 
     def _forget(self, log: Log) -> LogDirectory:
         directory = self._home.pop(log)
@@ -624,11 +625,12 @@ class LogManager:
 
         Only after `when_written`: a log with pending writes is not closed, and its directory gets no marker.
         """
-        unclean = {self._home[log] for log in self._logs_and_copies() if log.is_offline}
+        home = self._home.copy()  # in one step: the thread that owns the logs may still add or remove some
+        unclean = {directory for log, directory in home.items() if log.is_offline}
         self.directories.run_in_threads(
-            [log for log in self._logs_and_copies() if not log.is_offline],
-            lambda log: self._home[log],
-            lambda log: self._close_log(log, now_ms, unclean),
+            [log for log in home if not log.is_offline],
+            lambda log: home[log],
+            lambda log: self._close_log(log, home[log], now_ms, unclean),
             lambda: None,
             threads=self.settings.recovery_threads_per_directory,
         )
@@ -643,12 +645,12 @@ class LogManager:
         self.directories.each(checkpoint)
         self.directories.unlock()
 
-    def _close_log(self, log: Log, now_ms: int, unclean: set[LogDirectory]) -> None:
+    def _close_log(self, log: Log, directory: LogDirectory, now_ms: int, unclean: set[LogDirectory]) -> None:
         """Close a log. If that fails, add its directory to `unclean`, so that the next start checks the log's end."""
         try:
             log.close(now_ms)
         except KafkaError as error:
-            unclean.add(self._home[log])
+            unclean.add(directory)
             _logger.error("%s-%d: %s", log.topic, log.partition, error)
 
     def _directory_failed(self, directory: LogDirectory, error: Exception) -> None:

@@ -240,6 +240,33 @@ def test_close_releases_every_descriptor(disks: Disks, tmp_path: Path, ending: s
     assert open_files(tmp_path) == (set() if ending == "close" else locks)
 
 
+def test_logs_may_be_created_and_deleted_while_the_others_are_closed(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop of a broker closes the logs in a thread, and requests may be under way."""
+    manager = disks.start()
+    create(manager, "kept")
+    create(manager, "deleted")
+
+    class Home(dict[Log, LogDirectory]):
+        """Closes the logs at the moment at which the directory of a new one is noted, or of a deleted one forgotten."""
+
+        def __setitem__(self, log: Log, directory: LogDirectory) -> None:
+            manager.close(NOW_MS)
+            super().__setitem__(log, directory)
+
+        def pop(self, log: Log) -> LogDirectory:  # type: ignore[override]
+            directory = super().pop(log)
+            manager.close(NOW_MS)
+            return directory
+
+    monkeypatch.setattr(manager, "_home", Home(manager._home))
+    manager.delete("deleted", 0, now_ms=NOW_MS)
+    create(manager, "new")
+    assert sorted(log.topic for log in manager.logs()) == ["kept", "new"]
+    assert disks.failed == []
+
+
 def test_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None:
     (tmp_path / "a" / "lost+found").mkdir(parents=True)
     with pytest.raises(ForeignDirectoryError, match=str(tmp_path / "a" / r"lost\+found")):
