@@ -72,6 +72,8 @@ class BrokerConfig:
             raise ConfigErrors(errors)
         config.warnings += warnings
         config.warnings += filter(None, map(_warning, settings))
+        if _has_ignored_log_dir(static, overrides):
+            config.warnings.append(f"{rows.LOG_DIR.name} is ignored, because {rows.LOG_DIRS.name} is set")
         config.warnings += config.without_effect(settings)
         config.warnings += [
             f"listener {listener} is not opened: {rows.CONTROLLER_LISTENER_NAMES.name} reserves it for controllers in "
@@ -220,6 +222,14 @@ def _unify_broker_id(settings: dict[str, str]) -> list[ConfigError]:
     elif node_id is not None:
         settings[broker_key] = node_id
     return []
+
+
+def _has_ignored_log_dir(static: Mapping[str, str], overrides: Mapping[str, str]) -> bool:
+    """Return whether the settings name a folder in vain. An override that replaces that of the file is meant so."""
+    several, single = rows.LOG_DIRS.name, rows.LOG_DIR.name
+    if several in overrides:
+        return single in overrides
+    return several in static and (single in static or single in overrides)
 
 
 def _warning(key: str) -> str | None:

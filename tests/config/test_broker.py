@@ -262,8 +262,35 @@ class TestDynamicLayers:
         assert [listener.port for listener in config.listeners] == [7]
 
 
+@pytest.mark.parametrize(
+    ("static", "overrides", "folders", "is_warned"),
+    [
+        ({"log.dir": "/a"}, {}, ["/a"], False),
+        ({"log.dir": "/a", "log.dirs": "/b,/c"}, {}, ["/b", "/c"], True),
+        ({"log.dir": "/a"}, {"log.dirs": "/b"}, ["/b"], False),
+        ({"log.dirs": "/b"}, {"log.dir": "/a"}, ["/b"], True),
+        ({"log.dir": "/a", "log.dirs": "/b"}, {"log.dirs": "/c"}, ["/c"], False),
+        ({}, {"log.dir": "/a", "log.dirs": "/b"}, ["/b"], True),
+    ],
+)
+def test_a_folder_that_does_not_count_is_named(
+    static: dict[str, str], overrides: dict[str, str], folders: list[str], is_warned: bool
+) -> None:
+    config = BrokerConfig.from_properties(static, overrides)
+    assert config.log_dirs == folders
+    assert config.warnings == (["log.dir is ignored, because log.dirs is set"] if is_warned else [])
+
+
 class TestSamples:
     """The files that are shipped."""
+
+    @pytest.mark.parametrize("key", ["log.dir", "log.dirs"])
+    def test_lines_that_quick_starts_append_to_server_properties_count(self, key: str) -> None:
+        text = (SAMPLES / "server.properties").read_text()
+        appended = f"\nbroker.id=1\nport=9093\n{key}=/tmp/kafka-logs-1\n"
+        config = BrokerConfig.from_properties(properties.parse(text + appended))
+        assert (config[rows.BROKER_ID], config.log_dirs) == (1, ["/tmp/kafka-logs-1"])
+        assert [listener.port for listener in config.listeners] == [9093]
 
     def test_server_properties_is_a_single_broker(self) -> None:
         config = BrokerConfig.from_properties(properties.load(SAMPLES / "server.properties"))

@@ -38,7 +38,7 @@ def test_every_command_succeeds(tmp_path: Path) -> None:
     with Broker() as broker:
         (tmp_path / "data").symlink_to(broker.log.parent / "data-0")
         (tmp_path / "var").mkdir()
-        (tmp_path / "var" / "data").symlink_to(tmp_path / "data")  # log.dirs of config/server.properties
+        (tmp_path / "var" / "data").symlink_to(tmp_path / "data")  # log.dir of config/server.properties
         for written in commands:
             command = written
             if command.startswith(STOPS):
