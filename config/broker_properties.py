@@ -85,8 +85,7 @@ FLUSH_AGE = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 # The identity of this broker, and where the cluster's metadata lives
 BROKER_ID = integer("broker.id", -1, READ_ONLY, HIGH,
-    doc="Upper bound of the random time that is subtracted from the roll age, so that logs do not roll at the same "
-        "time; unset means log.roll.jitter.hours.")
+    doc="Number of this broker in its cluster; -1 takes that of the log directories, or a new one.")
 NODE_ID = integer("node.id", -1, READ_ONLY, HIGH,
     doc="Another name of broker.id; if both are set, they must be equal.")
 BROKER_ID_GENERATION_ENABLE = boolean("broker.id.generation.enable", True, READ_ONLY, MEDIUM,

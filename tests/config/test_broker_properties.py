@@ -1,12 +1,14 @@
 """The table of broker settings, row by row against what a live Apache Kafka 3.9.1 described."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import Property, UpdateMode, Visibility, text_of
+from config.topic_properties import TOPIC_PROPERTIES
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "config"
 with (FIXTURES / "broker-configs.csv").open(newline="") as file:
@@ -59,3 +61,38 @@ def test_row_is_sound(row: Property[object]) -> None:
     default = text_of(row.default)
     if default is not None and row.validator is not None and default != "":
         assert row.parse(default) == row.default
+
+
+BOUNDS = ("lower", "upper")
+OTHER_WORDS = {
+    "acl": "only", "authorizer": "acls", "delete": "tombstone", "early": "opened", "node": "another name",
+    "allow": "may", "append": "gathered", "backlog": "queue", "backoff": "pause", "buffer": "before",
+    "bytes": "size", "class": "plug-in", "cleaner": "offset map", "cleanup": "old data", "copy": "tier",
+    "dir": "director", "dirs": "director", "disable": "stops", "downconversion": "converted", "endpoint": "host",
+    "factor": "share", "fetch": "tier", "flush": "written to disk", "id": " id", "jaas": "login", "jitter": "random",
+    "jwks": "keys", "keyfactory": "key derivation", "keymanager": "key manager", "linger": "gathered",
+    "listeners": "address", "master": "old name", "max": "largest", "metadata": "raft log", "min": "shortest",
+    "message": "record", "metrics": "rates", "name": "plug-in", "overrides": "single", "protocol": "tls",
+    "protocols": "tls", "reauth": "authenticat", "refresh": "how often", "remote": "tier", "retention": "deleted",
+    "retry": "pause", "san": "alternative names", "dn": "distinguished name", "shutdown": "stopping",
+    "task": "after start", "timestamp": "limits", "window": "sample",
+}  # fmt: skip
+"""What the texts say for words of names that they do not repeat."""
+
+
+@pytest.mark.parametrize("row", [*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()], ids=lambda row: row.name)
+def test_the_text_of_a_row_is_about_its_name(row: Property[object]) -> None:
+    """A text that got into another row shares no word with it, apart from the names of settings that it refers to."""
+    text = row.doc.lower()
+    if any(name != row.name and text == f"{bound} bound of {name}." for name in BROKER_PROPERTIES for bound in BOUNDS):
+        return
+    for name in sorted(BROKER_PROPERTIES, key=len, reverse=True):
+        text = text.replace(name.lower(), " ")
+    words = re.split(r"[._]|(?<=[a-z])(?=[A-Z])", row.name)
+    stems = {word[:4].lower() for word in words if len(word) > 2} | {OTHER_WORDS.get(word, "\0") for word in words}
+    assert any(re.search(rf"\b{re.escape(stem)}" if stem.isalpha() else re.escape(stem), text) for stem in stems)
+
+
+def test_no_two_rows_have_the_same_text() -> None:
+    texts = [row.doc for row in BROKER_PROPERTIES.values()]
+    assert len(set(texts)) == len(texts)
