@@ -1083,19 +1083,34 @@ def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidSecu
     """
     yield from unsupported_settings(config)
     yield from plug_in_problems(config)
-    environment = environment_of_this_machine()
-    nothing: Callable[..., None] = lambda *_: None  # noqa: E731 - there are no users before a start
-    try:
-        sasl_listeners(config, Sources(nothing, environment.random, environment.clock.now_ms, nothing))
-    except InvalidSecurityError as error:
-        yield error
-    if any(listener.security_protocol in TLS_PROTOCOLS for listener in config.listeners):
-        from broker.settings.listener_tls import ListenerTls
-
+    for check in _security_checks(config):
         try:
-            ListenerTls(config)
+            check()
         except InvalidSecurityError as error:
             yield error
+
+
+def _security_checks(config: BrokerConfig) -> Iterator[Callable[[], object]]:
+    """Yield what a start does with the settings of security. Each raises InvalidSecurityError, and opens nothing."""
+    environment = environment_of_this_machine()
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731 - there are no users before a start
+    sources = Sources(nothing, environment.random, environment.clock.now_ms, nothing)
+    yield lambda: sasl_listeners(config, sources)
+    if encrypted_listeners(config):
+        from broker.settings.listener_tls import ListenerTls
+
+        yield lambda: ListenerTls(config)
+    if not config[properties.ZOOKEEPER_CONNECT]:
+        return
+    from broker.settings.client_login import Surroundings
+    from broker.settings.sasl_settings import broker_login
+    from broker.settings.zookeeper_settings import authorizer_zookeeper_settings, zookeeper_settings
+
+    around = Surroundings(environment.random, environment.clock.now_ms)
+    yield lambda: zookeeper_settings(config, around)
+    if config[properties.AUTHORIZER_ZOOKEEPER_URL]:
+        yield lambda: authorizer_zookeeper_settings(config, around)
+    yield lambda: broker_login(config, around, nothing)
 
 
 async def _announce_lost_log_dir(foundation: Foundation) -> None:

@@ -230,6 +230,32 @@ def test_check_reports_what_is_valid_and_not_supported(run: RunTool, tmp_path: P
     assert "GSSAPI" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("zookeeper.ssl.client.enable=true\nzookeeper.ssl.crl.enable=true\n", ["zookeeper.ssl.crl.enable"]),
+        ("zookeeper.set.acl=true\n", ["zookeeper.set.acl"]),
+        (
+            (
+                "listeners=SASL_PLAINTEXT://:9092\ninter.broker.listener.name=SASL_PLAINTEXT\n"
+                "sasl.enabled.mechanisms=SCRAM-SHA-256\n"
+            ),
+            ["sasl.mechanism.inter.broker.protocol"],
+        ),
+        ("metrics.http.listener=127.0.0.1:7071\nmetrics.http.ssl.enable=true\n", ["METRICS_HTTP", "key store"]),
+    ],
+)
+def test_check_reports_the_security_that_a_start_would_refuse(
+    run: RunTool, tmp_path: Path, settings: str, words: list[str]
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(f"broker.id=0\nlog.dirs=/nowhere\nzookeeper.connect=127.0.0.1:1\n{settings}")
+    outcome = run(server_start.main, "--check", str(path))
+    assert outcome.status == 1
+    (line,) = outcome.stderr.splitlines()
+    assert [word for word in words if word not in line] == []
+
+
 def test_check_reports_plug_ins_that_cannot_be_imported_with_their_lines(run: RunTool, tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
