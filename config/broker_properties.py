@@ -48,7 +48,7 @@ JMX_REPORTERS = (
 )
 """Kafka's own reporters, which files may name; `metrics.http.listener` serves what they show."""
 METRICS_REPORTERS = PythonClass(JMX_REPORTERS)
-SASL_PLUG_IN = KnownClass("SASL and its plug-ins are")
+SASL_PLUG_IN = KnownClass("SASL is supported; classes of your own for the logins between brokers are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 TOKEN_VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
@@ -655,7 +655,7 @@ SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.cl
     SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
 SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
-    KnownClass("Other callback handlers are", TOKEN_LOGINS),
+    KnownClass("SASL is supported; other callback handlers for the logins between brokers are", TOKEN_LOGINS),
     no_effect=NoEffect.SASL, doc="Plug-in that supplies credentials at login.")
 SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that performs the login.")

@@ -125,7 +125,7 @@ class NoEffect(Enum):
     READS_FROM_FOLLOWERS = "reads from followers are not supported yet, see docs/not-yet.md"
     REPLICATION_THROTTLES = "replication throttles are not supported yet, see docs/not-yet.md"
     ALL_IN_SYNC = "a commit always waits for all in-sync replicas"
-    SASL = "the mechanisms are built in, and plug-ins for SASL are not supported"
+    SASL = "the mechanisms are built in, and classes of your own for the logins between brokers are not supported"
     LOGIN_BACKOFF = "a connection between brokers has its own pauses, and each attempt to connect logs in again"
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
     KEY_SETS = "the broker tries again every five seconds"

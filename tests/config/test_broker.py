@@ -178,7 +178,10 @@ def test_node_id_is_broker_id() -> None:
         ),
         (
             {"sasl.login.class": "a.B"},
-            "SASL and its plug-ins are not supported yet, expected no class; see docs/not-yet.md",
+            (
+                "SASL is supported; classes of your own for the logins between brokers are not supported yet, expected "
+                "no class; see docs/not-yet.md"
+            ),
         ),
         (
             {"remote.log.storage.system.enable": "true"},
