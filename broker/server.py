@@ -1110,7 +1110,11 @@ def _security_checks(config: BrokerConfig) -> Iterator[Callable[[], object]]:
     yield lambda: zookeeper_settings(config, around)
     if config[properties.AUTHORIZER_ZOOKEEPER_URL]:
         yield lambda: authorizer_zookeeper_settings(config, around)
-    yield lambda: broker_login(config, around, nothing)
+    yield lambda: broker_login(config, around, _in_place)
+
+
+async def _in_place(work: Callable[[], T]) -> T:
+    return work()
 
 
 async def _announce_lost_log_dir(foundation: Foundation) -> None:
