@@ -42,7 +42,8 @@ logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 
 _FROM_BROKER = -1
 _REPLICATION_FACTOR_MAX = 32767
-_DELETED_TOPICS = "/admin/delete_topics"
+_TOPICS, _DELETED_TOPICS = "/brokers/topics", "/admin/delete_topics"
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _KEYS_WARNING = (
     "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the messages "
     "will be affected"
@@ -339,9 +340,13 @@ def _in_older_form(admin: AdminClient, action: str, options: argparse.Namespace,
     """Perform the action, and print what the tool printed when it used ZooKeeper. Raises what the actions raise."""
     match action:
         case "--list":
+            # Brokers do not return topics whose deletion has begun.
             marked = _names_below(tree, _DELETED_TOPICS)
-            for topic in _matching(admin, options.topic, exclude_internal=options.exclude_internal):
-                print(f"{topic.name} - marked for deletion" if topic.name in marked else topic.name)
+            pattern = None if options.topic is None else topic_pattern(options.topic)
+            for name in sorted(_names_below(tree, _TOPICS)):
+                is_left_out = options.exclude_internal and name in _INTERNAL_TOPICS
+                if not is_left_out and (pattern is None or pattern.fullmatch(name)):
+                    print(f"{name} - marked for deletion" if name in marked else name)
         case "--describe":
             wanted = [name for name in PARTITION_FILTERS if is_given(options, name)]
             for line in describe_topics(

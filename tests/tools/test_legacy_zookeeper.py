@@ -69,6 +69,15 @@ def test_topics_are_printed_in_the_older_form(run: RunTool, zookeeper: str) -> N
     )
 
 
+def test_topic_whose_deletion_waits_is_listed_as_marked(run: RunTool, zookeeper: str) -> None:
+    at = ["--zookeeper", zookeeper]
+    for name, broker_id in (("waits", "0:77"), ("stays", "0")):
+        assert run(topics.main, *at, "--create", "--topic", name, "--replica-assignment", broker_id).status == 0
+    assert run(topics.main, *at, "--delete", "--topic", "waits").status == 0
+    assert run(topics.main, "--list", *at, "--topic", "waits|stays").stdout == "stays\nwaits - marked for deletion\n"
+    assert run(topics.main, "--list", *at, "--topic", "wait.*").stdout == "waits - marked for deletion\n"
+
+
 def test_configurations_in_zookeeper_reach_the_running_broker(run: RunTool, zookeeper: str) -> None:
     at = ["--zookeeper", zookeeper]
     create = ["--create", "--replication-factor", "1", "--partitions", "1", "--topic", "configured"]
