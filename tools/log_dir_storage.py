@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,8 @@ from tools import metadata_copy
 from tools.broker_config import SettingsError, read_broker_config
 from tools.command_line import UsageError, warn
 from tools.config_entities import USERS, Entity
+from tools.coordinator_repair import RepairError, find_damage, lock, repair
+from tools.segment_files import DumpError
 from tools.store_backup import BackupError, back_up
 from tools.stored_configs import EMBEDDED, StoreFailed, alter_stored
 
@@ -51,12 +54,43 @@ def run(options: argparse.Namespace) -> int:
                 _format(config, options)
             case "backup":
                 _backup(config, Path(options.target))
+            case "repair":
+                return _repair(config, options.keep)
             case "migrate":
                 return _migrate(config, options)
-    except (OSError, SettingsError, StorageError, StoreFailed, WrongDirectoryError) as error:
+    except (OSError, SettingsError, StorageError, StoreFailed, WrongDirectoryError, RepairError, DumpError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _repair(config: BrokerConfig, keep: str | None) -> int:
+    """Print the damage, and repair it if `keep` is a folder; return 1 if damage is left.
+
+    Raises RepairError, DumpError, OSError.
+    """
+    log_dirs = [folder for folder in config.log_dirs if os.path.isdir(folder)]
+    with ExitStack() as undo:
+        if keep is not None:
+            for folder in log_dirs:
+                undo.callback(lock(folder))
+        status = 0
+        for damaged in find_damage(log_dirs):
+            for stretch in damaged.damages:
+                print(f"{stretch.path} position {stretch.position} offset {stretch.offset}: {stretch.damage}")
+            if keep is None:
+                status = 1
+                continue
+            try:
+                lost = repair(damaged, keep)
+            except RepairError as error:
+                print(error, file=sys.stderr)
+                status = 1
+                continue
+            print(f"{damaged.folder}: cut out the damage in {len(damaged.damages)} places, which is kept in {keep}")
+            for line in lost:
+                print(f"{damaged.folder}: {line}")
+    return status
 
 
 def _meta_path(folder: str) -> str:

@@ -24,6 +24,23 @@ _STEP_SIZE: Final = 16 * CHUNK_SIZE
 OnProgress = Callable[[], None]
 
 
+class Stretch(NamedTuple):
+    """A batch of a segment, or bytes in which none was found."""
+
+    path: str
+    position: int
+    end: int
+    offset: int
+    """Of the batch, or the next expected one."""
+    next_offset: int
+    is_batch: bool
+    damage: str | None
+
+    @property
+    def size(self) -> int:
+        return self.end - self.position
+
+
 class DamagedBatch(NamedTuple):
     """`offset` is that of the batch, or the next expected one if no batch can be identified."""
 
@@ -66,39 +83,18 @@ class Verification:
 
     def damaged_batches(self, path: str, on_progress: OnProgress) -> Iterator[DamagedBatch]:
         """Yield the damaged batches of one file. Raises DumpError if it cannot be read."""
-        try:
-            segment, size = _opened(path)
-            self.files_count += 1
-            position, next_offset = 0, segment.base_offset
-            while position < size:
-                reported = position
-                try:
-                    for batch in stored_batches(segment, position, size):
-                        self.batches_count += 1
-                        try:
-                            check_batch(segment, batch, next_offset)
-                        except CorruptSegmentError as damage:
-                            yield self._damaged(path, damage.position, batch.extent.base_offset, damage.reason)
-                        else:
-                            next_offset = batch.extent.last_offset + 1
-                        self.bytes_count += batch.extent.size
-                        position = batch.extent.end
-                        if position - reported >= _STEP_SIZE:
-                            reported = position
-                            on_progress()
-                except CorruptSegmentError as damage:
-                    # Only the index may contain the position of the next batch.
-                    following = _next_indexed_position(path, damage.position, size)
-                    reason = f"{damage.reason}; {following - damage.position} bytes are not checked"
-                    yield self._damaged(path, damage.position, next_offset, reason)
-                    self.bytes_count += following - position
-                    position = following
-        except OSError as error:
-            raise DumpError(f"{path}: {error.strerror}") from None
-
-    def _damaged(self, path: str, position: int, offset: int, reason: str) -> DamagedBatch:
-        self.damaged_count += 1
-        return DamagedBatch(path, position, offset, reason)
+        self.files_count += 1
+        reported = 0
+        for stretch in stretches_of(path):
+            self.batches_count += stretch.is_batch
+            self.bytes_count += stretch.size
+            if stretch.damage is not None:
+                self.damaged_count += 1
+                unchecked = "" if stretch.is_batch else f"; {stretch.size} bytes are not checked"
+                yield DamagedBatch(path, stretch.position, stretch.offset, stretch.damage + unchecked)
+            if stretch.end - reported >= _STEP_SIZE:
+                reported = stretch.end
+                on_progress()
 
     def summary(self) -> str:
         """Return what was checked and how much of it is damaged."""
@@ -106,6 +102,33 @@ class Verification:
             f"Verified {self.batches_count} batches in {self.files_count} files, {self.bytes_count} bytes: "
             f"{self.damaged_count} damaged"
         )
+
+
+def stretches_of(path: str) -> Iterator[Stretch]:
+    """Yield all of one segment's log. Raises DumpError if it cannot be read."""
+    try:
+        segment, size = _opened(path)
+        position, next_offset = 0, segment.base_offset
+        while position < size:
+            try:
+                for batch in stored_batches(segment, position, size):
+                    extent, reason = batch.extent, None
+                    try:
+                        check_batch(segment, batch, next_offset)
+                    except CorruptSegmentError as damage:
+                        reason = damage.reason
+                    else:
+                        next_offset = extent.last_offset + 1
+                    position = extent.end
+                    yield Stretch(
+                        path, extent.position, extent.end, extent.base_offset, extent.last_offset + 1, True, reason
+                    )
+            except CorruptSegmentError as damage:
+                # Only the index may contain the position of the next batch.
+                position = _next_indexed_position(path, damage.position, size)
+                yield Stretch(path, damage.position, position, next_offset, next_offset, False, damage.reason)
+    except OSError as error:
+        raise DumpError(f"{path}: {error.strerror}") from None
 
 
 def _opened(path: str) -> tuple[Segment, int]:

@@ -1,8 +1,8 @@
 """kafka-storage: the log directories of a broker: their owner, and its embedded metadata store.
 
-A broker formats its directories when it starts. `format` is for a cluster id that was chosen before. `backup` and
-`migrate` are Milena's own; `migrate` is `metadata-copy` with the directories of a settings file. The broker may run
-during `backup` only.
+A broker formats its directories when it starts. `format` is for a cluster id that was chosen before. `backup`, `repair`
+and `migrate` are Milena's own; `migrate` is `metadata-copy` with the directories of a settings file. The broker may run
+during `backup`, and during `repair` without `--keep`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,16 @@ COMMANDS: Mapping[str, SubCommand] = {
     "backup": SubCommand(
         "Copy the embedded metadata store to a file.",
         {"--config -c": _CONFIG, "target": {"metavar": "FILE", "help": "A new file. The broker may run."}},
+    ),
+    "repair": SubCommand(
+        "Show damaged records of __consumer_offsets and __transaction_state, and cut them out if that changes nothing.",
+        {
+            "--config -c": _CONFIG,
+            "--keep -k": {
+                "metavar": "FOLDER",
+                "help": "Cut the damaged records out, and keep their bytes in this folder. The broker must be stopped.",
+            },
+        },
     ),
     "migrate": SubCommand(
         "Copy the metadata between the embedded store and ZooKeeper.",

@@ -36,7 +36,20 @@ Each coordinator adds its own; an error without an entry is returned unchanged.
 """
 
 
-class CoordinatorLog(Protocol):
+class StoredRecords(Protocol):
+    """One copy of the partitions of one internal topic."""
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
+        """Read whole batches from `offset` on, at least one unless the log ends there. Raises KafkaError."""
+
+    def start_offset(self, partition: int) -> int:
+        """Return the first offset of the log. Raises KafkaError if this broker does not lead the partition."""
+
+    def end_offset(self, partition: int) -> int:
+        """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
+
+
+class CoordinatorLog(StoredRecords, Protocol):
     """The partitions of one internal topic."""
 
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
@@ -46,9 +59,6 @@ class CoordinatorLog(Protocol):
         of the calls. Raises KafkaError, synchronously or when awaited.
         """
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
-        """Read whole batches from `offset` on, at least one unless the log ends there. Raises KafkaError."""
-
     def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
         """As `read`, from the copy of an in-sync follower, and only below its high watermark. Raises KafkaError."""
 
@@ -57,12 +67,6 @@ class CoordinatorLog(Protocol):
 
     def segment_path(self, partition: int, offset: int) -> str:
         """Return the path of the log segment that may hold an offset, for messages."""
-
-    def start_offset(self, partition: int) -> int:
-        """Return the first offset of the log. Raises KafkaError if this broker does not lead the partition."""
-
-    def end_offset(self, partition: int) -> int:
-        """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
 
     def committed(self, partition: int, end_offset: int) -> Awaitable[None]:
         """Wait until all in-sync replicas have the log up to `end_offset`.

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from broker.coordination.coordinator_log import Buffer, CoordinatorLog
+from broker.coordination.coordinator_log import Buffer, CoordinatorLog, StoredRecords
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import (
     HEADER_SIZE,
@@ -117,15 +118,21 @@ async def replay(
     the log at the call. Damage is logged. Raises KafkaError if the log cannot be read for another reason.
     """
     end = log.end_offset(partition)
-    local = _Pass(log, partition, buffer_size, begin(), end)
-    await local.run()
-    damages = local.damages
+    contents = begin()
+    damages = await replay_copy(log, partition, buffer_size, contents)
     if any(not damage.is_as_written for damage in damages):
-        contents = await _from_followers(log, partition, buffer_size, begin, end, damages, topic)
-        if contents is not None:
-            return contents, end
-    _report(log, partition, topic, damages, local.contents.lost())
-    return local.contents, end
+        whole = await _from_followers(log, partition, buffer_size, begin, end, damages, topic)
+        if whole is not None:
+            return whole, end
+    _report(log, partition, topic, damages, contents.lost())
+    return contents, end
+
+
+async def replay_copy(log: StoredRecords, partition: int, buffer_size: int, contents: Contents) -> Sequence[Damage]:
+    """Replay one copy of the log up to its present end into `contents`; return what was skipped. Raises KafkaError."""
+    reading = _Pass(log, partition, buffer_size, contents, log.end_offset(partition))
+    await reading.run()
+    return reading.damages
 
 
 async def _from_followers(
@@ -144,7 +151,8 @@ async def _from_followers(
         if attempt and followers:
             await asyncio.sleep(FOLLOWER_PAUSE_S)
         for follower in followers:
-            reading = _Pass(log, partition, buffer_size, begin(), end, follower=follower, follower_end=damage_end)
+            reading = _Pass(log, partition, buffer_size, begin(), end)
+            reading.read_from_follower(partial(log.read_follower, partition, follower), damage_end)
             try:
                 await reading.run()
             except TryLaterError:
@@ -200,32 +208,35 @@ class _Pass(Generic[C]):
 
     def __init__(
         self,
-        log: CoordinatorLog,
+        log: StoredRecords,
         partition: int,
         buffer_size: int,
         contents: C,
         end: int,
-        *,
-        follower: int | None = None,
-        follower_end: int = 0,
     ) -> None:
-        """Offsets below `follower_end` are read from `follower` if that is not None."""
         self._log = log
         self._partition = partition
         self._buffer_size = buffer_size
         self._end = end
-        self._follower = follower
-        self._follower_end = follower_end
+        self._read_follower: Callable[[int, int], Awaitable[Buffer]] | None = None
+        self._follower_end = 0
         self._count = 0
         self.contents = contents
         self.damages: list[Damage] = []
+
+    def read_from_follower(self, read: Callable[[int, int], Awaitable[Buffer]], end: int) -> None:
+        """Read offsets below `end` with `read(offset, max_bytes)`."""
+        self._read_follower, self._follower_end = read, end
 
     async def run(self) -> None:
         """Apply every whole record, and note what was skipped. Raises KafkaError."""
         position = self._log.start_offset(self._partition)
         while position < self._end:
-            if self._follower is not None and position < self._follower_end:
-                position = await self._apply_from_follower(self._follower, position)
+            if self._read_follower is not None and position < self._follower_end:
+                buffer = await self._read_follower(position, self._buffer_size)
+                following = await self._apply(buffer, position, self._follower_end) if buffer else position
+                # Nothing: the follower's cleaner has removed everything up to the end of the damage.
+                position = following if following > position else self._follower_end
                 continue
             try:
                 buffer = await self._log.read(self._partition, position, self._buffer_size)
@@ -241,12 +252,6 @@ class _Pass(Generic[C]):
             if not buffer:  # the cleaner may have removed everything from here to the end
                 return
             position = await self._apply(buffer, position, self._end)
-
-    async def _apply_from_follower(self, follower: int, position: int) -> int:
-        buffer = await self._log.read_follower(self._partition, follower, position, self._buffer_size)
-        following = await self._apply(buffer, position, self._follower_end) if buffer else position
-        # Nothing: the follower's cleaner has removed everything up to the end of the damage.
-        return following if following > position else self._follower_end
 
     async def _apply(self, buffer: Buffer, position: int, end: int) -> int:
         """Apply the batches of a buffer that begin below `end`; return the offset from which to read on."""
@@ -301,7 +306,7 @@ class _Pass(Generic[C]):
 
         `skipped` has the records of the batch, if it can be parsed.
         """
-        if self._follower is not None and position < self._follower_end:
+        if position < self._follower_end:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {position}: {reason}")
         following = await self._find_whole_batch(position)
         # Behind a damaged header, more batches than the first may have been skipped.
