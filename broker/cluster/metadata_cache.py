@@ -137,8 +137,9 @@ class MetadataCache:
             for broker in request.live_brokers
         }
         next_state = _NextState(self.topics, self._names_by_id)
-        changed = {topic.topic_name for topic in request.topic_states}
+        changed = set()
         for topic in request.topic_states:
+            changed.add(topic.topic_name)
             for partition in topic.partition_states:
                 if partition.leader == LEADER_OF_DELETED_TOPIC:
                     next_state.forget(topic.topic_name, partition.partition_index)
@@ -180,7 +181,10 @@ class _NextState:
     """The topics after an update, while it is prepared. The states that readers see are copied before a change."""
 
     def __init__(self, topics: dict[str, TopicState], names_by_id: dict[UUID, str]) -> None:
-        self.topics, self.names_by_id = topics.copy(), names_by_id.copy()
+        self.topics = topics.copy()
+        self.names_by_id = names_by_id
+        """Copied before the first change: most updates change no id."""
+        self._are_names_copied = False
         self.replaced: list[TopicState] = []
         """The states that the update replaces or removes."""
         self._own: set[str] = set()
@@ -192,7 +196,7 @@ class _NextState:
             if state is not None:
                 self._remove(state)
             state = self.topics[topic] = TopicState(topic, topic_id)
-            self.names_by_id[topic_id] = topic
+            self._changeable_names()[topic_id] = topic
             self._own.add(topic)
         self._changeable(state).partitions[partition.partition_index] = partition
 
@@ -220,9 +224,14 @@ class _NextState:
             )
         return state
 
+    def _changeable_names(self) -> dict[UUID, str]:
+        if not self._are_names_copied:
+            self.names_by_id, self._are_names_copied = self.names_by_id.copy(), True
+        return self.names_by_id
+
     def _remove(self, state: TopicState) -> None:
         del self.topics[state.name]
-        self.names_by_id.pop(state.topic_id, None)
+        self._changeable_names().pop(state.topic_id, None)
         if state.name in self._own:
             self._own.discard(state.name)
         else:
