@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from protocol.records.batch import BatchHeader, Parts, Record
+from protocol.records.batch import BatchHeader, Parts, Record, crc_is_valid
 from protocol.records.compression import Buffer, Compression
 from protocol.records.entries import Entry, entries, entry_records
-from protocol.records.legacy import build_message_set
+from protocol.records.legacy import build_message_set, message_crc_is_valid
 
 
 class DownConverted(NamedTuple):
@@ -75,6 +75,12 @@ def _convert_entry(buffer: Buffer, entry: Entry, magic: int, fetch_offset: int, 
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             "Batches in ZStandard cannot be converted for Fetch before version 10",
         )
+    if isinstance(header, BatchHeader):
+        is_valid = crc_is_valid(buffer, entry.position, header)
+    else:
+        is_valid = message_crc_is_valid(buffer, entry.position, header)
+    if not is_valid:  # the converted message gets a CRC of its own, which would hide the damage
+        raise Malformed(f"the CRC of the batch with offset {header.last_offset} is wrong")
     takes_all = codec is not Compression.NONE
     count = 0
 

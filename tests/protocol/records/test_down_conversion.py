@@ -137,12 +137,26 @@ def test_conversion_ends_at_the_byte_limit() -> None:
     assert convert(data, 1).next_offset == 30
 
 
+def flipped(batch: bytes, index: int) -> bytes:
+    """Return a batch that can be parsed and holds another value."""
+    changed = bytearray(batch)
+    changed[index] ^= 0x01
+    return bytes(changed)
+
+
+def test_damaged_message_gets_no_valid_crc_in_another_format() -> None:
+    message = build_message_set([Record(0, 5, b"k", b"value", [])], magic=1)
+    with pytest.raises(KafkaError, match="CRC"):
+        convert(flipped(message, -1), 0)
+
+
 @pytest.mark.parametrize(
     ("bad", "code"),
     [
         (build_batch(DATA, base_offset=3, compression=Compression.ZSTD), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (build_batch(DATA, base_offset=3)[:-10] + b"\xff" * 10, ErrorCode.CORRUPT_MESSAGE),
         (bytes(100), ErrorCode.CORRUPT_MESSAGE),
+        (flipped(build_batch(DATA, base_offset=3), -3), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
 def test_unconvertible_batch_is_an_error_only_as_the_first(bad: bytes, code: ErrorCode) -> None:
