@@ -31,7 +31,7 @@ from broker.requests.services import Services
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.records.batch import BatchHeader, Record, batches, records
+from protocol.records.batch import BatchHeader, Record, batches, crc_is_valid, records
 from protocol.records.control import ControlType, read_marker, read_usual_marker
 
 PARTITIONS_PER_FETCH: Final = 25
@@ -370,7 +370,7 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
                 counted += header.records_count
                 continue
             try:
-                inner, stopped_at = _inner(buffer, position, wanted, budget)
+                inner, stopped_at = _inner(buffer, position, header, wanted, budget)
             except Malformed as error:
                 problem = f"the batch at offset {header.base_offset} cannot be opened: {error}"
                 continue
@@ -385,12 +385,14 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
 
 
 def _inner(
-    buffer: bytes | bytearray | memoryview, position: int, wanted: Range, budget: _Budget
+    buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader, wanted: Range, budget: _Budget
 ) -> tuple[list[Record], int | None]:
     """Return the wanted records of one batch, and the offset of the first one that exceeds the budget, if one does.
 
     Raises Malformed.
     """
+    if not crc_is_valid(buffer, position, header):
+        raise Malformed("its CRC is wrong")
     inner: list[Record] = []
     for one in records(buffer, position, size_max=BATCH_SIZE_MAX):
         if wanted.start <= one.offset < wanted.end:
