@@ -150,7 +150,10 @@ class Run:
         for mutant in every:
             before = await self._end_offset(TOPIC)
             failed = dispatcher.unexpected_error_count
+            tasks = asyncio.all_tasks()
             codes, response = await self._ask(name in WAITING or (kind != "" and name == "Fetch"), version, mutant)
+            if name == "Produce" and response is None and (unfinished := asyncio.all_tasks() - tasks):
+                await asyncio.wait(unfinished)  # appends without a response, which go on
             outcome.seen[mutant.path, mutant.name] |= codes
             what = f"{name} v{version} {mutant.path} {mutant.name}"
             if dispatcher.unexpected_error_count != failed or ErrorCode.UNKNOWN_SERVER_ERROR.name in codes:

@@ -36,7 +36,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
-from tests.support.manual_clock import SteppingClock
+from tests.support.manual_clock import ManualClock, SteppingClock
 
 MIB = 1 << 20
 METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 3, 8, 44, 57
@@ -205,11 +205,14 @@ async def test_requests_of_many_connections_that_arrive_together_share_one_slice
         assert [len((await request).topics) for request in requests] == decoded
 
 
-async def test_small_requests_are_served_at_once_after_the_slice_of_a_turn(tmp_path: Path) -> None:
+async def test_small_requests_are_served_at_once_after_the_slice_of_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_broker(tmp_path / "data") as broker:
         sliced_work = broker.services.sliced_work
-        while sliced_work.has_time():
-            pass
+        clock = ManualClock(sliced_work.newcomers_end_ms())
+        monkeypatch.setattr(sliced_work, "_monotonic_ms", clock.monotonic_ms)
+        assert not sliced_work.has_time()
         frame = request_header(METADATA, 9, 7, "test") + b"".join(encode(metadata_request(5), 9))
         assert isinstance(broker.dispatcher.dispatch(memoryview(bytearray(frame)), broker.channel), list)
 
