@@ -19,6 +19,7 @@ from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan, w
 from tools.log_files import LogWriter, install, install_in_background
 from tools.state_folder import state_folder
 
+STATE_CHANGES = "state.change.logger"
 OF_ENVIRONMENT = "level in the environment"
 _LOGGER_PREFIX = "LOG4J_LOGGER_"
 _FOLDER = os.path.dirname(config.__file__)
@@ -33,17 +34,23 @@ def _console(level: str) -> LoggingPlan:
     )
 
 
+def _console_of_server() -> LoggingPlan:
+    """Return the plan of a server without log files. State changes are for their file: they hide everything else."""
+    plan = _console("INFO")
+    return plan._replace(loggers={**plan.loggers, STATE_CHANGES: LoggerPlan(LEVELS["WARN"])})
+
+
 def start_logging(environment: Mapping[str, str], keep_count: int) -> LogWriter:
     """Send the log of a server where the environment says. `keep_count`: how many files of earlier periods are kept."""
     options = _options(environment.get("KAFKA_LOG4J_OPTS", ""))
     named, folder = _named(options), _folder(environment, options)
     levels = _levels(environment)
     if named is None and not folder:
-        return install_in_background(with_levels(_console("INFO"), levels, OF_ENVIRONMENT), keep_count)
+        return install_in_background(with_levels(_console_of_server(), levels, OF_ENVIRONMENT), keep_count)
     try:
         plan = _plan(named or SHIPPED, options, folder)
     except (OSError, ValueError) as error:
-        writer = install_in_background(with_levels(_console("INFO"), levels, OF_ENVIRONMENT), keep_count)
+        writer = install_in_background(with_levels(_console_of_server(), levels, OF_ENVIRONMENT), keep_count)
         _warn_unreadable(named or SHIPPED, error)
         return writer
     return install_in_background(with_levels(plan, levels, OF_ENVIRONMENT), keep_count)

@@ -49,13 +49,23 @@ def test_levels_of_kafkas_images_count(plans: list[LoggingPlan], tmp_path: Path)
         "org.apache.kafka": logging.ERROR,
         "kafka.request.logger": logging.DEBUG,
     }
-    assert levels(plans[-1]) == expected
+    assert levels(plans[-1]) == {**expected, "state.change.logger": logging.WARNING}
     assert plans[-1].loggers[""].appenders == ("console",)
     (warning,) = plans[-1].warnings
     assert warning.startswith("level in the environment: kafka.x: LOUD is no level; expected ALL, TRACE, DEBUG")
     logging_setup.start_logging({**variables, "LOG_DIR": str(tmp_path)}, 1)
     assert levels(plans[-1]).items() >= expected.items()
     assert plans[-1].loggers["kafka.controller"].appenders, "it keeps its file"
+
+
+def test_state_changes_are_shown_on_a_console_on_request_only(plans: list[LoggingPlan], tmp_path: Path) -> None:
+    logging_setup.start_logging({}, 1)
+    assert levels(plans[-1]) == {"": logging.INFO, "state.change.logger": logging.WARNING}
+    logging_setup.start_logging({"LOG4J_LOGGER_STATE_CHANGE_LOGGER": "INFO"}, 1)
+    assert levels(plans[-1])["state.change.logger"] == logging.INFO
+    logging_setup.start_logging({"LOG_DIR": str(tmp_path)}, 1)
+    assert plans[-1].loggers["state.change.logger"].level == logging.INFO
+    assert plans[-1].loggers["state.change.logger"].appenders == ("stateChange",)
 
 
 def test_the_level_of_tools_is_another(plans: list[LoggingPlan], monkeypatch: pytest.MonkeyPatch) -> None:
