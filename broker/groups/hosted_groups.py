@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
-from broker.coordination.replay import replay
 from broker.groups.events import Moment
 from broker.groups.group import Group
-from broker.groups.loading import ReplayedPartition
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.records import GroupMetadataValue, group_key, offset_key
@@ -26,6 +25,9 @@ from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.loop.clock import Clock
 from protocol.errors import ErrorCode, KafkaError, Malformed
+
+if TYPE_CHECKING:
+    from broker.groups.loading import ReplayedPartition
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -104,6 +106,9 @@ class HostedGroups:
 
     async def read(self, partition: OffsetsPartition) -> int:
         """Replay the log into groups, and return their number."""
+        from broker.coordination.replay import replay  # on demand: no start waits for these modules
+        from broker.groups.loading import ReplayedPartition
+
         partition.next_order = self._log.end_offset(partition.number)
         replayed, _ = await replay(
             self._log, partition.number, self._settings.load_buffer_size, ReplayedPartition, GROUP_METADATA_TOPIC

@@ -13,9 +13,7 @@ from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
-from broker.coordination.replay import replay
 from broker.loop.clock import Clock
-from broker.transactions.loading import ReplayedTransactions
 from broker.transactions.partition import StatePartition
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
@@ -78,6 +76,9 @@ class HostedTransactions:
         What was read counts once all in-sync replicas have it. Otherwise the next leader may lack it, although clients
         got responses or partitions got markers that rely on it. Kafka does not wait for that.
         """
+        from broker.coordination.replay import replay  # on demand: no start waits for these modules
+        from broker.transactions.loading import ReplayedTransactions
+
         replayed, end_offset = await replay(
             self._log, partition.number, self._settings.load_buffer_size, ReplayedTransactions, TRANSACTION_STATE_TOPIC
         )

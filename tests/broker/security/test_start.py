@@ -37,8 +37,8 @@ async def test_permissions_are_read_before_the_controller_hears_of_the_broker(
     ended: list[type] = []
 
     def noted(part: type, wrapped: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def run(*args: Any) -> Any:
-            result = await wrapped(*args)
+        async def run(*args: Any, **named: Any) -> Any:
+            result = await wrapped(*args, **named)
             ended.append(part)
             return result
 
