@@ -388,6 +388,10 @@ class _Pass:
         for batch in stored_batches(segment, 0, source.size, chunk_size=max(self._job.buffer_size, _BUFFER_SIZE_MIN)):
             self._result.bytes_read += batch.extent.size
             self._throttle.passed(batch.extent.size)
+            header = batch.header
+            if header is not None and (header.is_control or header.is_transactional) and not batch.is_crc_valid:
+                # A flipped bit of its header or of a marker would decide on the records of other batches.
+                raise Malformed(f"the CRC of the batch at offset {header.base_offset} is wrong")
             yield batch
 
 

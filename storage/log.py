@@ -200,7 +200,6 @@ class Log:
             self._snapshots,
             recovery_point=loaded.recovery_point,
             was_scanned=loaded.was_scanned,
-            was_cut=loaded.was_cut,
             now_ms=now_ms,
             on_flush_wanted=lambda: options.on_flush_wanted(self),
             on_flushed=options.on_flushed,
@@ -969,8 +968,8 @@ class Log:
         self._reader.end = (offset, active, active.size)
         self._reader.forget_positions()
         self.log_start_offset = min(self.log_start_offset, offset)
-        # Below the cut, so that the next sync and a start after a crash include the segment with the cut.
-        self.durability.lower_recovery_point(max(self._end_gap.start_offset - 1, 0))
+        active.sync_cut()
+        self.durability.lower_recovery_point(offset)
         self.leader_epochs.truncate_from_end(offset)
         self._snapshots.delete_outside(self.log_start_offset, offset)
         self._producers = self._producers_at(offset)
@@ -1067,9 +1066,8 @@ class Log:
     def close(self, now_ms: int) -> None:
         """Cut the indexes to their length, write a producer snapshot, sync, and close all files.
 
-        A log without unflushed offsets is not synced, unless its end was removed: most logs are idle, and syncing them
-        would cost a stop a second for each hundred. If a crash undoes the cut of its indexes, the next start cuts them
-        again.
+        A log without unflushed offsets is not synced: most logs are idle, and syncing them would cost a stop a second
+        for each hundred. If a crash undoes the cut of its indexes, the next start cuts them again.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
@@ -1083,7 +1081,7 @@ class Log:
             self.leader_epochs.write_pending()
         except OSError as error:
             raise self.storage_error(error) from error
-        if self.durability.unflushed_count or self.durability.is_cut_unflushed:
+        if self.durability.unflushed_count:
             self.durability.flush(now_ms)
         self.release()
 

@@ -51,6 +51,7 @@ from storage.log_directory import LogDirectory
 from storage.log_manager import LogManager, LogObserver, Steps
 from storage.mapped_index import CorruptIndexError
 from storage.offset_map import MEMORY_MAX
+from storage.producer_state import ProducerEntry
 from storage.segment import CorruptSegmentError, SegmentGoneError
 from storage.shortages import OutOfResourcesError
 
@@ -405,7 +406,7 @@ class LogCleaning(LogObserver):
             # aborted data below the log start.
             aborted=log.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
             producers={
-                producer_id: ActiveProducer(entry.last_data_offset, entry.epoch)
+                producer_id: ActiveProducer(_last_committed_data_offset(entry, log.high_watermark), entry.epoch)
                 for producer_id, entry in log.producers().producers.items()
             },
             now_ms=now_ms,
@@ -418,6 +419,15 @@ class LogCleaning(LogObserver):
             bytes_per_second_max=settings.bytes_per_second_max / threads,
             buffer_size=settings.io_buffer_size // threads // 2,
         )
+
+
+def _last_committed_data_offset(entry: ProducerEntry, high_watermark: int) -> int:
+    """Return the last offset of the producer's last batch below the high watermark: a truncation may remove later ones.
+
+    Of a producer with five later batches it returns that of the last batch.
+    """
+    committed = (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < high_watermark)
+    return next(committed, entry.last_data_offset)
 
 
 def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:

@@ -193,18 +193,25 @@ class LogDisposal:
     # Delayed deletion
 
     def mark_dropped(self, now_ms: int) -> None:
-        """Rename the files of dropped segments to `*.deleted`, oldest first. Any thread.
+        """Rename the files of dropped segments to `*.deleted`, oldest first. Waits for the disk. Any thread.
 
         `remove_deleted` unlinks them once file.delete.delay.ms is over. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         try:
             with self._directory.unrenamed():
-                while self._dropped:
-                    segment, snapshot = self._dropped[0]  # removed at the end: after a shortage it is tried again
+                count = 0
+                while count < len(self._dropped):
+                    segment, snapshot = self._dropped[count]
                     segment.relocate(self._directory.path)
                     self._mark_deleted(segment, now_ms)
                     if snapshot is not None:
                         self._files.unlink_if_exists(snapshot)
+                    count += 1
+                if count:
+                    # `first_file_offset` finds them until their names cannot come back: then the name of the first file
+                    # replaces the entry in the checkpoint of log starts. After a shortage all of this is tried again.
+                    self._files.sync_directory(self._directory.path)
+                for _ in range(count):
                     self._dropped.popleft()
         except OSError as error:
             raise self._log.storage_error(error) from error

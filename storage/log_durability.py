@@ -70,7 +70,6 @@ class LogDurability:
         "_snapshots",
         "_was_scanned",
         "_when_released",
-        "is_cut_unflushed",
         "recovery_point",
     )
 
@@ -84,13 +83,11 @@ class LogDurability:
         *,
         recovery_point: int,
         was_scanned: bool,
-        was_cut: bool,
         now_ms: int,
         on_flush_wanted: Callable[[], None],
         on_flushed: Callable[[float], None],
     ) -> None:
-        """`was_scanned` says that loading the log wrote indexes that nothing has synced, `was_cut` that it removed the
-        end of the log.
+        """`was_scanned` says that loading the log wrote indexes that nothing has synced.
 
         `on_flushed` receives the duration of each flush in seconds, in the thread of the flush.
         """
@@ -109,12 +106,6 @@ class LogDurability:
         self._when_released: list[Action] = []
         self._metadata_synced_in: str | None = None  # the directory name under which the metadata was synced
         self.recovery_point = recovery_point
-        self.is_cut_unflushed = was_cut
-        """Whether the end of the log was removed since the last flush.
-
-        A power cut may bring it back. A start after a crash scans it then, because it is above the recovery point. One
-        after a clean stop scans nothing, so the stop has to flush first.
-        """
 
     # The recovery point
 
@@ -142,12 +133,10 @@ class LogDurability:
     def lower_recovery_point(self, offset: int) -> None:
         """Note that the log was truncated to `offset`."""
         self.recovery_point = min(self.recovery_point, offset)
-        self.is_cut_unflushed = True
 
     def restart_at(self, offset: int) -> None:
         """Note that the log is empty and begins at `offset`."""
         self.recovery_point = offset
-        self.is_cut_unflushed = True
 
     # Flushing
 
@@ -191,7 +180,7 @@ class LogDurability:
             raise FlushHeldError(f"{self._directory.path} is being moved to another log directory")
         started_s = self._files.monotonic_s()
         try:
-            self._sync_files(end_offset, with_active=with_active)
+            self._sync_files(end_offset)
         except OSError as error:
             if self._directory.has_moved(error):
                 self._flush(with_active=with_active)
@@ -204,15 +193,10 @@ class LogDurability:
             # After a concurrent truncation, offsets up to the old end may belong to batches that this sync missed.
             if not log.was_truncated_since(truncation_count):
                 self.recovery_point = max(self.recovery_point, end_offset)
-                self.is_cut_unflushed = self.is_cut_unflushed and not with_active
         self._on_flushed(self._files.monotonic_s() - started_s)
 
-    def _sync_files(self, end_offset: int, *, with_active: bool) -> None:
-        segments = self._segments.covering(self.recovery_point, end_offset)
-        active = self._segments.active
-        if with_active and active not in segments:
-            segments = [*segments, active]  # a truncation may have emptied it
-        for segment in segments:
+    def _sync_files(self, end_offset: int) -> None:
+        for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
             with contextlib.suppress(SegmentGoneError):
                 if segment.size and segment is self._segments.active:
                     segment.create_indexes()

@@ -63,8 +63,6 @@ class LoadedLog:
     recovery_point: int
     was_scanned: bool = False
     """Whether segments were scanned. The scan wrote their indexes, which are above `recovery_point` and not synced."""
-    was_cut: bool = False
-    """Whether the end of the log was removed because of damage or a gap. That is not synced."""
 
 
 class LogLoader:
@@ -133,14 +131,13 @@ class LogLoader:
             )
             self._repair(repair, without_index, first_to_scan)
             segments, log_end_offset, producer_state = repair.segments, repair.log_end_offset, repair.producer_state
-            scanned_from, was_cut = repair.scanned_from, repair.was_cut
+            scanned_from = repair.scanned_from
             if repair.has_removed_files:
                 # After a power cut, segments that come back must not follow what is appended from now on.
                 self._files.sync_directory(self._directory)
         else:
-            log_end_offset, producer_state, scanned_from, was_cut = self._log_start_offset, None, None, False
+            log_end_offset, producer_state, scanned_from = self._log_start_offset, None, None
         if not segments or log_end_offset < self._log_start_offset:
-            was_cut = was_cut or bool(segments)
             segments, log_end_offset, producer_state = self._start_anew(segments), self._log_start_offset, None
         log_start_offset = max(self._log_start_offset, segments[0].base_offset)
         leader_epochs.truncate_from_end(log_end_offset)
@@ -148,6 +145,8 @@ class LogLoader:
         snapshots.delete_outside(log_start_offset, log_end_offset)
         ordered = Segments(segments)
         recovery_point = min(log_end_offset if self._is_clean else self._recovery_point, log_end_offset)
+        if log_end_offset < self._recovery_point:
+            segments[-1].sync_cut()  # a truncation was interrupted before that
         if scanned_from is not None:
             recovery_point = min(recovery_point, max(scanned_from, log_start_offset))
         if producer_state is None:
@@ -159,6 +158,7 @@ class LogLoader:
                 log_start_offset,
                 lambda damage: _on_unread_producers(self._progress, damage),
             )
+        producer_state.close_transactions_below(log_start_offset)
         return LoadedLog(
             segments=ordered,
             producer_state=producer_state,
@@ -169,7 +169,6 @@ class LogLoader:
             log_end_offset=log_end_offset,
             recovery_point=recovery_point,
             was_scanned=scanned_from is not None,
-            was_cut=was_cut,
         )
 
     def _segment(self, base_offset: int, sizes: Mapping[str, int]) -> Segment:
@@ -224,13 +223,21 @@ class LogLoader:
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
         """Rebuild the epochs from segments that will not be scanned; a scan rebuilds those of the others."""
+        found = LeaderEpochs((), lambda entries: None)
+        damage: CorruptSegmentError | None = None
         try:
-            leader_epochs_in(segments, leader_epochs)
-        except CorruptSegmentError as damage:
+            leader_epochs_in(segments, found)
+        except CorruptSegmentError as error:
+            damage = error
             self._progress.on_damaged_batch(damage)
             self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
-            return
-        if self._is_clean and not leader_epochs.entries and any(segment.size for segment in segments):
+        leader_epochs.adopt(found.entries)  # in one step: a start after a crash would trust a part of them
+        if (
+            damage is None
+            and self._is_clean
+            and not leader_epochs.entries
+            and any(segment.size for segment in segments)
+        ):
             # Batches of old formats carry no epochs. Without the file the next start would read them all again.
             epochs_writer(self._files, self._directory)(())
 
@@ -298,7 +305,6 @@ class _Repair:
         self.producer_state: ProducerState | None = None
         self.scanned_from: int | None = None
         """Base offset of the first segment that `scan_from` has read."""
-        self.was_cut = False
         self.has_removed_files = False
         self._name = name
         self._snapshots = snapshots
@@ -384,7 +390,6 @@ class _Repair:
 
     def _cut(self, number: int, position: int, damage: CorruptSegmentError) -> None:
         segment, later = self.segments[number], self.segments[number + 1 :]
-        self.was_cut = True
         self._progress.on_damage(f"{damage}; cut {segment.size - position} bytes and {len(later)} later segments")
         if position < segment.size:
             segment.cut_damage(position)
@@ -398,7 +403,6 @@ class _Repair:
 
         The log files are kept under another name: they are intact, and if Kafka wrote them, the gap may be its own.
         """
-        self.was_cut = True
         detached = self.segments[number:]
         self._progress.on_damage(
             f"{detached[0].path}: the segment before ends at {self.log_end_offset}, so records were lost; "

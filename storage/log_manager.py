@@ -176,7 +176,7 @@ class LogManager:
             placed: deque[tuple[LogDirectory, NewLog]] = deque()
             created: list[Log | KafkaError | None] = []
             try:
-                yield from self._place(pending, placed, failed)
+                yield from self._place(pending, placed, failed, now_ms)
                 yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
                 pending = []
                 for log in created:
@@ -212,6 +212,7 @@ class LogManager:
         wanted: Iterable[NewLog],
         placed: deque[tuple[LogDirectory, NewLog]],
         failed: dict[TopicPartition, KafkaError],
+        now_ms: int,
     ) -> Steps[None]:
         """Add each new log to `placed` with a directory, or to `failed` if it cannot be created now."""
         planned: Counter[str] = Counter()
@@ -225,6 +226,8 @@ class LogManager:
                 if directory is None:
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
                 self._refuse_taken(new.name)
+                # A crash may have left a copy without its log. The names of both would be one in a directory.
+                self.drop_future(*new.name, now_ms=now_ms)
             except KafkaError as error:
                 failed[new.name] = error
                 continue

@@ -223,8 +223,10 @@ def settle(
             settled.retired.extend(log for log in current if log not in kept)
             current = kept
         if current:
-            settled.served.extend([*current, *copies[:1]])
-            settled.retired.extend(copies[1:])
+            # A copy beside its log was left without one by a crash, before the log was created again.
+            elsewhere = [copy for copy in copies if copy.directory != current[0].directory]
+            settled.served.extend([*current, *elsewhere[:1]])
+            settled.retired.extend(copy for copy in copies if copy not in elsewhere[:1])
         else:
             whole = [copy for copy in copies if marker_of(copy) in live]
             settled.promoted.extend(whole[:1])

@@ -279,6 +279,18 @@ class ProducerState:
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
+    def close_transactions_below(self, log_start_offset: int) -> None:
+        """Forget the open transactions whose data is wholly below the start of the log.
+
+        A crash may have removed their markers with it. They would limit the last stable offset for ever.
+        """
+        for first_offset, producer_id in list(self._open.items()):
+            entry = self._producers[producer_id]
+            if entry.last_data_offset < log_start_offset:
+                entry.current_transaction_first_offset = NONE
+                del self._open[first_offset]
+        self._find_first_unstable()
+
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Remove producers without an open transaction that are idle for `expiration_ms`; return their number."""
         expired = [

@@ -523,8 +523,13 @@ class Segment:
         self._writeback_position = min(self._writeback_position, position)
 
     def cut_damage(self, position: int) -> None:
-        """Cut the log file where a scan found damage. The scan added no index entries for what lies behind it."""
+        """Cut the log file durably where a scan found damage. The scan added no index entries for what is behind it."""
         self._cut_file(position)
+        self.sync_cut()
+
+    def sync_cut(self) -> None:
+        """Make a cut of the log file durable: what it has removed must not return before what is appended next."""
+        self._files.sync(self._file or self._open())
 
     def seal(self) -> None:
         """Cut every file to its final length, because the segment gets no more batches or the log closes.

@@ -4,8 +4,8 @@ Owns what a crash may undo, and the comparison of a real log with that. Must not
 checkpoints. All of it is written in the plainest way: it is the other half of `test_histories.py`.
 
 A `Branch` is one line of the log's history; a truncation begins a new one. A kill loses nothing. After a power cut the
-log holds the beginning of a branch: at least the part that was synced (`floor`). A branch that a truncation has left
-may return as long as nothing behind that point was synced since.
+log holds the beginning of a branch: at least the part that was synced (`floor`). A branch that an interrupted
+truncation has left may return as long as nothing behind that point was synced since.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Branch:
 
 
 class Left(NamedTuple):
-    """A branch that a truncation has left. It and the present one are equal below `split`."""
+    """A branch that an interrupted truncation has left. It and the present one are equal below `split`."""
 
     branch: Branch
     split: int
@@ -95,9 +95,9 @@ class Model:
         self.branch = self.branch.with_batch(batch)
 
     def truncate(self, offset: int) -> None:
-        before, self.branch = self.branch, self.branch.up_to(offset)
+        self.branch = self.branch.up_to(offset)
         end = self.branch.end
-        self.left = (*(it._replace(split=min(it.split, end)) for it in self.left), Left(before, end))
+        self.left = tuple(it._replace(split=min(it.split, end)) for it in self.left)
         self.floor, self.high_watermark = min(self.floor, end), min(self.high_watermark, end)
         self.log_start, self.durable_start = min(self.log_start, end), min(self.durable_start, end)
 
@@ -213,10 +213,12 @@ def _committed(log: Log, found: Stored) -> Mapping[bytes, bytes | None]:
     return {it.key: it.value for it in sorted(entries)}
 
 
-def difference(log: Log, branch: Branch, *, is_compacted: bool, has_newest: bool) -> str | None:
+def difference(log: Log, branch: Branch, *, is_compacted: bool, has_newest: bool, highest_start: int) -> str | None:
     """Return in what a log differs from the beginning of `branch`, None if in nothing. Raises its high watermark.
 
-    `has_newest` says whether it must have the newest value of each key, as a cleaned log has until it is removed.
+    `highest_start` is the highest log start ever: producers may be forgotten whose data is below it, also if it has
+    fallen since. `has_newest` says whether it must have the newest value of each key, as a cleaned log has until it is
+    removed.
     """
     start, end = log.log_start_offset, log.log_end_offset
     log.advance_high_watermark(end)
@@ -254,19 +256,22 @@ def difference(log: Log, branch: Branch, *, is_compacted: bool, has_newest: bool
     wanted_values = {key: value for key, value in expected.newest.items() if value is not None}
     if newest != wanted_values and (has_newest or not is_compacted):
         return f"the committed values {newest} instead of {wanted_values}"
-    return _difference_of_producers(log, expected, start) or _difference_in_time(log, found)
+    if has_newest:
+        problem = _difference_of_producers(log, expected, max(start, highest_start))
+        if problem is not None:
+            return problem
+    return _difference_in_time(log, found)
 
 
-def _difference_of_producers(log: Log, expected: Outcome, start: int) -> str | None:
-    present = log.producers().producers
+def _difference_of_producers(log: Log, expected: Outcome, known_from: int) -> str | None:
+    """Compare producers. What is known of those whose last data is below `known_from` may be older, or nothing."""
+    present, start = log.producers().producers, log.log_start_offset
     for producer_id, entry in present.items():
         wanted = expected.producers.get(producer_id)
-        is_read_from_marker = wanted is not None and expected.last_data_offsets[producer_id] < start
-        if (entry.epoch, entry.last_sequence) != wanted and not (
-            is_read_from_marker and (entry.epoch, entry.last_sequence) == (wanted[0], NO_SEQUENCE)
-        ):
+        is_known = wanted is None or expected.last_data_offsets[producer_id] >= known_from
+        if is_known and (entry.epoch, entry.last_sequence) != wanted:
             return f"producer {producer_id}: epoch {entry.epoch}, sequence {entry.last_sequence} instead of {wanted}"
-    missing = [it for it, offset in expected.last_data_offsets.items() if offset >= start and it not in present]
+    missing = [it for it, offset in expected.last_data_offsets.items() if offset >= known_from and it not in present]
     if missing:
         return f"the producers {missing} are forgotten"
     opened = {

@@ -86,6 +86,9 @@ class History:
         self.epoch = 0
         self.number = 0
         self.model = Model()
+        self.highest_start = 0
+        self.is_over = False
+        """Whether a part of a log is left that was being removed."""
         self.disk = SimulatedDisk()
         for directory in DIRECTORIES:
             self.disk.provide_directory(directory)
@@ -112,16 +115,18 @@ class History:
         for _ in range(self.random.randint(5, OPERATIONS_MAX)):
             self.now_ms += self.random.randint(0, 200)
             (operation,) = self.random.choices(list(OPERATIONS), list(OPERATIONS.values()))
-            plan = operation(self)
+            plan = None if self.is_over else operation(self)
             if plan is not None:
                 self.trace.append(operation.__name__)
                 self.perform(plan, crash_probability=0.35 if operation in OFTEN_INTERRUPTED else 0.12)
         self.trace.append("the end")
-        self.check(self.model.branch, self.model.branch.end, 0, self.model.log_start)
+        if not self.is_over:
+            self.check(self.model.branch, self.model.branch.end, 0, self.model.log_start)
 
     def perform(self, plan: Plan, crash_probability: float) -> None:
         """Perform an operation; sometimes crash in it, or after it, and start again."""
         random = self.random
+        self.highest_start = max(self.highest_start, plan.start_max)
         if random.random() >= crash_probability:
             plan.run()
             self.model = plan.after
@@ -157,7 +162,9 @@ class History:
         for branch, least_end, floor in self.possible(plan, is_power_cut=is_power_cut):
             problem = self.problem(branch, least_end, durable_start, plan.start_max, has_newest=not plan.removes_all)
             if problem is None:
-                left = () if is_power_cut else (*before.left, *plan.after.left, Left(branch, log.log_end_offset))
+                self.is_over = plan.removes_all and branch == plan.most
+                split = min(log.log_end_offset, plan.least_end)
+                left = () if is_power_cut else (*before.left, *plan.after.left, Left(plan.most, split))
                 self.adopt(branch, floor, durable_start, left)
                 return
             problems.append(problem)
@@ -193,7 +200,9 @@ class History:
             return f"the log ends at {log.log_end_offset}, not between {least_end} and {branch.end}"
         if not min(start_min, log.log_end_offset) <= log.log_start_offset <= start_max:
             return f"the log starts at {log.log_start_offset}, not between {start_min} and {start_max}"
-        return difference(log, branch, is_compacted=self.is_compacted, has_newest=has_newest)
+        return difference(
+            log, branch, is_compacted=self.is_compacted, has_newest=has_newest, highest_start=self.highest_start
+        )
 
     def adopt(self, branch: Branch, floor: int, durable_start: int, left: tuple[Left, ...]) -> None:
         """Continue with what the log holds; after a power cut, `left` is empty, and all of that is on the disk."""
@@ -470,8 +479,7 @@ def move(history: History) -> Plan:
 
 def stop_cleanly(history: History) -> Plan:
     after = history.model.copy()
-    durability = history.log.durability
-    if durability.unflushed_count or durability.is_cut_unflushed:
+    if history.log.durability.unflushed_count:
         after.flushed()  # a stop does not sync logs without new data
     after.durable_start = after.log_start
 
@@ -539,6 +547,7 @@ def _no_scan_of_epochs(self: LeaderEpochs, end_offset: int) -> None:
 DEFECTS: dict[str, tuple[object, str, object]] = {
     "a segment begins behind a gap": (Log, "_end_of_batches", lambda self, end_offset: end_offset),
     "markers are not synced before a removal": (Transactions, "has_data_before_marker", False),
+    "a cut is not synced": (Segment, "sync_cut", lambda self: None),
     "the recovery point stays above a cut": (LogDurability, "lower_recovery_point", lambda self, offset: None),
     "epochs stay after a truncation": (LeaderEpochs, "truncate_from_end", _no_scan_of_epochs),
     "removed segments are not synced": (DiskFiles, "sync_directory", lambda self, path: None),

@@ -527,8 +527,7 @@ def test_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> No
     (directory,) = manager.directories
     assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END}
     the_log(manager).truncate_to(OLD_END - 1, now_ms=NOW_MS)
-    # Below the cut, so that a start after a power cut scans the segment that has it.
-    assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END - 2}
+    assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END - 1}
 
 
 def test_start_lowers_the_recovery_point_of_a_log_that_ends_below_it(tmp_path: Path) -> None:

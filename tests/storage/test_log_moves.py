@@ -487,6 +487,7 @@ SETTLED: dict[str, tuple[list[FoundLog], dict[FoundLog, str], Settled]] = {
     "a move under way": ([HERE, COPY], {}, Settled([HERE, COPY], [], [])),
     "a copy that was whole once": ([HERE, COPY], {COPY: "a"}, Settled([HERE, COPY], [], [])),
     "two copies": ([HERE, COPY, SECOND_COPY], {}, Settled([HERE, COPY], [], [SECOND_COPY])),
+    "a copy beside its log": ([THERE, COPY], {}, Settled([THERE], [], [COPY])),
     "both have the name": ([HERE, THERE], {THERE: "a"}, Settled([THERE], [], [HERE])),
     "both have the name, listed the other way round": ([THERE, HERE], {THERE: "a"}, Settled([THERE], [], [HERE])),
     "the old one has gone": ([COPY], {COPY: "a"}, Settled([], [COPY], [])),
