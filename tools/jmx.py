@@ -149,7 +149,8 @@ def _reader(options: argparse.Namespace) -> Callable[[Sequence[str], Sequence[st
 
     def read(names: Sequence[str], attributes: Sequence[str] | None) -> Values:
         asked = [{"type": "read", "mbean": name, **({"attribute": attributes} if attributes else {})} for name in names]
-        request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
+        # JmxTool prints names as they were registered, not in their canonical form.
+        request = urllib.request.Request(f"{url}?canonicalNaming=false", json.dumps(asked).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=READ_TIMEOUT_S, context=context) as response:
                 responses = json.load(response)

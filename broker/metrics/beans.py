@@ -26,6 +26,29 @@ PERCENTILES: Final = (
     ("999thPercentile", "0.999"),
 )
 RATE_UNITS: Final = {1.0: "SECONDS", 1e-9: "NANOSECONDS"}
+EVENT_TYPES: Final[Mapping[frozenset[str], str]] = {
+    frozenset(names.split()): word
+    for word, names in {
+        "messages": "MessagesInPerSec",
+        "bytes": "BytesInPerSec BytesOutPerSec BytesRejectedPerSec BytesPerSec",
+        "requests": "RequestsPerSec ErrorsPerSec DeprecatedRequestsPerSec ExpiresPerSec TotalProduceRequestsPerSec "
+        "TotalFetchRequestsPerSec FailedProduceRequestsPerSec FailedFetchRequestsPerSec FetchMessageConversionsPerSec "
+        "ProduceMessageConversionsPerSec NoKeyCompactedTopicRecordsPerSec InvalidMagicNumberRecordsPerSec "
+        "InvalidMessageCrcRecordsPerSec InvalidOffsetOrSequenceRecordsPerSec",
+        "shrinks": "IsrShrinksPerSec",
+        "expands": "IsrExpandsPerSec",
+        "failedUpdates": "FailedIsrUpdatesPerSec",
+        "elections": "UncleanLeaderElectionsPerSec",
+        "evictions": "IncrementalFetchSessionEvictionsPerSec",
+        "disconnects": "ZooKeeperDisconnectsPerSec",
+        "syncconnects": "ZooKeeperSyncConnectsPerSec",
+        "authfailures": "ZooKeeperAuthFailuresPerSec",
+        "readonlyconnects": "ZooKeeperReadOnlyConnectsPerSec",
+        "saslauthentications": "ZooKeeperSaslAuthenticationsPerSec",
+        "expires": "ZooKeeperExpiresPerSec",
+    }.items()
+}
+"""What meters count, by their names."""
 METER_ATTRIBUTES: Final = (
     "EventType",
     "RateUnit",
@@ -113,6 +136,14 @@ def attribute_names(metric: Metric) -> tuple[str, ...]:
     return (metric.attribute,) if metric.attribute else ATTRIBUTES[metric.kind]
 
 
+def event_type(metric: Metric) -> str:
+    """Return what a meter counts, in Kafka's words."""
+    if metric.kind is Kind.TIMER:
+        return "calls"
+    name = metric.bean.rpartition("name=")[2]
+    return metric.event_type or next((word for words, word in EVENT_TYPES.items() if name in words), "events")
+
+
 def _attributes(registry: Registry, metric: Metric, sample: Sample) -> dict[str, object]:
     tags, value = sample
     if metric.kind in (Kind.GAUGE, Kind.RATE, Kind.LOWEST_RATE):
@@ -125,7 +156,7 @@ def _attributes(registry: Registry, metric: Metric, sample: Sample) -> dict[str,
         assert not isinstance(count, str | Mapping), f"the count of {metric.bean} is no number"
         mean, one, five, fifteen = registry.rates(metric, tags, count)
         attributes |= {
-            "EventType": metric.event_type,
+            "EventType": event_type(metric),
             "RateUnit": RATE_UNITS[metric.rate_unit_s],
             "OneMinuteRate": one,
             "FiveMinuteRate": five,

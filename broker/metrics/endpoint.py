@@ -153,14 +153,14 @@ class MetricsEndpoint:
     async def _jolokia(self, request: web.Request) -> web.StreamResponse:
         path = request.rel_url.raw_path.removeprefix("/jolokia").strip("/")
         try:
-            asked: JolokiaRequest | JolokiaError = request_of_path(path)
+            asked: JolokiaRequest | JolokiaError = request_of_path(path, request.query)
         except JolokiaError as error:
             asked = error
         return await self._send_json(request, self._respond(asked))
 
     async def _jolokia_requests(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked, is_array = requests_of_body(await request.read())
+            asked, is_array = requests_of_body(await request.read(), request.query)
         except JolokiaError as error:
             asked, is_array = [error], False
         return await self._send_json(request, self._respond_all(asked) if is_array else self._respond(asked[0]))

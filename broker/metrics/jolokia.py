@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
 from broker.metrics.beans import Attributes, Bean, Family, attribute_names, beans, families
-from broker.metrics.object_names import NamePattern, ObjectNameError, parse_object_name
+from broker.metrics.object_names import NamePattern, ObjectNameError, canonical_name, parse_object_name
 from broker.metrics.old_names import present_name
 from broker.metrics.registry import Registry
 from protocol.dataclass import dataclass
@@ -24,6 +25,7 @@ PROTOCOL_VERSION: Final = "7.2"
 REQUESTS_MAX: Final = 1000
 """Requests in one array."""
 NAME_LENGTH_MAX: Final = 4096
+DEPTH_DIGITS_MAX: Final = 9
 NOT_FOUND, BAD_REQUEST = 404, 400
 
 
@@ -38,37 +40,54 @@ class JolokiaError(Exception):
 
 @dataclass(frozen=True)
 class JolokiaRequest:
-    """One request. `attributes` is None if all are wanted."""
+    """One request. `attributes` is None if all are wanted.
+
+    `path` selects a part of the value. `depth_max` limits how many objects of JSON contain each other; None does not.
+    `is_canonical`: the keys of names are in alphabetical order, else in that of Kafka.
+    """
 
     type: str
     mbean: str = ""
     attributes: tuple[str, ...] | None = None
     has_one_attribute: bool = False
+    path: tuple[str, ...] = ()
+    depth_max: int | None = None
+    is_canonical: bool = True
+
+    def shown_name(self, name: str) -> str:
+        return canonical_name(name) if self.is_canonical else name
 
     def as_json(self) -> dict[str, object]:
         shown: dict[str, object] = {"type": self.type}
         if self.mbean:
-            shown["mbean"] = self.mbean
+            shown["mbean"] = self.shown_name(self.mbean)
         if self.attributes is not None:
             shown["attribute"] = self.attributes[0] if self.has_one_attribute else list(self.attributes)
+        if self.path:
+            shown["path"] = "/".join(part.replace("!", "!!").replace("/", "!/") for part in self.path)
         return shown
 
 
-def request_of_path(path: str) -> JolokiaRequest:
+def request_of_path(path: str, query: Mapping[str, str] = MappingProxyType({})) -> JolokiaRequest:
     """Read the part of a URL after `/jolokia/`. `!/` is a slash within a name, `!!` an exclamation mark.
 
-    Raises JolokiaError.
+    `query` has the parameters of the URL; `p` is the path if that of the URL is empty. Raises JolokiaError.
     """
-    parts = _segments(path)
+    parts = _segments(query.get("p", "") if not path else unquote(path))
     kind = parts[0] if parts and parts[0] else "version"
-    if kind == "read" and len(parts) > 1:
-        names = parts[2].split(",") if len(parts) > 2 and parts[2] else None
-        return _checked(kind, parts[1], names, has_one_attribute=names is not None and len(names) == 1)
-    return _checked(kind, parts[1] if kind == "search" and len(parts) > 1 else "", None)
+    mbean, names, inner = "", None, parts[1:]
+    if kind in ("read", "search"):
+        mbean, inner = "".join(parts[1:2]), parts[2:]
+    if kind == "read" and inner:
+        names, inner = inner[0].split(",") if inner[0] else None, inner[1:]
+    has_one_attribute = names is not None and len(names) == 1
+    return _checked(kind, mbean, names, inner, query, has_one_attribute=has_one_attribute)
 
 
-def requests_of_body(body: bytes) -> tuple[list[JolokiaRequest | JolokiaError], bool]:
-    """Read the body of a POST; also return whether it is an array.
+def requests_of_body(
+    body: bytes, query: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[JolokiaRequest | JolokiaError], bool]:
+    """Read the body of a POST; also return whether it is an array. `query` has the parameters of the URL.
 
     Raises JolokiaError if it is not one request or an array of requests.
     """
@@ -83,7 +102,7 @@ def requests_of_body(body: bytes) -> tuple[list[JolokiaRequest | JolokiaError], 
     requests: list[JolokiaRequest | JolokiaError] = []
     for item in items:
         try:
-            requests.append(_request_of(item))
+            requests.append(_request_of(item, query))
         except JolokiaError as error:
             requests.append(error)
     return requests, is_array
@@ -104,12 +123,12 @@ def respond(
             about = _json({"agent": version, "protocol": PROTOCOL_VERSION, "info": info})
             yield f'{begun}"status":200,"value":{about}}}'
         elif request.type == "list":
-            yield f'{begun}"status":200,"value":'
-            yield from _list(registry, shown)
+            before = f'{begun}"status":200,"value":'
+            yield from _list(registry, shown, request, before)
             yield "}"
         elif request.type == "search":
             yield f'{begun}"status":200,"value":['
-            yield from _search(registry, shown, _pattern(request.mbean))
+            yield from _search(registry, shown, request)
             yield "]}"
         else:
             yield from _read(registry, shown, request, begun)
@@ -121,6 +140,8 @@ def respond(
 def _read(registry: Registry, shown: Collection[Family], request: JolokiaRequest, begun: str) -> Iterator[str]:
     asked = _pattern(request.mbean)
     wanted = present_name(asked)
+    if asked.is_pattern and request.path:
+        raise _bad(f"a path within the value needs the name of one object, not the pattern {request.mbean}")
     if asked.is_pattern:
         # The first object decides between a value and an error, so nothing may be sent before.
         before = f'{begun}"status":200,"value":{{'
@@ -130,7 +151,8 @@ def _read(registry: Registry, shown: Collection[Family], request: JolokiaRequest
                 continue
             values = _chosen(bean[1], request.attributes)
             if values:
-                yield f"{before}{_json(bean[0])}:{_json(values)}"
+                shown_value = _limited(values, None if request.depth_max is None else request.depth_max - 1)
+                yield f"{before}{_json(request.shown_name(bean[0]))}:{_json(shown_value)}"
                 before = ","
         if before != ",":
             raise _missing(request.mbean)
@@ -144,14 +166,29 @@ def _read(registry: Registry, shown: Collection[Family], request: JolokiaRequest
             found.append(bean[1])
     if not found:
         raise _missing(request.mbean)
-    values = combined(found)
+    yield f'{begun}"status":200,"value":{_json(_limited(_selected(combined(found), request), request.depth_max))}}}'
+
+
+def _selected(values: Attributes, request: JolokiaRequest) -> object:
+    """Return the part of an object that is asked for. Raises JolokiaError."""
     for name in request.attributes or ():
         if name not in values:
             raise JolokiaError(NOT_FOUND, f"No such attribute: {name}", "javax.management.AttributeNotFoundException")
+    value: object = _chosen(values, request.attributes)
     if request.has_one_attribute and request.attributes is not None:
-        yield f'{begun}"status":200,"value":{_json(values[request.attributes[0]])}}}'
-    else:
-        yield f'{begun}"status":200,"value":{_json(_chosen(values, request.attributes))}}}'
+        value = values[request.attributes[0]]
+    for part in request.path:
+        if not isinstance(value, Mapping) or part not in value:
+            raise JolokiaError(NOT_FOUND, f"Invalid path '{part}'", "javax.management.AttributeNotFoundException")
+        value = value[part]
+    return value
+
+
+def _limited(value: object, depth: int | None) -> object:
+    """Return a value in which objects below a depth are texts, as in Jolokia."""
+    if depth is None or not isinstance(value, Mapping):
+        return value
+    return {key: _limited(one, depth - 1) for key, one in value.items()} if depth > 0 else _json(value)
 
 
 def combined(found: list[Attributes]) -> dict[str, object]:
@@ -169,39 +206,87 @@ def combined(found: list[Attributes]) -> dict[str, object]:
     return merged
 
 
-def _list(registry: Registry, shown: Collection[Family]) -> Iterator[str]:
+def _list(registry: Registry, shown: Collection[Family], request: JolokiaRequest, before: str) -> Iterator[str]:
+    """Yield the objects by domain and keys, or the part that the path selects.
+
+    Raises JolokiaError before the first piece if the path names no object.
+    """
+    domain, keys, *inner = (*request.path, "", "")[: max(len(request.path), 2)]
+    if keys:
+        yield from _listed_object(registry, shown, request, before, f"{domain}:{keys}", inner)
+        return
+    depth = request.depth_max
     by_domain: dict[str, list[Family]] = {}
     for family in shown:
-        by_domain.setdefault(family.domain, []).append(family)
-    outer = "{"
-    for domain, ours in by_domain.items():
-        yield f"{outer}{_json(domain)}:"
+        if domain in ("", family.domain):
+            by_domain.setdefault(family.domain, []).append(family)
+    if domain:
+        depth = None if depth is None else depth + 1  # it counts from the selected part
+    outer = before if domain else before + "{"
+    for name, ours in by_domain.items():
+        yield outer if domain else f"{outer}{_json(name)}:"
         outer = ","
-        inner = "{"
+        if depth == 1:
+            yield "1"
+            continue
+        inner_mark = "{"
         for family in ours:
-            described = {
-                name: {"rw": False, "type": "java.lang.Object", "desc": metric.help}
-                for metric in family.metrics
-                for name in attribute_names(metric)
-            }
-            about = _json({"desc": family.metrics[0].help, "attr": described})
+            about = _json(_cut(_described(family), None if depth is None else depth - 2))
             for bean in beans(registry, family):
                 if bean is None:
                     yield ""
                 else:
-                    yield f"{inner}{_json(bean[0].partition(':')[2])}:{about}"
-                    inner = ","
-        yield "{}" if inner == "{" else "}"
-    yield "{}" if outer == "{" else "}"
+                    yield f"{inner_mark}{_json(request.shown_name(bean[0]).partition(':')[2])}:{about}"
+                    inner_mark = ","
+        yield "{}" if inner_mark == "{" else "}"
+    if domain:
+        yield "" if by_domain else f"{before}{{}}"
+    else:
+        yield "}" if by_domain else f"{before}{{}}"
 
 
-def _search(registry: Registry, shown: Collection[Family], pattern: NamePattern) -> Iterator[str]:
+def _listed_object(
+    registry: Registry, shown: Collection[Family], request: JolokiaRequest, before: str, name: str, inner: list[str]
+) -> Iterator[str]:
+    wanted = _pattern(name)
+    for family in shown:
+        for bean in beans(registry, family, wanted):
+            if bean is None:
+                yield ""
+                continue
+            value: object = _described(family)
+            for part in inner:
+                value = value.get(part, {}) if isinstance(value, Mapping) else {}
+            yield f"{before}{_json(_cut(value, request.depth_max))}"
+            return
+    raise _missing(name)
+
+
+def _described(family: Family) -> dict[str, object]:
+    attributes = {
+        name: {"rw": False, "type": "java.lang.Object", "desc": metric.help}
+        for metric in family.metrics
+        for name in attribute_names(metric)
+    }
+    return {"desc": family.metrics[0].help, "attr": attributes}
+
+
+def _cut(value: object, depth: int | None) -> object:
+    """Return a part of a list in which everything below a depth is 1, as in Jolokia."""
+    if depth is None:
+        return value
+    if depth <= 0:
+        return 1
+    return {key: _cut(one, depth - 1) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _search(registry: Registry, shown: Collection[Family], request: JolokiaRequest) -> Iterator[str]:
     comma = ""
-    for bean in _matching(registry, shown, present_name(pattern)):
+    for bean in _matching(registry, shown, present_name(_pattern(request.mbean))):
         if bean is None:
             yield ""
         else:
-            yield f"{comma}{_json(bean[0])}"
+            yield f"{comma}{_json(request.shown_name(bean[0]))}"
             comma = ","
 
 
@@ -216,20 +301,33 @@ def _chosen(attributes: Attributes, names: tuple[str, ...] | None) -> dict[str, 
     return {name: attributes[name] for name in names if name in attributes}
 
 
-def _request_of(item: object) -> JolokiaRequest:
+def _request_of(item: object, query: Mapping[str, str]) -> JolokiaRequest:
     if not isinstance(item, Mapping):
         raise _bad("a request is no JSON object")
     kind, mbean, attribute = item.get("type", ""), item.get("mbean", ""), item.get("attribute")
     if not isinstance(kind, str) or not isinstance(mbean, str):
         raise _bad("type and mbean are texts")
+    path, config = item.get("path") or "", item.get("config") or {}
+    if not isinstance(path, str) or not isinstance(config, Mapping):
+        raise _bad("path is a text, and config an object")
+    inner = _segments(path) if path else []
+    settings = {**query, **{key: str(value) for key, value in config.items()}}
     if isinstance(attribute, str):
-        return _checked(kind, mbean, [attribute], has_one_attribute=True)
+        return _checked(kind, mbean, [attribute], inner, settings, has_one_attribute=True)
     if attribute is not None and not (isinstance(attribute, list) and all(isinstance(one, str) for one in attribute)):
         raise _bad("attribute is a text or an array of texts")
-    return _checked(kind, mbean, attribute or None)
+    return _checked(kind, mbean, attribute or None, inner, settings)
 
 
-def _checked(kind: str, mbean: str, names: list[str] | None, *, has_one_attribute: bool = False) -> JolokiaRequest:
+def _checked(
+    kind: str,
+    mbean: str,
+    names: list[str] | None,
+    path: Sequence[str],
+    settings: Mapping[str, str],
+    *,
+    has_one_attribute: bool = False,
+) -> JolokiaRequest:
     kind = kind.lower()
     if kind not in ("read", "list", "search", "version"):
         raise _bad(f"unknown request type {kind!r}; expected read, list, search or version")
@@ -237,7 +335,18 @@ def _checked(kind: str, mbean: str, names: list[str] | None, *, has_one_attribut
         raise _bad(f"a {kind} request without mbean")
     if len(mbean) > NAME_LENGTH_MAX:
         raise _bad(f"an mbean of {len(mbean)} characters; expected at most {NAME_LENGTH_MAX}")
-    return JolokiaRequest(kind, mbean, None if names is None else tuple(names), has_one_attribute)
+    depth = settings.get("maxDepth", "0")
+    if not depth.isdecimal() or len(depth) > DEPTH_DIGITS_MAX:
+        raise _bad(f"maxDepth is {depth[:DEPTH_DIGITS_MAX]!r}, expected a number")
+    return JolokiaRequest(
+        kind,
+        mbean,
+        None if names is None else tuple(names),
+        has_one_attribute,
+        tuple(part for part in path if part),
+        int(depth) or None,
+        settings.get("canonicalNaming", "true").lower() != "false",
+    )
 
 
 def _pattern(text: str) -> NamePattern:
@@ -250,12 +359,11 @@ def _pattern(text: str) -> NamePattern:
 def _segments(path: str) -> list[str]:
     """Split at slashes that are neither escaped nor within the quotes of a name."""
     segments, text, position, in_quotes = [], "", 0, False
-    plain = unquote(path)
-    while position < len(plain):
-        letter = plain[position]
-        if letter == "!" and plain[position + 1 : position + 2] in ("!", "/", '"'):
+    while position < len(path):
+        letter = path[position]
+        if letter == "!" and path[position + 1 : position + 2] in ("!", "/", '"'):
             position += 1
-            text += plain[position]
+            text += path[position]
         elif letter == "/" and not in_quotes:
             segments.append(text)
             text = ""

@@ -86,8 +86,8 @@ class Metric:
     """The Prometheus name where it does not follow from the object name."""
     is_per_partition: bool = False
     shown: Shown = Shown.EVERYWHERE
-    event_type: str = "events"
-    """What a meter counts, in Kafka's words."""
+    event_type: str = ""
+    """What a meter counts, in Kafka's words, where its name does not say it."""
     rate_unit_s: float = 1.0
     """The unit of time of a meter's rates, in seconds."""
 

@@ -16,6 +16,7 @@ from protocol.dataclass import dataclass
 PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
 # Nothing is tried twice (`++`, `*+`), so that the time is proportional to the length.
 _PROPERTY = re.compile(r'\s*+("?)(?P<key>[^=",:]++)\1\s*+=\s*+(?P<value>"(?:[^"\\]|\\.)*+"|[^,"]*+)\s*+(?P<end>,|$)')
+_PART = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+"|")++')
 WILDCARDS = frozenset("*?")
 WILDCARDS_MAX = 100
 
@@ -82,6 +83,13 @@ def parse_object_name(text: str) -> NamePattern:
 def object_name(bean: str, tags: tuple[str, ...], values: TagValues) -> str:
     """Return the full name of an object; tags with an empty value are left out."""
     return ",".join((bean, *(f"{tag}={quoted(value)}" for tag, value in zip(tags, values, strict=False) if value)))
+
+
+def canonical_name(name: str) -> str:
+    """Return a name with its keys in alphabetical order, as JMX's canonical names have them; `*` alone comes last."""
+    domain, colon, rest = name.partition(":")
+    parts = [part.strip() for part in _PART.findall(rest)]
+    return domain + colon + ",".join(sorted(parts, key=lambda part: (part == "*", part.partition("=")[0].strip('"'))))
 
 
 def quoted(value: str) -> str:

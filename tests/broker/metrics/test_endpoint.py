@@ -390,7 +390,7 @@ async def test_json_has_the_values_of_prometheus(monitored: Monitored) -> None:
     assert one["value"] == posted[0]["value"] == 7
     assert scrape("kafka_server_brokertopicmetrics_messagesin_total", topic="t.x") == 7
     size = scrape("kafka_log_log_size", topic="t.x", partition="0")
-    assert posted[1]["value"]["kafka.log:type=Log,name=Size,topic=t.x,partition=0"] == {"Value": size}
+    assert posted[1]["value"]["kafka.log:name=Size,partition=0,topic=t.x,type=Log"] == {"Value": size}
     assert refused["status"] == 400
 
 

@@ -12,7 +12,7 @@ from broker.loop.slices import whole
 from broker.metrics.histogram import Histogram
 from broker.metrics.jolokia import JolokiaError, request_of_path, requests_of_body, respond
 from broker.metrics.metric import Kind, Metric, Shown, alone
-from broker.metrics.object_names import ObjectNameError, object_name, parse_object_name
+from broker.metrics.object_names import ObjectNameError, canonical_name, object_name, parse_object_name
 from broker.metrics.old_names import present_name
 from broker.metrics.rates import MeterRates, WindowedRate
 from broker.metrics.registry import Registry
@@ -74,6 +74,13 @@ class Counted:
                 ),
                 Metric(
                     Kind.GAUGE,
+                    "java.lang:type=Memory",
+                    "Bytes.",
+                    alone(lambda: {"used": 9}),
+                    attribute="HeapMemoryUsage",
+                ),
+                Metric(
+                    Kind.GAUGE,
                     "kafka.log:type=LogManager,name=LogDirectoryOffline",
                     "Directories.",
                     lambda: [(("/var/lib/kafka",), 0)],
@@ -112,9 +119,9 @@ class Counted:
         self.now_s += seconds
         whole(self.registry.tick())
 
-    def ask(self, path: str, *, with_partitions: bool = True) -> Any:
+    def ask(self, path: str, *, with_partitions: bool = True, **query: str) -> Any:
         try:
-            request: Any = request_of_path(path)
+            request: Any = request_of_path(path, query)
         except JolokiaError as error:
             request = error
         return json.loads("".join(respond(self.registry, request, 5, "0.1.0", with_partitions=with_partitions)))
@@ -137,7 +144,7 @@ def test_a_meter_has_exactly_seven_attributes_and_its_rates_follow_the_count(cou
     value = counted.read(f"{TOPICS},name=MessagesInPerSec,topic=a.b")
     assert value.keys() == METER_ATTRIBUTES
     assert value["Count"] == 150
-    assert value["EventType"] == "events"
+    assert value["EventType"] == "messages"
     assert value["RateUnit"] == "SECONDS"
     for rate in ("OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate", "MeanRate"):
         assert value[rate] == pytest.approx(10)
@@ -192,15 +199,15 @@ def test_patterns_return_objects_by_name(counted: Counted) -> None:
     counted.by_topic["c"] = 3
     value = counted.read("kafka.server:type=BrokerTopicMetrics,name=*InPerSec,topic=*")
     assert set(value) == {
-        f"{TOPICS},name={name},topic={topic}"
+        f"kafka.server:name={name},topic={topic},type=BrokerTopicMetrics"
         for name in ("MessagesInPerSec", "BytesInPerSec")
         for topic in ("a.b", "c")
     }
     value = counted.ask("read/kafka.server:type=BrokerTopicMetrics,*/Count")["value"]
-    assert value[f"{TOPICS},name=BytesInPerSec"] == {"Count": 3}
+    assert value["kafka.server:name=BytesInPerSec,type=BrokerTopicMetrics"] == {"Count": 3}
     assert len(value) == 6
     found = counted.ask("search/*:type=Log*,*")["value"]
-    assert 'kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory="/var/lib/kafka"' in found
+    assert 'kafka.log:logDirectory="/var/lib/kafka",name=LogDirectoryOffline,type=LogManager' in found
 
 
 def test_a_quoted_value_with_slashes_is_found(counted: Counted) -> None:
@@ -274,12 +281,72 @@ def test_deleted_topics_disappear(counted: Counted) -> None:
 
 def test_list_version_and_texts(counted: Counted) -> None:
     listed = counted.ask("list")["value"]
-    assert listed.keys() == {"kafka.server", "kafka.network", "kafka.log"}
-    assert listed["kafka.server"]["type=KafkaServer,name=ClusterId"]["attr"].keys() == {"Value"}
+    assert listed.keys() == {"kafka.server", "kafka.network", "kafka.log", "java.lang"}
+    assert listed["kafka.server"]["name=ClusterId,type=KafkaServer"]["attr"].keys() == {"Value"}
     assert counted.ask("version")["value"]["info"]["version"] == "0.1.0"
     assert counted.read("kafka.server:type=KafkaServer,name=ClusterId") == {"Value": "abc"}
     assert counted.ask("read/kafka.log:type=Log,name=Size,topic=c,partition=0")["status"] == 200
     assert counted.ask("read/kafka.log:type=Log,name=Size,topic=c,partition=0", with_partitions=False)["status"] == 404
+
+
+def test_names_are_canonical_unless_the_registered_order_is_asked_for(counted: Counted) -> None:
+    registered, canonical = f"{TOPICS},name=BytesInPerSec", "kafka.server:name=BytesInPerSec,type=BrokerTopicMetrics"
+    assert counted.ask(f"read/{registered}")["request"]["mbean"] == canonical
+    assert counted.ask(f"read/{registered}", canonicalNaming="false")["request"]["mbean"] == registered
+    assert canonical in counted.ask(f"search/{TOPICS},*")["value"]
+    assert registered in counted.ask(f"search/{TOPICS},*", canonicalNaming="false")["value"]
+    assert counted.ask(f"read/{TOPICS},name=B*", canonicalNaming="false")["value"].keys() == {registered}
+    assert "type=KafkaServer,name=ClusterId" in counted.ask("list", canonicalNaming="false")["value"]["kafka.server"]
+    assert canonical_name('a:z="x,y=1",b=2, *,c="q\\"r"') == 'a:b=2,c="q\\"r",z="x,y=1",*'
+
+
+def test_a_path_selects_a_part_of_a_value(counted: Counted) -> None:
+    response = counted.ask("read/java.lang:type=Memory/HeapMemoryUsage/used")
+    assert (response["value"], response["request"]["path"]) == (9, "used")
+    assert counted.ask("read/java.lang:type=Memory/HeapMemoryUsage")["value"] == {"used": 9}
+    assert counted.ask("read/java.lang:type=Memory//HeapMemoryUsage/used")["value"] == 9
+    assert counted.ask("", p="read/java.lang:type=Memory/HeapMemoryUsage/used")["value"] == 9
+    (posted,), _ = requests_of_body(
+        b'{"type":"read","mbean":"java.lang:type=Memory","attribute":"HeapMemoryUsage","path":"used"}'
+    )
+    assert posted == request_of_path("read/java.lang:type=Memory/HeapMemoryUsage/used")
+    for path in ("HeapMemoryUsage/free", "HeapMemoryUsage/used/more"):
+        missing = counted.ask(f"read/java.lang:type=Memory/{path}")
+        assert (missing["status"], missing["error_type"]) == (404, "javax.management.AttributeNotFoundException")
+    assert counted.ask("read/java.lang:type=*/HeapMemoryUsage/used")["status"] == 400
+
+
+def test_a_part_of_the_list_is_selected_and_its_depth_limited(counted: Counted) -> None:
+    whole_list = counted.ask("list")["value"]
+    assert counted.ask("list/kafka.log")["value"] == whole_list["kafka.log"]
+    name = "name=ClusterId,type=KafkaServer"
+    about = whole_list["kafka.server"][name]
+    assert counted.ask("list/kafka.server/type=KafkaServer,name=ClusterId")["value"] == about
+    assert counted.ask(f"list/kafka.server/{name}/attr/Value/desc")["value"] == "Id."
+    assert counted.ask("list/nothing")["value"] == {}
+    assert counted.ask("list/kafka.server/type=Nothing")["status"] == 404
+    assert counted.ask("list", maxDepth="1")["value"] == dict.fromkeys(whole_list, 1)
+    assert counted.ask("list", maxDepth="2")["value"] == {
+        domain: dict.fromkeys(objects, 1) for domain, objects in whole_list.items()
+    }
+    assert counted.ask("list", maxDepth="3")["value"]["kafka.server"][name] == {"desc": 1, "attr": 1}
+    assert counted.ask("list/kafka.log", maxDepth="1")["value"] == dict.fromkeys(whole_list["kafka.log"], 1)
+    assert counted.ask(f"list/kafka.server/{name}", maxDepth="1")["value"] == {"desc": 1, "attr": 1}
+    assert counted.ask("list", maxDepth="0")["value"] == whole_list
+    assert counted.ask("list", maxDepth="x")["status"] == 400
+    assert counted.ask("read/java.lang:type=Memory", maxDepth="1")["value"] == {"HeapMemoryUsage": '{"used":9}'}
+    assert counted.ask("read/java.lang:type=*", maxDepth="3")["value"] == {
+        "java.lang:type=Memory": {"HeapMemoryUsage": {"used": 9}}
+    }
+
+
+def test_every_meter_of_kafka_says_what_it_counts(counted: Counted) -> None:
+    values = {
+        f"{TOPICS},name=BytesInPerSec": "bytes",
+        f"{REQUESTS},name=RequestsPerSec,request=Produce,version=9": "requests",
+        "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs": "calls",
+    }
+    assert {name: counted.read(name)["EventType"] for name in values} == values
 
 
 def test_body_has_one_request_or_an_array_and_malformed_ones_are_rejected() -> None:
