@@ -18,7 +18,8 @@ Heartbeats in the topic `--heartbeats` at the target, as MirrorMaker 2 writes th
 `--canary` the job sends itself a record each minute, through the source, and logs how long it took.
 
 A target that does not respond, or has partitions without a leader, is waited for, without end, and reported; a record
-that the target refuses fails the job.
+that the target refuses fails the job. So does one whose timestamp is beyond 9,223,372,036,854,775 ms, as are
+nanoseconds: Spark cannot read it, and the job names topic, partition and offset.
 
 Delivery: at-least-once; a batch that is repeated after a crash is sent again, with the same header `mirror.place` (U).
 Exactly once with `--exact-offsets`, where records that the target has are skipped; and with `--exactly-once` (T), where

@@ -36,6 +36,7 @@ from spark_jobs.skeleton.progress import Batch, NewBatches, ProgressLines
 from spark_jobs.skeleton.records import DEAD_LETTERS
 from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.unreadable import explained
 from spark_jobs.skeleton.waiting import BATCH_WAITS
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +83,8 @@ def run_job(
             return 0
         sign = RunningSign(Folder(spark, parameters.checkpoint))
         resources.callback(sign.close)
-        return supervise(queries, watchers)
+        read = parameters
+        return supervise(queries, watchers, lambda error: explained(error, read.client, read.read_topics()))
 
 
 def observers(parameters: JobParameters) -> list[BatchObserver]:
@@ -152,8 +154,15 @@ def with_start(spark: SparkSession, parameters: P) -> P:
     return parameters
 
 
-def supervise(queries: Sequence[StreamingQuery], watchers: Sequence[BatchObserver]) -> int:
-    """Wait for the end of the queries or for a signal; watchers get each batch once. Return the exit code."""
+def supervise(
+    queries: Sequence[StreamingQuery],
+    watchers: Sequence[BatchObserver],
+    explain: Callable[[BaseException], str] = cause_of,
+) -> int:
+    """Wait for the end of the queries or for a signal; watchers get each batch once. Return the exit code.
+
+    `explain(error)` returns the line that states why a query failed.
+    """
     new_batches = NewBatches()
 
     def report() -> None:
@@ -174,7 +183,7 @@ def supervise(queries: Sequence[StreamingQuery], watchers: Sequence[BatchObserve
                         query.stop()
                     break
         except StreamingQueryException as error:
-            _LOG.error("query failed: %s", cause_of(error))
+            _LOG.error("query failed: %s", explain(error))
             return 1
         finally:
             report()

@@ -30,6 +30,7 @@ from spark_jobs.mirroring.offset_syncs import GroupCheckpoints, OffsetSyncs, Off
 from spark_jobs.mirroring.target_topics import TargetTopics
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.unreadable import explained
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics
 from tests.support.broker import BrokerProcess
 
@@ -504,3 +505,18 @@ def test_contradictions_are_refused(
 ) -> None:
     with pytest.raises(JobError, match=message):
         mirror(job_runner, topics, target, "none", *flags)
+
+
+def test_a_record_whose_timestamp_spark_cannot_hold_is_named(
+    job_runner: JobRunner, topics: Topics, target: Topics
+) -> None:
+    topic = topics.create("nanoseconds", 2)
+    producer = Producer(topics.client)
+    for timestamp in (START_MS, START_MS * 10**6):
+        producer.produce(topic, b"v", partition=1, timestamp=timestamp)
+        assert producer.flush(30) == 0
+    with pytest.raises(StreamingQueryException) as failure:
+        mirror(job_runner, topics, target, topic, name="ns")
+    line = explained(failure.value, topics.client, [topic])
+    assert line.startswith("long overflow: Spark holds timestamps up to 9223372036854775 ms")
+    assert f": topic {topic}, partition 1, offset 1. Start after" in line
