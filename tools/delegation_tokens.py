@@ -207,8 +207,14 @@ def _hmac(options: argparse.Namespace) -> bytes:
         raise UsageError("The value of --hmac is not base64") from None
 
 
+_LAST_MS = 253_402_214_400_000
+"""A day before the end of the year 9999, the last of `datetime`."""
+
+
 def _date(timestamp_ms: int) -> str:
-    """Return a time to the minute, in the time zone of this machine."""
+    """Return a time to the minute, in the time zone of this machine; the number itself where there is no such date."""
+    if timestamp_ms > _LAST_MS:
+        return str(timestamp_ms)
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M")
 
 
