@@ -1,6 +1,6 @@
 """Runs seeds of the simulator: `python -m tests.sim --seed N --trace`, or many with `--seeds A-B` or `--minutes M`.
 
-See docs/simulation.md.
+`--guards` removes one guard at a time, and prints how many seeds it takes until one fails. See docs/simulation.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from tests.sim.faults import Fault
+from tests.sim.guards import all_guards, line_of, rule_without
 from tests.sim.run import BROKERS, Outcome, clients_of, run_alone, run_seed
 from tests.sim.shrink import shrunk
 
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     if options.seed is not None:
         return _replay(options)
+    if options.guards is not None:
+        return _measure_guards(options)
     outcomes = _run_all(_seeds(options), options.brokers, options.workers)
     failed, totals, count = [], Counter[str](), 0
     for outcome in outcomes:
@@ -57,6 +60,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--faults", help="the numbers of the faults to keep, for example 1,3 (default: all)")
     parser.add_argument("--clients", help="the names of the clients to keep (default: all)")
+    parser.add_argument(
+        "--guards", nargs="*", metavar="TEXT", help="remove each guard whose name contains a text (default: every one)"
+    )
+    parser.add_argument(
+        "--catches", type=int, default=5, help="with --guards: go on after so many failing seeds (default: %(default)s)"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink a failing seed")
     return parser.parse_args(arguments)
 
@@ -83,6 +92,26 @@ def _run_all(seeds: Iterable[int], brokers: int, workers: int) -> Iterator[Outco
                 yield from pool.imap(partial(run_alone, brokers), portion)
                 portion = []
         yield from pool.imap(partial(run_alone, brokers), portion)
+
+
+def _measure_guards(options: argparse.Namespace) -> int:
+    """Print the row of each guard: how many random seeds run until one fails without it."""
+    first, _, last = options.seeds.partition("-")
+    missed = 0
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        for name in all_guards():
+            if options.guards and not any(text in name for text in options.guards):
+                continue
+            rules: dict[int, str] = {}
+            seed = int(first)
+            while seed <= int(last or first) and len(rules) < options.catches:
+                portion = range(seed, min(seed + 2 * options.workers, int(last or first) + 1))
+                found = pool.map(partial(rule_without, name, options.brokers), portion, chunksize=1)
+                rules.update((one, rule) for one, rule in found if rule is not None)
+                seed = portion.stop
+            missed += not rules
+            print(line_of(name, rules, int(first), seed - 1), flush=True)
+    return 1 if missed else 0
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -1,0 +1,193 @@
+"""Guards of a broker, each with the patch that removes it, and the search for the random seeds that miss it.
+
+Owns the guards that no script covers. `tests.sim.test_guards` has the others, each with its case; `all_guards` returns
+both. Must not know what a run does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from statistics import median
+from typing import Any, NamedTuple
+
+import pytest
+
+from broker.coordination.replicated_log import ReplicatedLog
+from broker.transactions.transaction import Metadata, Transaction
+from storage import log as log_module
+from storage import producer_state
+from storage.leader_epochs import LeaderEpochs
+from storage.log import Log
+from storage.log_durability import LogDurability
+from storage.producer_state import ProducerState
+from tests.sim.run import run_alone
+
+Patch = pytest.MonkeyPatch
+
+
+class RemovableGuard(NamedTuple):
+    """A guard, and how to run without it."""
+
+    name: str
+    remove: Callable[[Patch], None]
+
+
+# Storage
+
+
+def producers_are_forgotten_at_a_roll(patch: Patch) -> None:
+    original = Log._roll
+
+    def roll(self: Log, *arguments: Any) -> Any:
+        segment = original(self, *arguments)
+        self._producers.clear(self._producers.map_end_offset)
+        return segment
+
+    patch.setattr(Log, "_roll", roll)
+
+
+def producers_stay_over_a_truncation(patch: Patch) -> None:
+    original = Log._truncate
+
+    def truncate(self: Log, offset: int) -> None:
+        before = self._producers
+        original(self, offset)
+        self._producers = before
+
+    patch.setattr(Log, "_truncate", truncate)
+
+
+def epochs_stay_over_a_truncation(patch: Patch) -> None:
+    patch.setattr(LeaderEpochs, "truncate_from_end", lambda self, end_offset: None)
+
+
+def one_batch_is_remembered(patch: Patch) -> None:
+    patch.setattr(producer_state, "BATCHES_KEPT", 1)
+
+
+def everything_is_committed_at_a_start(patch: Patch) -> None:
+    original = Log.__init__
+
+    def init(self: Log, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.high_watermark = self.log_end_offset
+
+    patch.setattr(Log, "__init__", init)
+
+
+def nothing_is_synced(patch: Patch) -> None:
+    patch.setattr(LogDurability, "_sync_files", lambda self, end_offset: None)
+
+
+def transactions_are_stable_before_their_markers(patch: Patch) -> None:
+    original = ProducerState.append_marker
+
+    def append(self: ProducerState, *arguments: Any) -> Any:
+        aborted = original(self, *arguments)
+        self._ended.clear()
+        self._find_first_unstable()
+        return aborted
+
+    patch.setattr(ProducerState, "append_marker", append)
+
+
+def epochs_of_fetched_batches_are_not_checked(patch: Patch) -> None:
+    original = log_module.check_replicated
+    patch.setattr(
+        log_module,
+        "check_replicated",
+        lambda records, *, next_offset, epochs: original(records, next_offset=next_offset),
+    )
+
+
+# Coordinators
+
+
+def _appends_do_not_wait(patch: Patch, topic: str) -> None:
+    original = ReplicatedLog.append
+
+    def append(self: ReplicatedLog, *arguments: Any) -> Any:
+        awaited = original(self, *arguments)
+        if self._topic != topic or awaited is None:
+            return awaited
+        awaited.add_done_callback(lambda done: done.exception())
+        return None
+
+    patch.setattr(ReplicatedLog, "append", append)
+
+
+def commits_do_not_wait(patch: Patch) -> None:
+    _appends_do_not_wait(patch, "__consumer_offsets")
+
+
+def states_of_transactions_do_not_wait(patch: Patch) -> None:
+    _appends_do_not_wait(patch, "__transaction_state")
+
+
+def no_new_epoch(patch: Patch) -> None:
+    original = Transaction._next_epoch
+
+    def next_epoch(self: Transaction, *arguments: Any) -> Any:
+        epoch = self.current.producer_epoch
+        decision = original(self, *arguments)
+        if isinstance(decision, Metadata) and epoch >= 0:
+            decision = self.pending = decision._replace(producer_epoch=epoch)
+        return decision
+
+    patch.setattr(Transaction, "_next_epoch", next_epoch)
+
+
+GUARDS = [
+    RemovableGuard("producers are known after a roll", producers_are_forgotten_at_a_roll),
+    RemovableGuard("producers are rebuilt after a truncation", producers_stay_over_a_truncation),
+    RemovableGuard("leader epochs are truncated with the log", epochs_stay_over_a_truncation),
+    RemovableGuard("five batches of a producer are remembered", one_batch_is_remembered),
+    RemovableGuard("the high watermark at a start is the checkpointed one", everything_is_committed_at_a_start),
+    RemovableGuard("segments are synced before the recovery point rises", nothing_is_synced),
+    RemovableGuard(
+        "the last stable offset waits for uncommitted markers", transactions_are_stable_before_their_markers
+    ),
+    RemovableGuard("epochs of replicated batches", epochs_of_fetched_batches_are_not_checked),
+    RemovableGuard("OffsetCommit waits for the ISR", commits_do_not_wait),
+    RemovableGuard("markers wait until the ISR has PrepareCommit", states_of_transactions_do_not_wait),
+    RemovableGuard("InitProducerId raises the epoch", no_new_epoch),
+]
+
+
+def all_guards() -> dict[str, Callable[[Patch], None]]:
+    """Return the patch of each guard by its name."""
+    from tests.sim import test_guards  # it imports this module's users
+
+    scripted = ((guard.name, guard.remove) for guard in test_guards.GUARDS)
+    return {**dict(GUARDS), **dict(scripted)}
+
+
+def rule_without(guard: str, brokers: int, seed: int) -> tuple[int, str | None]:
+    """Run a seed without a guard; return the rule that it breaks, or None."""
+    with pytest.MonkeyPatch.context() as patch:
+        all_guards()[guard](patch)
+        try:
+            violations = run_alone(brokers, seed).violations
+        except Exception as error:  # the simulator itself does not survive the absence of some guards
+            return seed, f"the run ends with {error!r}"
+    return seed, violations[0].rule if violations else None
+
+
+def seeds_until_caught(catches: Iterable[int], first: int, last: int) -> Iterator[int]:
+    """Yield for each seed from `first` on how many seeds run until one of `catches`, which all lie up to `last`."""
+    left = sorted(catches)
+    for seed in range(first, last + 1):
+        while left and left[0] < seed:
+            del left[0]
+        if not left:
+            return
+        yield left[0] - seed + 1
+
+
+def line_of(name: str, rules: dict[int, str], first: int, last: int) -> str:
+    """Return a row of the table in docs/simulation.md: guard, median seed, share of catching seeds, first rule."""
+    if not rules:
+        return f"| {name} | not caught by {last - first + 1} | | |"
+    count = median(seeds_until_caught(rules, first, last))
+    share = f"{len(rules)} of {last - first + 1}"
+    return f"| {name} | {count:.0f} | {share} | {rules[min(rules)]} |"
