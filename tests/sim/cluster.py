@@ -7,7 +7,7 @@ clients do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -75,6 +75,11 @@ class Cluster:
         self.zookeeper = SimulatedZooKeeper(self.network)
         self.properties = {**PROPERTIES, **(properties or {})}
         self.machines = {number: Machine(number, f"broker-{number}") for number in range(1, size + 1)}
+        self.on_death: Callable[[Machine], None] = lambda machine: None
+        """Called after a process was killed, before its machine forgets it."""
+        self.on_power_loss: Callable[[Machine, Callable[[], None]], None] = lambda machine, cut: cut()
+        """Called with the cut of the power, before the machine forgets its process; calls it."""
+        self.on_started: Callable[[Machine], None] = lambda machine: None
         self.failures: list[str] = []
         """What reached the exception handlers of brokers: defects of the brokers."""
 
@@ -111,6 +116,7 @@ class Cluster:
         error = process.started.exception()
         if error is None:
             self.world.note("started", machine.host)
+            self.on_started(machine)
             return
         if not isinstance(error, StartupError):
             self.failures.append(f"{machine.host} at its start: {error!r}")
@@ -155,6 +161,7 @@ class Cluster:
         if machine.process is not None:
             self.world.note("kill", machine.host)
             machine.process.kill()
+            self.on_death(machine)
             self._bury(machine)
 
     def kill_in_call(self, broker_id: int, calls: int) -> None:
@@ -175,8 +182,9 @@ class Cluster:
         self.world.note("lose power", machine.host)
         if machine.process is not None:
             machine.process.lose_power()
+        self.on_power_loss(machine, lambda: machine.disk.lose_power(RandomCut(self.world.random)))
+        if machine.process is not None:
             self._bury(machine)
-        machine.disk.lose_power(RandomCut(self.world.random))
 
     def return_power(self, broker_id: int) -> None:
         self.network.machine_returned(self.machines[broker_id].host)

@@ -26,6 +26,7 @@ from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import StateRecorder, has_offset, remains_of_topics, replica_logs
 from tests.sim.network import SimulatedHost
+from tests.sim.replica_checks import ReplicaChecks
 from tests.sim.trace import formatted
 from tests.sim.world import ProcessLoop, World
 
@@ -45,6 +46,8 @@ MOVER: Final = "mover"
 """Takes part only if there are more brokers than replicas of a partition."""
 FAULTS_US: Final = 15 * SECOND_US
 START_LIMIT_US: Final = 60 * SECOND_US
+LOOKS_US: Final = SECOND_US
+"""The longest time between two comparisons of replicas while faults hit."""
 STUCK_US: Final = 30 * SECOND_US
 """After healing every client must have finished within this time, and every ISR must be complete."""
 
@@ -104,6 +107,7 @@ class Run:
         )
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart
+        self._checks = ReplicaChecks(self.cluster, self.history, self.states, self._note)
         random = Random(f"{seed}/schedule")
         drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
         self.faults = list(drawn if faults is None else faults)
@@ -212,7 +216,11 @@ class Run:
             client.start()
         self._injector.schedule(self.faults)
         before = self.world.now_us
-        self.world.run_for(max(FAULTS_US, *(fault.at_us + 1 for fault in self.faults), 0))
+        end_us = before + max(FAULTS_US, *(fault.at_us + 1 for fault in self.faults), 0)
+        looks = Random(f"{self.seed}/looks")
+        while self.world.now_us < end_us:
+            self.world.run_for(min(looks.randrange(LOOKS_US), end_us - self.world.now_us))
+            self._checks.look()
         for _, kind, details in self.world.trace:
             if kind == "fault":
                 text = str(details[0]).partition(" s ")[2].partition(":")[0]
@@ -300,6 +308,7 @@ class Run:
     def _collect_logs(self) -> None:
         # The leaders may have been rebalanced a moment ago. The checkers report what has not settled in time.
         self._until(self._has_settled, 5 * SECOND_US)
+        self._checks.look()
         self.history.remains = remains_of_topics(self.cluster, self.history)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
