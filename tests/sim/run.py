@@ -20,13 +20,15 @@ from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.copier import Copier
 from tests.sim.clients.member import Member
+from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import FOLDER, Cluster
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import StateRecorder, has_offset, remains_of_topics, replica_logs
 from tests.sim.network import SimulatedHost
-from tests.sim.replica_checks import ReplicaChecks
+from tests.sim.plain_log import KEPT
+from tests.sim.replica_checks import ReplicaChecks, stored_batches
 from tests.sim.trace import formatted
 from tests.sim.world import ProcessLoop, World
 
@@ -98,6 +100,7 @@ class Run:
             self.world,
             brokers,
             {
+                **drawn_properties(Random(f"{seed}/properties")),
                 "min.insync.replicas": min_isr,
                 "default.replication.factor": factor,
                 "offsets.topic.replication.factor": factor,
@@ -130,6 +133,17 @@ class Run:
 
     def copies_of(self, partition: Partition, offset: int) -> int:
         return sum(has_offset(machine.disk, partition, offset) for machine in self.cluster.machines.values())
+
+    def remembered(
+        self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
+    ) -> object | None:
+        machine = self.cluster.machines[broker_id]
+        batches = stored_batches(machine.disk, f"{FOLDER}/{partition}")
+        of_producer = [batch for batch in batches if (batch.producer_id, batch.producer_epoch) == producer]
+        for batch in of_producer[-KEPT:]:
+            if batch.first_sequence == sequence:
+                return batch, machine.starts, machine.disk.log_truncations
+        return None
 
     # The run
 
@@ -233,7 +247,7 @@ class Run:
         if name == "leader-only":
             return Producer(name, self, PLAIN, count=20, acks=1)
         if name == "idempotent":
-            return Producer(name, self, [SOURCE], count=40, is_idempotent=True)
+            return PipelinedProducer(name, self, [SOURCE, PLAIN[0]], count=30)
         if name == "copier":
             # A transaction is ten appends to the internal topics, each with four fetches of followers.
             return Copier(name, self, SOURCE, TARGETS, count=8, pause_s=1.6)
@@ -313,6 +327,16 @@ class Run:
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
                 self.history.logs += replica_logs(machine, self.history)
+
+
+def drawn_properties(random: Random) -> dict[str, str]:
+    """Return the settings of brokers that differ from run to run."""
+    segment_bytes = str(random.choice([400, 1000, 4096]))
+    return {
+        "log.segment.bytes": segment_bytes,
+        "offsets.topic.segment.bytes": segment_bytes,
+        "transaction.state.log.segment.bytes": segment_bytes,
+    }
 
 
 def clients_of(brokers: int) -> tuple[str, ...]:

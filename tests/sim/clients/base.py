@@ -84,6 +84,15 @@ class Surroundings(Protocol):
         """Return how many replicas have a record at `offset`."""
         ...
 
+    def remembered(
+        self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
+    ) -> object | None:
+        """Return where a batch is in the log of a broker, if it is one of the last five of its producer there.
+
+        The result is another one after a restart or a truncation.
+        """
+        ...
+
 
 class SimulatedClient:
     """A client process. Subclasses implement `run`."""

@@ -78,7 +78,7 @@ class Producer(SimulatedClient):
 
     async def run(self) -> None:
         if self._is_idempotent:
-            self._identity = await self.until_done("InitProducerId", self._initialize)
+            self._identity = await self.until_done("InitProducerId", lambda: initialized(self))
         for number in range(self._count):
             await self.think(self._pause_s)
             partition = self.random.choice(self._partitions)
@@ -99,7 +99,7 @@ class Producer(SimulatedClient):
                 self.history.counts[f"produce failed with {error.code.name}"] += 1
                 self._judge(error.code, partition, values)
                 if self._is_idempotent:
-                    self._identity = await self.until_done("InitProducerId", self._initialize)
+                    self._identity = await self.until_done("InitProducerId", lambda: initialized(self))
                     self._sequences.clear()
             else:
                 self._sequences[partition] += len(values)
@@ -139,8 +139,10 @@ class Producer(SimulatedClient):
             return
         self.history.counts["duplicate requests"] += 1
 
-    async def _initialize(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        response = await self.ask(self.any_broker(), request, 4)
-        self.expect(response.error_code)
-        return response.producer_id, response.producer_epoch
+
+async def initialized(client: SimulatedClient) -> tuple[int, int]:
+    """Return a new producer id and its epoch. Raises Retry."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    response = await client.ask(client.any_broker(), request, 4)
+    client.expect(response.error_code)
+    return response.producer_id, response.producer_epoch
