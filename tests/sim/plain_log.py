@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -184,8 +185,22 @@ class SnapshotEntry(NamedTuple):
     open_since: int
 
 
-def snapshot_entries(content: bytes) -> list[SnapshotEntry]:
-    """Return the producers of a snapshot; none of one that is not whole."""
+@lru_cache(maxsize=1024)
+def snapshot_entries(content: bytes) -> tuple[SnapshotEntry, ...]:
+    """Return the producers of a snapshot; none of one that a crash has damaged, which no broker uses."""
     if len(content) < _SNAPSHOT_START or (len(content) - _SNAPSHOT_START) % _SNAPSHOT_ENTRY.size:
-        return []
-    return [SnapshotEntry(*entry) for entry in _SNAPSHOT_ENTRY.iter_unpack(content[_SNAPSHOT_START:])]
+        return ()
+    (crc,) = struct.unpack_from(">I", content, 2)
+    if crc != _crc32c(content[6:]):
+        return ()
+    return tuple(SnapshotEntry(*entry) for entry in _SNAPSHOT_ENTRY.iter_unpack(content[_SNAPSHOT_START:]))
+
+
+def _crc32c(content: bytes) -> int:
+    """Return the checksum of Castagnoli, bit by bit."""
+    remainder = 0xFFFFFFFF
+    for byte in content:
+        remainder ^= byte
+        for _ in range(8):
+            remainder = remainder >> 1 ^ (0x82F63B78 if remainder & 1 else 0)
+    return remainder ^ 0xFFFFFFFF
