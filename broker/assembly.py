@@ -28,7 +28,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import Slices
 from broker.loop.timer import Timer
 from broker.network.outgoing import LinkSecurity, OpenTransport, SetupTimeouts, encrypted, plaintext
 from broker.network.unsent_responses import UnsentResponses
@@ -118,7 +118,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     """Build all parts of one broker. `broker_epoch()` returns -1 before the broker is registered."""
     config, timer = on.config, on.timer
     clock, random = on.environment.clock, on.environment.random
-    sliced_work = SlicedWork(clock.monotonic_ms)
+    sliced_work = on.environment.new_sliced_work(clock)
     policies = Policies(config)
     metadata = MetadataCache(on.cluster_id)
     topic_configs = TopicConfigs(config, partial(overrides_of_topics, on.store))

@@ -11,6 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from random import Random, SystemRandom
 
 from broker.loop.clock import Clock, SystemClock
+from broker.loop.slices import SlicedWork
 from broker.network.descriptors import open_count, soft_limit
 from broker.network.network import Network
 from broker.network.os_network import OsNetwork
@@ -44,6 +45,8 @@ class Environment:
     """Returns how many it has open; raises OSError if that is not known."""
     new_cluster_store: Callable[[ZooKeeperSettings], StateStore] | None = None
     """Returns a store that several brokers share, not open yet. None: there is none, and a broker runs alone."""
+    new_sliced_work: Callable[[Clock], SlicedWork] = lambda clock: SlicedWork(clock.monotonic_ms)
+    """Returns the queue of long work on the event loop. A simulation, in which a turn takes no time, ends slices."""
 
 
 def environment_of_this_machine() -> Environment:

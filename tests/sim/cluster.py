@@ -75,6 +75,8 @@ class Cluster:
         self.zookeeper = SimulatedZooKeeper(self.network)
         self.properties = {**PROPERTIES, **(properties or {})}
         self.machines = {number: Machine(number, f"broker-{number}") for number in range(1, size + 1)}
+        self.ends_slices = True
+        """Whether long work on the loops of brokers is interrupted at random steps."""
         self.on_death: Callable[[Machine], None] = lambda machine: None
         """Called after a process was killed, before its machine forgets it."""
         self.on_power_loss: Callable[[Machine, Callable[[], None]], None] = lambda machine, cut: cut()
@@ -104,6 +106,7 @@ class Cluster:
             lambda loop: DiskFiles(disk, loop.now_us, loop.stall),
             {**self.properties, "broker.id": str(broker_id)},
             clock_error_ms=lambda: machine.clock_error_ms,
+            ends_slices=self.ends_slices,
             new_store=lambda loop, settings: self.zookeeper.new_store(machine.host, loop, settings),
         )
         self.world.note("start", machine.host)

@@ -223,6 +223,8 @@ class History:
     """How many partitions each topic has whose creation was acknowledged."""
     deleted_topics: dict[str, int] = field(default_factory=dict)
     """When the deletion of each incarnation of a topic was first requested."""
+    partition_counts: dict[str, set[int]] = field(default_factory=dict)
+    """How many partitions each name of a topic has had."""
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
     """The ids that each name of a topic had, in order."""
     remains: dict[str, list[str]] = field(default_factory=dict)

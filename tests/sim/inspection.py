@@ -50,6 +50,7 @@ class StateRecorder:
                 elif created := _TOPIC.fullmatch(operation.path):
                     node = json.loads(self._cluster.zookeeper.tree.entries[operation.path].data or b"{}")
                     self._history.incarnation(created[1], node["topic_id"])
+                    self._history.partition_counts.setdefault(created[1], set()).add(len(node["partitions"]))
                 elif operation.path == "/controller":
                     self._history.counts["controller elections"] += 1
 

@@ -154,9 +154,12 @@ class PlainState:
     def _open(self) -> Iterator[int]:
         return (producer.open_since for producer in self.producers.values() if producer.open_since >= 0)
 
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the first offset of a transaction without a marker below the high watermark, at most the latter."""
-        uncommitted = (first for first, marker in self.ended if marker >= high_watermark)
+    def last_stable_offset(self, high_watermark: int, *, committed: int = 0) -> int:
+        """Return the first offset of a transaction without a marker below the high watermark, at most the latter.
+
+        Markers below `committed` count as if they were below the high watermark.
+        """
+        uncommitted = (first for first, marker in self.ended if marker >= max(high_watermark, committed))
         return min([high_watermark, *self._open(), *uncommitted])
 
 

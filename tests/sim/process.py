@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from broker.environment import Environment
+from broker.loop.slices import SLICE_MS, STEPS_MIN, SlicedWork
 from broker.server import Server
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
@@ -43,6 +44,21 @@ class SimulatedClock:
         return 0.0
 
 
+class SliceClock:
+    """Measures slices of long work. A turn takes no virtual time, so each reading ends the slice by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._chance = random.choice([0.0, 0.05, 0.5])
+        self.steps_min = random.choice([1, 2, STEPS_MIN])
+        self._now_ms = 0
+
+    def now_ms(self) -> int:
+        if self._random.random() < self._chance:
+            self._now_ms += SLICE_MS
+        return self._now_ms
+
+
 class InlineWorker:
     """A `Worker` of the log cleaner that cleans in the step of the calling thread."""
 
@@ -59,7 +75,7 @@ class BrokerProcess:
     """A broker that runs in a world, from its start until it is stopped or killed.
 
     `new_files(loop)` returns the files of the process; `new_store` its connection to a simulated ZooKeeper, without
-    which it runs alone.
+    which it runs alone. With `ends_slices`, long work on its loop is interrupted at random steps.
     """
 
     started: asyncio.Task[None]
@@ -73,6 +89,7 @@ class BrokerProcess:
         properties: Mapping[str, str],
         *,
         clock_error_ms: Callable[[], int] = lambda: 0,
+        ends_slices: bool = True,
         new_store: Callable[[ProcessLoop, ZooKeeperSettings], StateStore] | None = None,
     ) -> None:
         self.host = host
@@ -90,9 +107,11 @@ class BrokerProcess:
                 **properties,
             }
         )
+        seed = network.world.random.getrandbits(64)
+        slices = SliceClock(Random(f"{seed}/slices")) if ends_slices else None
         environment = Environment(
             clock=SimulatedClock(self.loop, clock_error_ms),
-            random=Random(network.world.random.getrandbits(64)),
+            random=Random(seed),
             files=self.files,
             new_threads=lambda size, name: SimulatedThreads(self.loop),
             new_worker=lambda: InlineWorker(self.files),
@@ -101,6 +120,9 @@ class BrokerProcess:
             host_name=lambda: host,
             descriptors_max=1 << 20,
             open_descriptors=lambda: 0,
+            new_sliced_work=lambda clock: (
+                SlicedWork(clock.monotonic_ms) if slices is None else SlicedWork(slices.now_ms, slices.steps_min)
+            ),
             new_cluster_store=None if new_store is None else lambda settings: new_store(self.loop, settings),
         )
         self.server = Server(config, environment)

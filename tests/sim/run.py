@@ -96,17 +96,15 @@ class Run:
         self.is_healed = False
         self._client_names = [name for name in clients_of(brokers) if clients is None or name in clients]
         factor, min_isr = str(self._replication_factor), str(self.history.min_isr)
+        self.fixed_properties = {
+            "min.insync.replicas": min_isr,
+            "default.replication.factor": factor,
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": min_isr,
+        }
         self.cluster = Cluster(
-            self.world,
-            brokers,
-            {
-                **drawn_properties(Random(f"{seed}/properties")),
-                "min.insync.replicas": min_isr,
-                "default.replication.factor": factor,
-                "offsets.topic.replication.factor": factor,
-                "transaction.state.log.replication.factor": factor,
-                "transaction.state.log.min.isr": min_isr,
-            },
+            self.world, brokers, {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties}
         )
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart

@@ -35,6 +35,7 @@ from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
+from tests.sim.cluster import PROPERTIES
 from tests.sim.faults import SECOND_US
 from tests.sim.history import DataLoss, LeaderState, Partition, Send
 from tests.sim.inspection import hosted_partition
@@ -53,7 +54,8 @@ class Script(Run):
 
     def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None, brokers: int = BROKERS) -> None:
         super().__init__(seed, brokers=brokers, clients=[], faults=[])
-        self.cluster.properties.update(properties or {})
+        self.cluster.ends_slices = False
+        self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
         self._numbers = 0
         self.actor = Actor("actor", self)
 

@@ -218,6 +218,9 @@ class SimulatedClient:
         response = await self.ask(self.any_broker(), request, 9)
         self._controller = response.controller_id
         for topic in response.topics:
+            count = len(topic.partitions)
+            if topic.error_code == ErrorCode.NONE and count not in self.history.partition_counts.get(topic.name, ()):
+                self.note_anomaly("metadata names all partitions of a topic", f"{topic.name} with {count} of them")
             for found in topic.partitions:
                 partition = Partition(topic.name, found.partition_index)
                 latest = max(found.leader_epoch, self._latest_epochs.get(partition, found.leader_epoch))
