@@ -126,7 +126,7 @@ def broker_metrics(
     yield Metric(
         Kind.GAUGE,
         "kafka.server:type=KafkaServer,name=BrokerState",
-        "0 not running, 1 starting, 2 loading logs, 3 running, 7 stopping.",
+        "0 not running, 1 starting, 2 loading logs, 3 running, 6 moving leadership away before a stop, 7 stopping.",
         alone(lambda: int(state())),
     )
     yield Metric(

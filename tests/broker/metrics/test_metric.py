@@ -1,8 +1,12 @@
 """Names of metrics: what Prometheus calls what Kafka calls otherwise."""
 
+import re
+
 import pytest
 
+from broker.cluster.broker_state import BrokerState
 from broker.metrics.metric import Kind, Metric, alone
+from broker.metrics.of_cluster import broker_metrics
 from broker.metrics.registry import Registry
 
 
@@ -50,3 +54,9 @@ def test_labels_keep_their_case_and_lose_their_dashes() -> None:
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(AssertionError, match="kafka_a_b"):
         Registry([metric("kafka.a:type=B"), metric("kafka.a:type=b")], lambda: 0.0)
+
+
+def test_text_of_broker_state_names_every_state() -> None:
+    metrics = broker_metrics(lambda: BrokerState.RUNNING, 1, "cluster", 0)
+    text = next(metric.help for metric in metrics if metric.bean.endswith("name=BrokerState"))
+    assert [int(number) for number in re.findall(r"\d+", text)] == [state.value for state in BrokerState]
