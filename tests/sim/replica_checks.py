@@ -48,7 +48,8 @@ class ReplicaChecks:
         self._states = states
         self._note = note
         self._seen: dict[str, tuple[object, ...]] = {}
-        self._kept: dict[int, dict[str, frozenset[PlainBatch]]] = {}
+        self._kept: dict[int, tuple[object, dict[str, frozenset[PlainBatch]]]] = {}
+        """By broker: its disk, and what was written to each log directory."""
         cluster.on_death = self._has_died
         cluster.on_power_loss = self._has_lost_power
         cluster.on_started = self._has_started
@@ -98,7 +99,7 @@ class ReplicaChecks:
 
     def _has_died(self, machine: Machine) -> None:
         """Note what the replicas of a dead process have written: the page cache outlives it."""
-        self._kept[machine.broker_id] = {
+        kept = {
             str(log.directory): frozenset(
                 batch
                 for batch in stored_batches(machine.disk, str(log.directory))
@@ -106,6 +107,7 @@ class ReplicaChecks:
             )
             for log in _logs(machine)
         }
+        self._kept[machine.broker_id] = machine.disk.root, kept
 
     def _has_lost_power(self, machine: Machine, cut: Callable[[], None]) -> None:
         """Compare what the replicas had synced with what the power cut leaves."""
@@ -136,7 +138,9 @@ class ReplicaChecks:
                     break
 
     def _has_started(self, machine: Machine) -> None:
-        kept = self._kept.pop(machine.broker_id, {})
+        disk, kept = self._kept.pop(machine.broker_id, (machine.disk.root, {}))
+        if disk is not machine.disk.root:
+            kept = {}  # it was lost, and the machine got an empty one
         for log in _logs(machine):
             directory = str(log.directory)
             self._compare(machine, log)

@@ -88,7 +88,7 @@ class History:
         self.model = Model()
         self.highest_start = 0
         self.is_over = False
-        """Whether a part of a log is left that was being removed."""
+        """Whether a part of a log is left that was being removed, or a cut that is not synced."""
         self.disk = SimulatedDisk()
         for directory in DIRECTORIES:
             self.disk.provide_directory(directory)
@@ -163,6 +163,9 @@ class History:
             problem = self.problem(branch, least_end, durable_start, plan.start_max, has_newest=not plan.removes_all)
             if problem is None:
                 self.is_over = plan.removes_all and branch == plan.most
+                # What a killed truncation has cut is not synced. After a power cut it may end where a later segment
+                # begins; only a sync of each log at each start after a kill would prevent that.
+                self.is_over |= not is_power_cut and log.log_end_offset < before.branch.end == plan.most.end
                 split = min(log.log_end_offset, plan.least_end)
                 left = () if is_power_cut else (*before.left, *plan.after.left, Left(plan.most, split))
                 self.adopt(branch, floor, durable_start, left)
@@ -490,7 +493,8 @@ def stop_cleanly(history: History) -> Plan:
         history.start()
         end = history.log.log_end_offset  # without a gap at the end
         assert after.branch.end_of_batches(after.branch.end) <= end <= after.branch.end
-        after.branch, after.floor = Branch(after.branch.batches, end), min(after.floor, end)
+        after.branch = Branch(after.branch.batches, end)
+        after.floor, after.high_watermark = min(after.floor, end), min(after.high_watermark, end)
 
     return history.plan(run, after)
 
