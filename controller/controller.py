@@ -37,6 +37,7 @@ from controller.events import (
     ListReassignments,
     RebalanceDue,
     SessionExpired,
+    TopicUncleanElectionEnabled,
     UncleanElectionEnabled,
 )
 from controller.fenced_store import ControllerMoved, FencedStore
@@ -246,7 +247,7 @@ class Controller:
 
         `topic` is the topic whose configuration changed, None for the cluster's default.
         """
-        self._queue.put(UncleanElectionEnabled(topic))
+        self._queue.put(UncleanElectionEnabled() if topic is None else TopicUncleanElectionEnabled(topic))
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 

@@ -156,10 +156,17 @@ class RebalanceDue(Event):
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionEnabled(Event):
-    """unclean.leader.election.enable was switched on for `topic`, or with None in the cluster's defaults."""
+    """unclean.leader.election.enable was switched on in the cluster's defaults."""
 
-    topic: str | None
     statistic: ClassVar[str] = "UncleanLeaderElectionEnable"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUncleanElectionEnabled(Event):
+    """unclean.leader.election.enable was switched on for a topic."""
+
+    topic: str
+    statistic: ClassVar[str] = "TopicUncleanLeaderElectionEnable"
 
 
 # -- requests of clients and brokers -------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from broker.metrics.histogram import Histogram, distribution
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
-from controller.events import Event
 from controller.settings import EventTimes
 from controller.zookeeper.session_events import SessionEvents
 
@@ -54,11 +53,21 @@ CONTROLLER_STATES: Mapping[str, int] = MappingProxyType(
         "IsrChange": 9,
         "LeaderAndIsrResponseReceived": 10,
         "LogDirChange": 11,
+        "ControllerShutdown": 12,
         "UncleanLeaderElectionEnable": 13,
+        "TopicUncleanLeaderElectionEnable": 14,
         "ListPartitionReassignment": 15,
+        "UpdateFeatures": 17,
     }
 )
-"""Kafka's numbers, by the statistic of events."""
+"""Kafka's numbers, by the statistic of events. Those that Kafka times only; 16 is not timed."""
+NEVER_TIMED: Mapping[str, str] = MappingProxyType(
+    {
+        "ControllerShutdown": "0: the end of a controller is not timed, as in Kafka.",
+        "UpdateFeatures": "0: there are no features to update, so such requests are no events of the controller.",
+    }
+)
+"""The statistics that no event has, and their texts."""
 SESSION_EVENTS = (
     ("Disconnects", "disconnects", "Connections lost."),
     ("Expires", "expires", "Sessions expired."),
@@ -68,8 +77,6 @@ SESSION_EVENTS = (
     ("SaslAuthentications", "sasl_authentications", "Logins by SASL."),
 )
 """Kafka's name, the count, and the text."""
-
-EVENTS = sorted({kind.statistic for kind in Event.__subclasses__()} - {""})
 
 
 def controller_metrics(controller: Controller) -> Iterator[Metric]:
@@ -106,9 +113,9 @@ def controller_metrics(controller: Controller) -> Iterator[Metric]:
         "Leaders elected that were not in sync: records may be lost.",
         alone(lambda: statistics.unclean_leader_elections),
     )
-    for event in EVENTS:
+    for event in sorted(CONTROLLER_STATES):
         bean = f"kafka.controller:type=ControllerStats,name={event}RateAndTimeMs"
-        text = f"Time that the controller spent on events of the kind {event}."
+        text = NEVER_TIMED.get(event, f"Time that the controller spent on events of the kind {event}.")
         yield Metric(Kind.TIMER, bean, text, _event_times(statistics.by_event, event))
 
 

@@ -55,6 +55,7 @@ class ActiveController:
             events.PreferredElectionNodeChanged: self.elections.node_changed,
             events.RebalanceDue: self.elections.rebalance,
             events.UncleanElectionEnabled: self.elections.unclean_election_enabled,
+            events.TopicUncleanElectionEnabled: self.elections.topic_unclean_election_enabled,
             events.AlterReassignments: self._reassignments.alter_reassignments,
             events.ListReassignments: self._reassignments.list_reassignments,
             events.ReassignmentNodeChanged: self._reassignments.node_changed,

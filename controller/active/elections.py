@@ -13,6 +13,7 @@ from controller.events import (
     ElectLeaders,
     PreferredElectionNodeChanged,
     RebalanceDue,
+    TopicUncleanElectionEnabled,
     UncleanElectionEnabled,
 )
 from controller.leadership import ElectionReason
@@ -109,8 +110,12 @@ class Elections:
         ]
         await self._term.transitions.elect(partitions, ElectionReason.OFFLINE)
 
-    async def unclean_election_enabled(self, event: UncleanElectionEnabled) -> None:
+    async def unclean_election_enabled(self, _: UncleanElectionEnabled) -> None:
         """Elect leaders for partitions that an unclean election can now bring online."""
+        await self.elect_missing()
+
+    async def topic_unclean_election_enabled(self, event: TopicUncleanElectionEnabled) -> None:
+        """Do the same for the partitions of one topic."""
         await self.elect_missing(event.topic)
 
     async def rebalance(self, _: RebalanceDue) -> None:

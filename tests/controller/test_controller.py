@@ -220,16 +220,20 @@ async def test_unexpected_failure_starts_a_new_term_that_reads_everything(
     await cluster.close()
 
 
-async def test_unclean_election_happens_only_once_enabled() -> None:
+@pytest.mark.parametrize(
+    ("topic", "statistic"), [(None, "UncleanLeaderElectionEnable"), ("t", "TopicUncleanLeaderElectionEnable")]
+)
+async def test_unclean_election_happens_only_once_enabled(topic: str | None, statistic: str) -> None:
     cluster = ScriptedCluster()
     for command in ("start 1 2 3", "create t assignment=2,3", "kill 3", "kill 2", "start 3"):
         await cluster.run(command)
     assert "t-0: leader=-1" in (await cluster.run("states"))[0]
     cluster.controller.reconfigure(ControllerSettings(unclean_leader_election_enable=True))
-    cluster.controller.enable_unclean_election(None)
+    cluster.controller.enable_unclean_election(topic)
     await cluster.settle()
     assert "t-0: leader=3 epoch=3 isr=3 version=3 controller=1 recovering" in await cluster.run("states")
     assert cluster.controller.statistics.unclean_leader_elections == 1
+    assert cluster.controller.statistics.by_event[statistic].count == 1
     await cluster.close()
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.metric import Kind, Metric, alone
-from broker.metrics.of_cluster import broker_metrics
+from broker.metrics.of_cluster import broker_metrics, controller_metrics
 from broker.metrics.registry import Registry
+from controller.events import Event
+from tests.controller.scripted_cluster import ScriptedCluster
 
 
 def metric(bean: str, kind: Kind = Kind.GAUGE, attribute: str = "", tags: tuple[str, ...] = ()) -> Metric:
@@ -54,6 +56,37 @@ def test_labels_keep_their_case_and_lose_their_dashes() -> None:
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(AssertionError, match="kafka_a_b"):
         Registry([metric("kafka.a:type=B"), metric("kafka.a:type=b")], lambda: 0.0)
+
+
+TIMED_EVENTS = [
+    "AutoLeaderBalance",
+    "ControlledShutdown",
+    "ControllerChange",
+    "ControllerShutdown",
+    "IsrChange",
+    "LeaderAndIsrResponseReceived",
+    "LeaderElection",
+    "ListPartitionReassignment",
+    "LogDirChange",
+    "ManualLeaderBalance",
+    "PartitionReassignment",
+    "TopicChange",
+    "TopicDeletion",
+    "TopicUncleanLeaderElectionEnable",
+    "UncleanLeaderElectionEnable",
+    "UpdateFeatures",
+]
+"""The timers of Kafka 3.9.1's ControllerStats, without their suffix."""
+
+
+async def test_controller_has_the_timers_of_kafka_and_of_every_event() -> None:
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    metrics = controller_metrics(cluster.controller)
+    timers = {metric.bean.rpartition("=")[2] for metric in metrics if metric.kind is Kind.TIMER}
+    assert timers == {f"{event}RateAndTimeMs" for event in TIMED_EVENTS}
+    assert {kind.statistic for kind in Event.__subclasses__()} - {""} <= set(TIMED_EVENTS)
+    await cluster.close()
 
 
 def test_text_of_broker_state_names_every_state() -> None:
