@@ -33,9 +33,6 @@ class DelayedOperation:
 
     __slots__ = ("_timer_handle", "is_completed")
 
-    kind = ""
-    """The kind under which metrics count expirations."""
-
     def __init__(self) -> None:
         self.is_completed = False
         self._timer_handle: TimerHandle | None = None
@@ -51,6 +48,10 @@ class DelayedOperation:
     def on_complete(self) -> None:
         """Perform the effect. Called exactly once, whether the operation is satisfied, forced or expired."""
         raise NotImplementedError
+
+    def expired_subjects(self) -> Iterable[Hashable]:
+        """Return the subjects under which metrics count the expiration. Called after `on_complete`."""
+        return ("",)
 
     def try_complete(self) -> bool:
         """Complete if satisfied; return whether this call completed the operation."""
@@ -96,8 +97,8 @@ class Purgatory:
         self.watched: dict[Hashable, list[DelayedOperation]] = {}  # callers test it before they call a method
         self._completed_since_purge = 0
         self.delayed_count = 0
-        self.expired_counts: Counter[str] = Counter()
-        """Operations whose deadline has passed, by kind."""
+        self.expired_counts: Counter[Hashable] = Counter()
+        """Operations whose deadline has passed, by subject (`DelayedOperation.expired_subjects`)."""
 
     @property
     def watched_count(self) -> int:
@@ -182,7 +183,7 @@ class Purgatory:
 
     def _expire(self, operation: DelayedOperation) -> None:
         if _forced(operation):
-            self.expired_counts[operation.kind] += 1
+            self.expired_counts.update(operation.expired_subjects())
             self._finished(1)
 
     def _finished(self, count: int) -> None:

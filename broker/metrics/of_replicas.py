@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import cast
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.states import GroupState
@@ -230,8 +231,9 @@ def waiting_metrics(
     yield Metric(
         Kind.METER,
         "kafka.server:type=DelayedProduceMetrics,name=ExpiresPerSec",
-        "Produce requests that were not replicated in time.",
-        alone(replicas.produce_purgatory.expired_counts.total),
+        "Partitions of Produce requests that were not replicated in time.",
+        partial(_expired_produces, replicas),
+        ("topic", "partition"),
     )
     yield Metric(
         Kind.METER,
@@ -256,6 +258,16 @@ def waiting_metrics(
         "Incremental fetch sessions that were evicted to open others.",
         alone(lambda: sessions.eviction_count),
     )
+
+
+def _expired_produces(replicas: ReplicaManager) -> Iterator[Sample]:
+    """The sum, which has no partition, then each hosted partition that was ever late."""
+    counts = replicas.produce_purgatory.expired_counts
+    yield (), counts.total()
+    for key, count in list(counts.items()):
+        topic, index = cast(tuple[str, int], key)
+        if replicas.find(topic, index) is not None:
+            yield (topic, str(index)), count
 
 
 def move_metrics(moves: DirectoryMoves) -> Iterator[Metric]:

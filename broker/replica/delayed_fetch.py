@@ -79,7 +79,7 @@ class DelayedFetch(DelayedOperation):
     An event of one partition checks only that partition: the available bytes of each partition are kept, and their sum.
     """
 
-    __slots__ = ("_by_key", "_bytes_min", "_gathered", "_on_ready", "_partitions", "_sizes", "kind")
+    __slots__ = ("_by_key", "_bytes_min", "_gathered", "_kind", "_on_ready", "_partitions", "_sizes")
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class DelayedFetch(DelayedOperation):
     ) -> None:
         """`on_ready` is called once; it reads and responds with what is available. `may_grow`: see `await_also`."""
         super().__init__()
-        self.kind = kind
+        self._kind = kind
         self._partitions = partitions
         self._bytes_min = bytes_min
         self._on_ready = on_ready
@@ -102,6 +102,10 @@ class DelayedFetch(DelayedOperation):
         self._sizes: dict[Hashable, int] | None = None  # bytes last found, by key, if not 0
         if may_grow or len(partitions) != 1:
             self._by_key = {it.key: it for it in partitions}
+
+    def expired_subjects(self) -> Iterable[Hashable]:
+        """Return whether a follower or a consumer has waited."""
+        return (self._kind,)
 
     @property
     def keys(self) -> Iterable[Hashable]:

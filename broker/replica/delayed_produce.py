@@ -79,6 +79,10 @@ class DelayedProduce(DelayedOperation):
                 self._undecided_count -= append.error is not None
         return not self._undecided_count
 
+    def expired_subjects(self) -> Iterable[Hashable]:
+        """Return the partitions that were undecided at the deadline."""
+        return [append.key for append in self._appends if append.error is ErrorCode.REQUEST_TIMED_OUT]
+
     def on_complete(self) -> None:
         for append in self._appends:
             if append.error is None:

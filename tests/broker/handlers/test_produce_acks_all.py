@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.metrics.of_replicas import waiting_metrics
 from broker.replica.partition import Partition
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -83,3 +84,22 @@ async def test_lost_leadership_ends_the_wait_with_an_error(leader: Leader) -> No
 async def test_wait_ends_at_the_deadline_of_the_request(leader: Leader) -> None:
     assert await leader.produce(timeout_ms=1) is ErrorCode.REQUEST_TIMED_OUT
     assert leader.partition.log.log_end_offset == 1, "the record stays"
+
+
+async def test_partition_that_is_late_is_counted_and_others_of_its_request_are_not(leader: Leader) -> None:
+    await leader.broker.create_topic("other")
+    batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
+    data = [
+        TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
+        for name in ("t", "other")
+    ]
+    await leader.broker.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=data), VERSION)
+    services = leader.broker.services
+    metrics = waiting_metrics(
+        services.replica_manager, services.fetch_sessions, services.topics.purgatory, services.groups
+    )
+    expired = next(it for it in metrics if it.bean == "kafka.server:type=DelayedProduceMetrics,name=ExpiresPerSec")
+    assert expired.tags == ("topic", "partition")
+    assert list(expired.read()) == [((), 1), (("t", "0"), 1)]
+    services.replica_manager.produce_purgatory.expired_counts["gone", 0] += 1
+    assert list(expired.read()) == [((), 2), (("t", "0"), 1)], "deleted partitions stay in the sum"
