@@ -1,12 +1,12 @@
-"""Which thread writes a log directory: the one that owns the logs, or, while the disk is slow, the directory's own.
+"""Which threads write a log directory: the one that owns the logs, or, while the disk is slow, the directory's own.
 
 Owns when a directory is slow, the order of the pending writes, and which changes of a log must wait while one of its
-writes is in progress. Must not know what a write contains, nor event loops: `start` is the port to the thread.
+writes is in progress. Must not know what a write contains, nor event loops: `start` is the port to the threads.
 
 A write to the page cache takes microseconds. It takes milliseconds if the kernel throttles a process with too many
 dirty pages, or if a remote disk is overloaded. Then each append would block the event loop, and with it the clients of
 all other directories. So each write is timed. A directory with too many slow writes is slow: its appends are planned as
-usual (checked, numbered, applied to the state of their producers), and then wait here for the directory's thread.
+usual (checked, numbered, applied to the state of their producers), and then wait here for the directory's threads.
 No record is readable or acknowledged before it is written. So a failure, which takes the directory offline, needs no
 rollback.
 
@@ -15,14 +15,16 @@ for which the thread waits for a processor takes several microseconds a write, s
 a write was slow.
 
     directly    plan -> write -> readable and acknowledged      in the thread that owns the logs
-    slow        plan -> submit ... store ... finish             `store` in the directory's thread, the rest in the other
+    slow        plan -> submit ... store ... finish             `store` in the directory's threads, the rest in it
 
-Handing a write to the thread and back costs more than the write. So the thread gets all writes that wait, as a group.
+Handing a write to a thread and back costs more than the write. So the threads get all writes that wait, as a group, and
+share it. One thread would not do: a disk with a long latency serves several writes at a time as fast as one, and a
+request to a coordinator waits for a chain of them, each behind those of all other logs.
 
 Threads: the thread that owns the logs calls everything except `note_slow_write` and `DeferredWrite.store`.
 
 Invariants:
-- Writes reach the files in the order in which they were submitted, one at a time for the whole directory.
+- The writes of a log reach its files in the order in which they were submitted.
 - A group has one write of a log at most. Until the group ends, nothing else changes the files of its logs;
   `run_between` waits for that.
 - A directory is written directly again only when no write is pending.
@@ -31,7 +33,8 @@ Invariants:
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from storage.files import ShortageError
@@ -56,6 +59,8 @@ SLOW_AGAIN_S: Final = 60.0
 GROUP_WRITES_MAX: Final = 64
 GROUP_SIZE_MAX: Final = 1 << 20
 """A group ends with the write that reaches this size: the thread that owns the logs completes a group in one turn."""
+THREADS: Final = 8
+"""How many threads write a slow directory: as many as Apache Kafka has for requests (num.io.threads)."""
 PENDING_SIZE_MAX: Final = 64 << 20
 """From this many pending bytes on `has_room` is false. Internal appends, which are small, are still accepted."""
 SHORTAGE_RETRY_S: Final = 0.1
@@ -65,8 +70,8 @@ SHORTAGE_TRIES_MAX: Final = 600
 _logger = logging.getLogger(__name__)
 
 Action = Callable[[], object]
-Start = Callable[[Action, Action], None]
-"""`start(work, done)` runs `work` in the directory's thread, then `done` in the thread that owns the logs."""
+Start = Callable[[Sequence[Action], Action], None]
+"""`start(works, done)` runs each work in a thread of the directory, then `done` in the thread that owns the logs."""
 
 
 class WritableLog(Protocol):
@@ -89,7 +94,7 @@ class DeferredWrite(Protocol):
         """Note that `store` follows. After this call the write does not change."""
 
     def store(self) -> None:
-        """Write the batches; in the directory's thread. Raises OSError; may be called again after a ShortageError."""
+        """Write the batches; in a directory's thread. Raises OSError; may be called again after a ShortageError."""
 
     def finish(self, error: Exception | None) -> None:
         """Make the batches readable, or report `error`."""
@@ -122,7 +127,7 @@ class DirectoryWriter:
         self._start: Start | None = None
         self._waiting: deque[DeferredWrite] = deque()
         self._in_progress: dict[WritableLog, DeferredWrite] = {}  # the group
-        self._stored: list[tuple[DeferredWrite, Exception | None, float]] = []  # of the group, with the seconds it took
+        self._stored: dict[DeferredWrite, tuple[Exception | None, float]] = {}  # of the group: error, seconds it took
         self._is_busy = False  # from the start of a group until all actions that wait for its end were called
         self._between: deque[Action] = deque()
         self._when_room: list[Action] = []
@@ -145,7 +150,7 @@ class DirectoryWriter:
         """How often the directory has become fast again."""
 
     def use(self, start: Start) -> None:
-        """Allow writes in the directory's own thread from now on."""
+        """Allow writes in the directory's own threads from now on."""
         self._start = start
 
     def stop_using(self) -> None:
@@ -218,7 +223,7 @@ class DirectoryWriter:
             self._slow_paths.add(self._path)
         _logger.warning(
             "log directory %s has become slow: %d writes took %d ms within a second; "
-            "a separate thread writes to it until it is fast again",
+            "separate threads write to it until it is fast again",
             self._path,
             count,
             total_s * 1000,
@@ -243,7 +248,7 @@ class DirectoryWriter:
         self.pending_size += size
 
     def _store_next(self) -> None:
-        """Hand the writes that wait to the thread, up to the second one of a log."""
+        """Hand the writes that wait to the threads, up to the second one of a log."""
         assert self._start is not None
         self._is_busy = True
         group, waiting, size = self._in_progress, self._waiting, 0
@@ -252,14 +257,16 @@ class DirectoryWriter:
             write.begin()
             group[write.log] = write
             size += write.size
-        self._start(self._store, self._done)
+        writes = list(group.values())
+        shares = min(len(writes), THREADS)
+        self._start([partial(self._store, writes[number::shares]) for number in range(shares)], self._done)
 
-    def _store(self) -> None:
-        """Store the group, up to a write that fails: that may take the directory offline. In the directory's thread."""
-        for write in self._in_progress.values():
+    def _store(self, writes: Sequence[DeferredWrite]) -> None:
+        """Store a share of the group, up to a write that fails: that may take the directory offline. In a thread."""
+        for write in writes:
             started_s = self._undelayed_s()
             error = self._stored_with_retries(write)
-            self._stored.append((write, error, self._undelayed_s() - started_s))
+            self._stored[write] = error, self._undelayed_s() - started_s
             if error is not None:
                 return
 
@@ -283,9 +290,11 @@ class DirectoryWriter:
 
     def _done(self) -> None:
         """Finish the writes of the group, call the actions that waited for its end, and start the next one."""
-        stored, self._stored = self._stored, []
-        self._waiting.extendleft(reversed(list(self._in_progress.values())[len(stored) :]))
-        for write, error, elapsed_s in stored:
+        stored, self._stored = self._stored, {}
+        writes = list(self._in_progress.values())
+        self._waiting.extendleft(write for write in reversed(writes) if write not in stored)
+        for write in filter(stored.__contains__, writes):
+            error, elapsed_s = stored[write]
             self.pending_size -= write.size
             self._count_write(elapsed_s)
             try:
@@ -303,7 +312,7 @@ class DirectoryWriter:
         if self._fast_count >= FAST_WRITES_MIN and self._now_s() - self._last_slow_s >= self._fast_after_s:
             self._become_fast()
             self.fast_count += 1
-            _logger.info("log directory %s is fast again: its separate thread no longer writes to it", self._path)
+            _logger.info("log directory %s is fast again: its separate threads no longer write to it", self._path)
         _call(self._when_idle)
 
     def _become_fast(self) -> None:

@@ -8,11 +8,11 @@ Four parts have their own modules: `durability` (flushes, recovery point), `disp
 segments), `lookups` (offsets by time) and `planned` (appends that wait for a slow directory).
 
 While its directory is slow (`storage.directory_writer`), an append gets its offsets now and is stored later, in the
-directory's thread. `log_end_offset` counts stored batches only, and so does everything that may be read, synced or
+directory's threads. `log_end_offset` counts stored batches only, and so does everything that may be read, synced or
 acknowledged; `next_offset` counts planned ones too. One write of a log is stored at a time, and nothing else changes
 its files during that write.
 
-Threads: one thread owns the log and makes all changes, except that the directory's thread stores planned appends, and
+Threads: one thread owns the log and makes all changes, except that the directory's threads store planned appends, and
 that a log which is reserved (`PlannedAppends.reserve`) belongs to the thread that it is reserved for. `read` and the
 lookups by time may run in other threads at the same time.
 
@@ -410,7 +410,7 @@ class Log:
         """Plan the append of `batches`, which are copied. Requires that nothing else changes the log."""
         self.planned.refuse_change()
         epochs = self.leader_epochs
-        for batch in batches:  # before the first write can begin, which uses the epochs in the directory's thread
+        for batch in batches:  # before the first write can begin, which uses the epochs in the directory's threads
             if batch.leader_epoch > epochs.latest:
                 epochs.begin(batch.leader_epoch, batch.extent.base_offset)
         for batch in batches:
@@ -474,7 +474,7 @@ class Log:
     ) -> Segment:
         """Append batches to the active segment, or to a new one; return that segment.
 
-        `end_offset` is the end of the stored batches. In the directory's thread it may be ahead of `log_end_offset`.
+        `end_offset` is the end of the stored batches. In the directory's threads it may be ahead of `log_end_offset`.
 
         Rolling and indexing need the first and the greatest timestamp of the active segment. If damage hides one of
         them, a new segment begins: producers continue, and the intact batches of the damaged segment stay readable.
@@ -547,7 +547,7 @@ class Log:
         )
 
     def store_planned(self, append: PlannedAppend) -> Segment:
-        """Write a planned append; return the segment that holds it. In the directory's thread, for `planned`.
+        """Write a planned append; return the segment that holds it. In the directory's threads, for `planned`.
 
         Raises OSError, CorruptIndexError.
         """

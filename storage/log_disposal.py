@@ -124,7 +124,7 @@ class LogDisposal:
         crash any of their files may still exist, and only a log start above such a gap makes it harmless.
 
         The active segment expires only after a new one was rolled. While the directory is slow it does not expire,
-        because then the directory's thread alone rolls segments.
+        because then the directory's threads alone roll segments.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE if damage hides a timestamp.

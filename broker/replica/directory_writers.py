@@ -1,17 +1,17 @@
 """The threads that write to slow log directories, and how the event loop waits for them.
 
-Owns the threads: one for each directory, created when the directory becomes slow. Must not know what is written or when
-a directory is slow (`storage.directory_writer`).
+Owns the threads: a few for each directory, created when the directory becomes slow. Must not know what is written or
+when a directory is slow (`storage.directory_writer`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from storage.directory_writer import Action, Start
+from storage.directory_writer import THREADS, Action, Start
 from storage.log import Log
 from storage.log_manager import LogManager
 
@@ -39,15 +39,24 @@ class DirectoryWriters:
 
         self._log_manager.when_written(stop_using)
         await written
-        for thread in self._threads:
-            thread.shutdown(wait=False)
+        for threads in self._threads:
+            threads.shutdown(wait=False)
 
     def _start_of(self, path: str) -> Start:
-        thread = self._new_threads(1, "slow-log-directory")
-        self._threads.append(thread)
+        threads = self._new_threads(THREADS, "slow-log-directory")
+        self._threads.append(threads)
 
-        def start(work: Action, done: Action) -> None:
-            thread.submit(work).add_done_callback(lambda _: self._loop.call_soon_threadsafe(done))
+        def start(works: Sequence[Action], done: Action) -> None:
+            left = len(works)
+
+            def work_ended() -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    done()
+
+            for work in works:
+                threads.submit(work).add_done_callback(lambda _: self._loop.call_soon_threadsafe(work_ended))
 
         return start
 
