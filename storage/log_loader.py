@@ -48,6 +48,9 @@ class LoadProgress:
 
     def on_bytes_scanned(self, size: int) -> None: ...
 
+    def on_segments_left(self, count: int) -> None:
+        """Report how many segments of the log are still to be scanned."""
+
 
 @dataclass(slots=True)
 class LoadedLog:
@@ -360,6 +363,7 @@ class _Repair:
         self._snapshots.delete_outside(0, self.scanned_from)
         for number in range(first, len(self.segments)):
             segment = self.segments[number]
+            self._progress.on_segments_left(len(self.segments) - number)
             if number > first:
                 is_gap = 0 != segment.base_offset - self.log_end_offset <= _LOST_OFFSETS_MAX
                 if is_gap and segment.base_offset > max(self._gaps_below, self._log_start_offset):
@@ -376,6 +380,7 @@ class _Repair:
                 self._progress.on_damage(f"{scan.damage}; left alone below the log start {self._log_start_offset}")
             if segment is not self.segments[-1]:
                 segment.seal()
+        self._progress.on_segments_left(0)
         if self.segments[-1].size:
             # The active segment too: every segment below the recovery point must have its index files, because Kafka
             # rebuilds the indexes of those that have none.

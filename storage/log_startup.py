@@ -9,7 +9,8 @@ Threads: `open`, `claim` and `load` block until done. `load` uses threads of its
 import logging
 import os.path
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from threading import Lock, get_ident
 from typing import Final, NamedTuple, Protocol
 
 from config.broker import BrokerConfig
@@ -78,12 +79,39 @@ class LoadStatus(NamedTuple):
     bytes_total: int
 
 
+class _SegmentsLeft:
+    """How many segments each thread of a load is still to scan in its present log. Any thread."""
+
+    def __init__(self, directories: Iterable[str], threads: int) -> None:
+        self._counts: Mapping[str, dict[int, int]] = {path: dict.fromkeys(range(threads), 0) for path in directories}
+        self._numbers: Mapping[str, dict[int, int]] = {path: {} for path in self._counts}  # by thread
+        self._present: dict[int, tuple[dict[int, int], int]] = {}  # counts and number, by thread
+        self._lock = Lock()
+
+    def begin(self, directory: str) -> None:
+        """Record that the calling thread loads a log of `directory`."""
+        thread, numbers = get_ident(), self._numbers[directory]
+        with self._lock:
+            self._present[thread] = self._counts[directory], numbers.setdefault(thread, len(numbers))
+        self.set(0)
+
+    def set(self, count: int) -> None:
+        """Set the count of the calling thread."""
+        counts, number = self._present[get_ident()]
+        counts[number] = count
+
+    def of(self, directory: str) -> Mapping[int, int]:
+        """Return the counts of the threads of `directory`, by their numbers."""
+        return self._counts.get(directory, {})
+
+
 class _Progress(LoadProgress):
     """Counts for all threads of a load, without a lock: a lost update only makes a progress line wrong by a batch."""
 
-    def __init__(self, damaged_batches: DamagedBatches) -> None:
+    def __init__(self, damaged_batches: DamagedBatches, segments_left: _SegmentsLeft) -> None:
         self.logs_done = self.logs_total = self.bytes_done = self.bytes_total = 0
         self._damaged_batches = damaged_batches
+        self._segments_left = segments_left
 
     def on_damage(self, text: str) -> None:
         _logger.warning(text)
@@ -93,6 +121,9 @@ class _Progress(LoadProgress):
 
     def on_bytes_scanned(self, size: int) -> None:
         self.bytes_done += size
+
+    def on_segments_left(self, count: int) -> None:
+        self._segments_left.set(count)
 
     @property
     def status(self) -> LoadStatus:
@@ -153,6 +184,7 @@ class LogStartup:
         self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
         self._lost: dict[TopicPartition, tuple[str, int]] = {}
         self._logs_to_load: Counter[str] = Counter()  # by directory during `load`, empty before and after
+        self._segments_left = _SegmentsLeft((), 0)  # with threads during `load` only
 
     def open(self) -> MetaProperties | None:
         """Lock all directories; return the broker and cluster that they belong to, or None if all are new.
@@ -228,7 +260,9 @@ class LogStartup:
             NoUsableDirectoryError: all directories failed.
             LoadError: descriptors or memory ran out.
         """
-        progress = _Progress(self._logs.damaged_batches)
+        threads = self._logs.settings.recovery_threads_per_directory
+        self._segments_left = _SegmentsLeft(self._live_paths(), threads)
+        progress = _Progress(self._logs.damaged_batches, self._segments_left)
         to_load, unclean = self._find_logs(now_ms)
         progress.logs_total = len(to_load)
         self._logs_to_load = Counter(item.directory.path for item in to_load)
@@ -238,9 +272,10 @@ class LogStartup:
             lambda item: item.directory,
             lambda item: self._load_log(item, config_of(item.name.topic), now_ms, progress),
             lambda: on_progress(progress.status),
-            threads=self._logs.settings.recovery_threads_per_directory,
+            threads=threads,
         )
         self._logs_to_load.clear()
+        self._segments_left = _SegmentsLeft((), 0)
         # From now on, a log that the checkpoint does not name was never synced. A missing checkpoint proves nothing.
         for directory in dict.fromkeys([*unclean, *_shorter_than_checkpointed(to_load)]):
             if not directory.is_offline:
@@ -256,6 +291,13 @@ class LogStartup:
     def remaining_logs_in(self, directory: LogDirectory) -> int:
         """Return how many logs of a directory are still to be loaded; 0 outside of `load`. Any thread."""
         return max(self._logs_to_load[directory.path] - len(directory.logs), 0)
+
+    def remaining_segments_in(self, directory: LogDirectory) -> Mapping[int, int]:
+        """Return how many segments each thread of a directory is still to scan in its present log, by thread number.
+
+        Empty outside of `load`. Any thread.
+        """
+        return self._segments_left.of(directory.path)
 
     def take_lost(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Return the log directory and the checkpointed high watermark of a log that had lost records at the load.
@@ -419,6 +461,7 @@ class LogStartup:
     def _load_log(self, item: _LogToLoad, config: LogConfig, now_ms: int, progress: _Progress) -> None:
         if item.directory.is_offline:
             return
+        self._segments_left.begin(item.directory.path)
         try:
             log = log_opening.load(
                 self._logs.options_of(item.directory),

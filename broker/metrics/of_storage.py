@@ -141,6 +141,14 @@ def log_metrics(logs: LogManager, flush_times: Histogram) -> Iterator[Metric]:
         bean = f"kafka.log:type=LogManager,name={name}"
         yield Metric(Kind.GAUGE, bean, text, _per_directory(logs, of_directory), tags)
 
+    yield Metric(
+        Kind.GAUGE,
+        "kafka.log:type=LogManager,name=remainingSegmentsToRecover",
+        "Segments of its present log that a thread is still to scan, during a start after an unclean stop.",
+        partial(_segments_left, logs),
+        ("dir", "threadNum"),
+    )
+
 
 def cleaner_metrics(logs: LogManager, cleaner: Callable[[], LogCleaner | None]) -> Iterator[Metric]:
     """Without a cleaner they exist and have no values."""
@@ -170,6 +178,12 @@ def _per_log(logs: LogManager, fact: Callable[[Log], int]) -> Callable[[], Itera
 
 def _per_directory(logs: LogManager, fact: Callable[[LogDirectory], int]) -> Callable[[], Iterator[Sample]]:
     return lambda: (((directory.path,), fact(directory)) for directory in logs.directories)
+
+
+def _segments_left(logs: LogManager) -> Iterator[Sample]:
+    for directory in logs.directories:
+        for number, count in logs.startup.remaining_segments_in(directory).items():
+            yield (directory.path, str(number)), count
 
 
 def _per_writer(logs: LogManager, fact: Callable[[DirectoryWriter], int]) -> Callable[[], Iterator[Sample]]:

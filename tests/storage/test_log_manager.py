@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import MAGIC_POSITION
-from storage import log_opening
+from storage import log_loader, log_opening
 from storage.checkpoints import TopicPartition
 from storage.files import Files, OpenFile
 from storage.log import Log
@@ -24,6 +25,7 @@ from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, L
 from storage.log_manager import LogManager, NewLog
 from storage.log_startup import DuplicateLogError, LoadStatus, LogManagerSettings, NoUsableDirectoryError
 from storage.meta_properties import MetaProperties, WrongDirectoryError
+from storage.recovery import Scan
 from storage.shortages import TryLaterError
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
@@ -143,6 +145,30 @@ def test_number_of_logs_to_load_is_reported(tmp_path: Path) -> None:
 
     again.startup.load(config_of, now_ms=NOW_MS)
     assert [*remaining, again.startup.remaining_logs_in(directory)] == [0, 3, 2, 1, 0]
+
+
+def test_number_of_segments_to_recover_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disks = Disks(tmp_path / "a")
+    manager = disks.start()
+    create(manager, "topic")
+    (log,) = manager.logs()
+    while log.segment_count < 3:
+        append(log, batch(2))
+    manager.directories.unlock()
+    again = disks.manager(recovery_threads_per_directory=2)
+    again.startup.open()
+    (directory,) = again.directories
+    remaining = [dict(again.startup.remaining_segments_in(directory))]
+    scan_segment = log_loader.scan_segment
+
+    def scan(*arguments: Any) -> Scan:
+        remaining.append(dict(again.startup.remaining_segments_in(directory)))
+        return scan_segment(*arguments)
+
+    monkeypatch.setattr(log_loader, "scan_segment", scan)
+    again.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
+    assert remaining == [{}, {0: 3, 1: 0}, {0: 2, 1: 0}, {0: 1, 1: 0}]
+    assert not again.startup.remaining_segments_in(directory)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -206,6 +206,7 @@ async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> 
     ours.add("kafka_server_socket_server_metrics_connections")  # this broker has no connection
     ours |= FETCHERS_NAMES | NAMES_IN_A_CLUSTER | NAMES_WITH_TRANSACTIONS  # nor a leader to follow
     ours.add("kafka_network_requestmetrics_deprecatedrequests")
+    ours.add("kafka_log_logmanager_remainingsegmentstorecover")  # this broker is started
     assert {name.removesuffix("_total") for name in documented} == {name.removesuffix("_total") for name in ours}
 
 
@@ -316,6 +317,16 @@ async def test_groups_are_counted(monitored: Monitored) -> None:
     assert scrape("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
     assert scrape("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 2
     assert scrape("kafka_server_group_coordinator_metrics_partition_load_time_max") >= 0
+
+
+async def test_segments_to_recover_are_shown_by_thread(monitored: Monitored, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "kafka_log_logmanager_remainingsegmentstorecover"
+    assert (await monitored.scrape()).subjects(name) == []
+    (directory,) = monitored.broker.services.log_manager.directories
+    startup = monitored.broker.services.log_manager.startup
+    monkeypatch.setattr(startup, "remaining_segments_in", lambda _: {0: 3, 1: 0})
+    scrape = await monitored.scrape()
+    assert [scrape(name, dir=directory.path, threadNum=str(number)) for number in range(2)] == [3, 0]
 
 
 async def test_metrics_of_deleted_topics_disappear(monitored: Monitored) -> None:
