@@ -167,10 +167,13 @@ def consumers_see_one_leader(history: History) -> Iterator[str]:
     leaders = {
         (state.partition, state.leader_epoch): state.leader for state in history.leader_states if state.leader >= 0
     }
-    for poll in history.polls:
-        leader = leaders.get((poll.partition, poll.epoch))
-        if leader not in (None, poll.broker):
-            yield f"{poll.partition}: broker {poll.broker} served {poll.consumer} in epoch {poll.epoch} of {leader}"
+    for served in (*history.polls, *history.lookups):
+        leader = leaders.get((served.partition, served.epoch))
+        if leader not in (None, served.broker):
+            yield (
+                f"{served.partition}: broker {served.broker} served {served.consumer} in epoch {served.epoch} of "
+                f"{leader}"
+            )
 
 
 @_rule("I8 ISR is never empty and holds the leader")
@@ -589,6 +592,27 @@ def no_lost_write(history: History) -> Iterator[str]:
                 yield f"{send.partition}: {consumer} read up to {highest} without {value!r} at {offset}"
 
 
+@_rule("a lookup by time finds the first record from then on")
+def lookups_find_the_first(history: History) -> Iterator[str]:
+    logs = {partition: logs[0] for partition, logs in _judged_logs(history) if logs}
+    acked_us = {
+        (send.partition, offset): send.acked_us
+        for send, offset, _ in history.acked()
+        if send.transaction is None and send.acks == -1
+    }
+    for lookup in history.lookups:
+        log = logs.get(lookup.partition)
+        if log is None:
+            continue
+        first = next((it for it in log.records if it.timestamp_ms >= lookup.timestamp_ms), None)
+        if lookup.offset >= 0 and (first is None or first.offset != lookup.offset):
+            yield f"{lookup.partition}: {lookup} found offset {lookup.offset}, expected {first}"
+        if lookup.offset < 0 and first is not None:
+            known_us = acked_us.get((lookup.partition, first.offset))
+            if known_us is not None and known_us < lookup.asked_us and not lookup.is_committed:
+                yield f"{lookup.partition}: {lookup} found nothing, expected {first}"
+
+
 # Transactions
 
 
@@ -622,6 +646,30 @@ def no_pre_commit_read(history: History) -> Iterator[str]:
             asked_us = history.transactions[name].end_asked_us
             if asked_us is None or asked_us > poll.received_us:
                 yield f"{poll.partition}: {poll.consumer} read {record.value!r} before {name} was to commit"
+
+
+@_rule("each instance of a transactional producer has its own epoch")
+def epochs_are_given_once(history: History) -> Iterator[str]:
+    if TRANSACTIONS in forgiven(history):
+        return
+    for number, later in enumerate(history.initializations):
+        for earlier in history.initializations[:number]:
+            if earlier.transactional_id != later.transactional_id or earlier.received_us > later.asked_us:
+                continue
+            if later.producer_id == earlier.producer_id and later.epoch <= earlier.epoch:
+                yield f"{later.transactional_id} was given epoch {later.epoch} after epoch {earlier.epoch}"
+
+
+@_rule("a decision about a transaction is stored by min.insync.replicas")
+def decisions_are_stored(history: History) -> Iterator[str]:
+    if TRANSACTIONS in forgiven(history):
+        return
+    for transaction in history.transactions.values():
+        ended_us = transaction.ended_us
+        if ended_us is not None and transaction.decided_by is not None:
+            lost = {loss.broker for loss in history.losses if transaction.began_us <= loss.at_us <= ended_us}
+            if transaction.decided_by + len(lost) < history.min_isr:
+                yield f"the end of {transaction.name} was acknowledged with {transaction.decided_by} replicas"
 
 
 @_rule("transactions are atomic")
@@ -810,6 +858,20 @@ def committed_offsets_survive(history: History) -> Iterator[str]:
                 f"{read.partition}: {read.group} had committed {sorted(possible)}, but at {_time(read.received_us)} "
                 f"{read.offset} was read"
             )
+
+
+@_rule("an acknowledged commit is stored by min.insync.replicas")
+def commits_are_stored(history: History) -> Iterator[str]:
+    if _have_groups_lost_data(history):
+        return
+    for commit in history.commits:
+        if commit.acked_us is not None and commit.stored_by is not None:
+            lost = {loss.broker for loss in history.losses if commit.asked_us <= loss.at_us <= commit.acked_us}
+            if commit.stored_by + len(lost) < history.min_isr:
+                yield (
+                    f"{commit.partition}: {commit.member} committed {commit.offset} at {_time(commit.acked_us)} with "
+                    f"{commit.stored_by} replicas"
+                )
 
 
 @_rule("no commit of an earlier generation")

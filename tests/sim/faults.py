@@ -7,6 +7,7 @@ A schedule is a list, drawn before the run, so that faults can be left out of a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -217,6 +218,19 @@ class Injector:
     def _expire_session(self, fault: Fault) -> None:
         self._cluster.zookeeper.expire(self._cluster.machines[fault.broker].host)
 
+    def _expire_controller(self, fault: Fault) -> None:
+        """End the session of the controller, wherever it is, right after a broker died: it has states to write."""
+        cluster = self._cluster
+        entry = cluster.zookeeper.tree.entries.get("/controller")
+        if entry is None:
+            return
+        controller = int(json.loads(entry.data or b"{}")["brokerid"])
+        victim = fault.broker if fault.broker != controller else controller % len(cluster.machines) + 1
+        cluster.kill(victim)
+        cluster.zookeeper.expire(cluster.machines[victim].host)
+        cluster.world.after(fault.amount, lambda: cluster.zookeeper.expire(cluster.machines[controller].host))
+        self._later(fault, lambda: self._start(victim))
+
     def _lose_store_connection(self, fault: Fault) -> None:
         self._cluster.zookeeper.lose_connection(self._cluster.machines[fault.broker].host)
 
@@ -243,6 +257,7 @@ _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "full disk": Injector._fill_disk,
     "failing disk": Injector._break_disk,
     "expired session": Injector._expire_session,
+    "expired controller": Injector._expire_controller,
     "lost store connection": Injector._lose_store_connection,
     "store unavailable": Injector._stop_store,
     "clock jump": Injector._jump_clock,
@@ -263,6 +278,7 @@ WEIGHTS: Final = {
     "full disk": 1,
     "failing disk": 1,
     "expired session": 3,
+    "expired controller": 3,
     "lost store connection": 3,
     "store unavailable": 2,
     "clock jump": 1,
@@ -300,6 +316,8 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
             amount = random.randrange(2)
     elif kind == "kill in a disk call":
         amount = random.randrange(60)
+    elif kind == "expired controller":
+        amount = random.randrange(10_000)
     elif kind == "slow disk":
         amount = random.choice([2_000, 30_000, 400_000])
     elif kind == "clock jump":

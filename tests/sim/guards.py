@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.coordination.replicated_log import ReplicatedLog
+from broker.transactions import transaction
 from broker.transactions.transaction import Metadata, Transaction
 from storage import log as log_module
 from storage import producer_state
@@ -134,7 +135,9 @@ def no_new_epoch(patch: Patch) -> None:
             decision = self.pending = decision._replace(producer_epoch=epoch)
         return decision
 
-    patch.setattr(Transaction, "_next_epoch", next_epoch)
+    reactions = transaction.ON_INIT_PRODUCER.items()
+    replaced = {state: next_epoch if reaction is original else reaction for state, reaction in reactions}
+    patch.setattr(transaction, "ON_INIT_PRODUCER", replaced)
 
 
 GUARDS = [

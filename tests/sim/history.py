@@ -59,6 +59,31 @@ class Transaction:
     ended_us: int | None = None
     reads: list[str] = field(default_factory=list)
     """Values that it read before it wrote."""
+    decided_by: int | None = None
+    """How many replicas had the decision when the producer heard of it."""
+
+
+class Initialization(NamedTuple):
+    """A response to InitProducerId."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    asked_us: int
+    received_us: int
+
+
+class Lookup(NamedTuple):
+    """A response to ListOffsets for a time; `offset` is -1 without a record."""
+
+    consumer: str
+    partition: Partition
+    broker: int
+    epoch: int
+    timestamp_ms: int
+    offset: int
+    asked_us: int
+    is_committed: bool
 
 
 class PolledRecord(NamedTuple):
@@ -103,6 +128,8 @@ class Commit:
     offset: int
     asked_us: int
     acked_us: int | None = None
+    stored_by: int | None = None
+    """How many replicas had it when the member heard of it."""
 
 
 @dataclass(slots=True)
@@ -174,6 +201,7 @@ class LogRecord(NamedTuple):
     producer_id: int
     is_control: bool
     is_transactional: bool
+    timestamp_ms: int = -1
 
 
 @dataclass(slots=True)
@@ -210,6 +238,8 @@ class History:
     transactions: dict[str, Transaction] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    initializations: list[Initialization] = field(default_factory=list)
+    lookups: list[Lookup] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     leader_states: list[LeaderState] = field(default_factory=list)

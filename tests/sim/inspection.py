@@ -24,6 +24,11 @@ _TOPIC_NODE: Final = re.compile(r"/(?:brokers/topics|config/topics|admin/delete_
 _REPLICA: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
 _LOG: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)/(\d{20})\.log")
 _TOPIC_ID: Final = re.compile(rb"topic_id: ([a-zA-Z0-9_-]{22})")
+TRANSACTION_TOPIC: Final = "__transaction_state"
+_STATUS: Final = 16
+"""Where the status is in a value of that topic: behind int16 version, int64 id, int16 epoch, int32 timeout."""
+_DECISIONS: Final = (b"\x02", b"\x03")
+"""PrepareCommit and PrepareAbort."""
 ABORT_KEY: Final = b"\x00\x00\x00\x00"
 
 
@@ -139,6 +144,46 @@ def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:
     return last_offset(_content(disk, names[-1])) >= offset
 
 
+def copies_of_text(cluster: Cluster, topic: str, text: str) -> int:
+    """Return how many machines have a replica of the topic whose segments contain a text."""
+    return sum(
+        any(
+            text.encode() in _content(machine.disk, segment)
+            for name in _folders(machine.disk)
+            if name.startswith(f"{topic}-")
+            for segment, _ in _segments(machine.disk, f"{FOLDER}/{name}")
+        )
+        for machine in cluster.machines.values()
+    )
+
+
+def copies_of_decision(cluster: Cluster, transactional_id: str, broker: int) -> int | None:
+    """Return how many machines have the last PrepareCommit or PrepareAbort that a coordinator has written for an id.
+
+    None if there is none.
+    """
+    disk = cluster.machines[broker].disk
+    for name in _folders(disk):
+        if not name.startswith(f"{TRANSACTION_TOPIC}-"):
+            continue
+        decided = -1
+        for segment, _ in _segments(disk, f"{FOLDER}/{name}"):
+            for _, records in opened_batches(_content(disk, segment)):
+                for record in records:
+                    key, value = bytes(record.key or b""), bytes(record.value or b"")
+                    if key[4:] == transactional_id.encode() and value[_STATUS : _STATUS + 1] in _DECISIONS:
+                        decided = record.offset
+        if decided >= 0:
+            partition = Partition(TRANSACTION_TOPIC, int(name.rpartition("-")[2]))
+            return sum(has_offset(machine.disk, partition, decided) for machine in cluster.machines.values())
+    return None
+
+
+def _folders(disk: SimulatedDisk) -> list[str]:
+    folder: Any = disk.find(FOLDER)
+    return [] if folder is None else sorted(folder.entries)
+
+
 def _segments(disk: SimulatedDisk, folder: str) -> list[tuple[str, int]]:
     found = disk.find(folder)
     if found is None or not hasattr(found, "entries"):
@@ -188,6 +233,7 @@ def log_records(content: bytes) -> list[LogRecord]:
                     header.producer_id,
                     header.is_control,
                     header.is_transactional,
+                    record.timestamp,
                 )
             )
     return found

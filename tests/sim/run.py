@@ -25,7 +25,14 @@ from tests.sim.clients.producer import Producer
 from tests.sim.cluster import FOLDER, Cluster
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
-from tests.sim.inspection import StateRecorder, has_offset, remains_of_topics, replica_logs
+from tests.sim.inspection import (
+    StateRecorder,
+    copies_of_decision,
+    copies_of_text,
+    has_offset,
+    remains_of_topics,
+    replica_logs,
+)
 from tests.sim.network import SimulatedHost
 from tests.sim.plain_log import KEPT
 from tests.sim.replica_checks import ReplicaChecks, stored_batches
@@ -131,6 +138,12 @@ class Run:
 
     def copies_of(self, partition: Partition, offset: int) -> int:
         return sum(has_offset(machine.disk, partition, offset) for machine in self.cluster.machines.values())
+
+    def copies_of_commit(self, token: str) -> int:
+        return copies_of_text(self.cluster, OFFSETS.topic, token)
+
+    def copies_of_decision(self, transactional_id: str, broker_id: int) -> int | None:
+        return copies_of_decision(self.cluster, transactional_id, broker_id)
 
     def remembered(
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int

@@ -16,8 +16,10 @@ from tests.sim.history import (
     DataLoss,
     Departure,
     History,
+    Initialization,
     LeaderState,
     LogRecord,
+    Lookup,
     Partition,
     Poll,
     PolledRecord,
@@ -256,6 +258,24 @@ def forgotten_commit(history: History) -> None:
     history.committed_reads.append(CommittedRead("g", P, 2, 1, 8000, 8100))
 
 
+def wrong_lookup(history: History) -> None:
+    log = history.logs[0]
+    log.records[:] = [one._replace(timestamp_ms=one.offset) for one in log.records]
+    history.lookups.append(Lookup("c", P, 1, 0, 3, 4, 8000, is_committed=False))
+
+
+def epoch_given_twice(history: History) -> None:
+    history.initializations += [Initialization("p", 7, 1, at_us, at_us + 10) for at_us in (100, 200)]
+
+
+def decision_of_one_replica(history: History) -> None:
+    history.transactions["T1"].decided_by = 1
+
+
+def commit_on_one_replica(history: History) -> None:
+    history.commits[0].stored_by = 1
+
+
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("a created topic has all its partitions", partition_that_never_began),
     ("a deleted topic leaves nothing", replica_of_a_deleted_topic),
@@ -295,6 +315,10 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("one owner per partition and generation", two_owners),
     ("no commit of an earlier generation", late_commit),
     ("committed offsets survive", forgotten_commit),
+    ("a lookup by time finds the first record from then on", wrong_lookup),
+    ("each instance of a transactional producer has its own epoch", epoch_given_twice),
+    ("a decision about a transaction is stored by min.insync.replicas", decision_of_one_replica),
+    ("an acknowledged commit is stored by min.insync.replicas", commit_on_one_replica),
 ]
 
 

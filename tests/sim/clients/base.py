@@ -84,6 +84,14 @@ class Surroundings(Protocol):
         """Return how many replicas have a record at `offset`."""
         ...
 
+    def copies_of_commit(self, token: str) -> int:
+        """Return how many replicas have the committed offset with this metadata."""
+        ...
+
+    def copies_of_decision(self, transactional_id: str, broker_id: int) -> int | None:
+        """Return how many replicas have the last decision of a coordinator about a transaction of an id."""
+        ...
+
     def remembered(
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
     ) -> object | None:

@@ -7,11 +7,17 @@ from typing import Any
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.sim.batches import opened_batches
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
-from tests.sim.history import Partition, Poll, PolledRecord
+from tests.sim.disk import EPOCH_MS
+from tests.sim.history import Lookup, Partition, Poll, PolledRecord
 
 VERSION = 12
+ASTRAY = 0.1
+"""How often a broker is asked that may not lead the partition."""
+LOOKUPS = 0.1
+"""How often an offset is looked up by time before a poll."""
 ABORT_KEY = b"\x00\x00\x00\x00"
 
 
@@ -74,12 +80,39 @@ class Consumer(SimulatedClient):
         self.doing = f"Fetch {partition} from {self.positions[partition]}"
         try:
             broker, _ = await self.leader_of(partition)
+            if self.random.random() < LOOKUPS and not self._until_end:
+                await self._look_up(broker, partition)
+            if self.random.random() < ASTRAY and not self._until_end:
+                broker = self.any_broker()  # perhaps one that led before, and does not know that it was deposed
+                await self.poll(broker, [partition], max_wait_ms=0)
+                return
             led = [other for other in self.partitions if other in self._leaders and self._leaders[other][0] == broker]
             await self.poll(broker, led, max_wait_ms=0 if self._until_end else 300)
         except Retry as reason:
             self.doing += f", after {reason}"
             self.forget_cluster()
             await self.back_off()
+
+    async def _look_up(self, broker: int, partition: Partition) -> None:
+        """Ask for the first offset from a time on. Raises Retry."""
+        epoch = self._leaders[partition][1]
+        timestamp_ms = EPOCH_MS + self.random.randrange(self.now_us() // 1000 + 1)
+        wanted = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=epoch, timestamp=timestamp_ms
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self.is_committed),
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[wanted])],
+        )
+        asked_us = self.now_us()
+        response = await self.ask(broker, request, 6)
+        found = response.topics[0].partitions[0]
+        self.expect(found.error_code)
+        self.history.lookups.append(
+            Lookup(self.name, partition, broker, epoch, timestamp_ms, found.offset, asked_us, self.is_committed)
+        )
+        self.history.counts["lookups by time"] += 1
 
     async def poll(self, broker: int, partitions: Sequence[Partition], *, max_wait_ms: int) -> None:
         """Fetch once; note what comes. Raises Retry."""

@@ -20,10 +20,21 @@ from protocol.messages.txn_offset_commit import (
 from tests.sim.clients.base import GROUP, TRANSACTION, Failed, Retry, Surroundings
 from tests.sim.clients.consumer import Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
-from tests.sim.history import Commit, CommittedRead, Partition, PolledRecord, Send, Transaction, group_of_copier
+from tests.sim.history import (
+    Commit,
+    CommittedRead,
+    Initialization,
+    Partition,
+    PolledRecord,
+    Send,
+    Transaction,
+    group_of_copier,
+)
 
 ABORTS = 0.2
 """How often it aborts of its own will."""
+RESTARTS = 0.15
+"""How often it begins anew before a transaction, as a process that was restarted."""
 TIMEOUT_MS = 12_000
 BATCH_MAX = 4
 
@@ -61,6 +72,8 @@ class Copier(Consumer):
         attempts = 0
         while done < self._count and not (self.around.is_ending and attempts > self._count):
             await self.think(self._transaction_pause_s)
+            if self.random.random() < RESTARTS:
+                await self.until_done("InitProducerId", self._initialize)
             await self.until_done("OffsetFetch", self._read_position)
             records = await self.until_done(f"Fetch {self._source}", self._poll_source)
             attempts += 1
@@ -80,9 +93,11 @@ class Copier(Consumer):
 
     async def _initialize(self) -> None:
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        asked_us = self.now_us()
         response = await self.ask_coordinator(TRANSACTION, self.name, request, 2)
         self.expect(response.error_code)
         self._identity = response.producer_id, response.producer_epoch
+        self.history.initializations.append(Initialization(self.name, *self._identity, asked_us, self.now_us()))
         self._sequences.clear()
 
     async def _read_position(self) -> None:
@@ -133,6 +148,9 @@ class Copier(Consumer):
         if commit:
             self.history.commits.append(committed)
         await self._in_transaction("EndTxn", lambda: self._end(commit))
+        transaction.decided_by = self.around.copies_of_decision(
+            self.name, await self.coordinator(TRANSACTION, self.name)
+        )
         transaction.ended_us = self.now_us()
         transaction.outcome = "committed" if commit else "aborted"
         self.history.counts[f"{transaction.outcome} transactions"] += 1

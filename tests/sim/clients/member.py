@@ -43,6 +43,7 @@ class Member(Consumer):
         self._generation = -1
         self._owned: list[Partition] = []
         self._rounds = 0
+        self._commits = 0
 
     async def run(self) -> None:
         done = 0
@@ -153,9 +154,11 @@ class Member(Consumer):
             return
         topics = []
         commits = []
+        self._commits += 1
+        token = f"<{self.name}/{self._commits}>"
         for partition in self._owned:
             position = OffsetCommitRequestPartition(
-                partition_index=partition.index, committed_offset=self.positions[partition], committed_metadata=None
+                partition_index=partition.index, committed_offset=self.positions[partition], committed_metadata=token
             )
             topics.append(OffsetCommitRequestTopic(name=partition.topic, partitions=[position]))
             commits.append(
@@ -179,8 +182,10 @@ class Member(Consumer):
         for topic in response.topics:
             for found in topic.partitions:
                 self.expect(found.error_code)
+        copies = self.around.copies_of_commit(token)
         for commit in commits:
             commit.acked_us = self.now_us()
+            commit.stored_by = copies
         self.history.counts["acknowledged commits"] += len(commits)
 
     async def _leave(self) -> None:
