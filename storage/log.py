@@ -59,6 +59,7 @@ from storage.partition_directory import PartitionDirectory
 from storage.planned_appends import PlannedAppend, PlannedAppends
 from storage.producer_snapshots import encode
 from storage.producer_state import BatchMetadata, ProducerState, marker_in
+from storage.recovery import batches_before
 from storage.replicated import check_replicated
 from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, NotInMemoryError, Segment, SegmentGoneError
 from storage.segments import Segments
@@ -599,7 +600,28 @@ class Log:
         if origin is AppendOrigin.COORDINATOR:
             producers.check_coordinator_data(header, offset)
             return None, None
+        try:
+            return producers.check_data(header, offset), None
+        except KafkaError as error:
+            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._recall_batches(header):
+                raise
         return producers.check_data(header, offset), None
+
+    def _recall_batches(self, header: BatchHeader) -> bool:
+        """Read the batches of a producer that its snapshot does not name; return whether there are any.
+
+        Kafka does not, and refuses batches that are sent again to a leader that has restarted, or truncated its log.
+        """
+        entry = self._producers.entry_to_recall(header)
+        if entry is None:
+            return False
+        segments = self._segments.covering(self.log_start_offset, entry.batches[0].first_offset)
+        try:
+            earlier = batches_before(segments, entry)
+        except (OSError, SegmentGoneError, CorruptIndexError, CorruptSegmentError):
+            return False
+        entry.recall(earlier)
+        return bool(earlier)
 
     def _result_of_duplicate(self, duplicate: BatchMetadata) -> AppendResult:
         log_append_time_ms = duplicate.timestamp_ms if self._rules.is_log_append_time else NO_TIMESTAMP

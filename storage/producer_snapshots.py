@@ -159,4 +159,5 @@ def _decode_entry(fields: tuple[int, ...]) -> ProducerEntry:
     entry.current_transaction_first_offset = first_offset
     if last_offset >= 0:
         entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
+        entry.lacks_batches = True
     return entry

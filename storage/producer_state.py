@@ -59,6 +59,7 @@ class ProducerEntry:
         "coordinator_epoch",
         "current_transaction_first_offset",
         "epoch",
+        "lacks_batches",
         "last_timestamp_ms",
         "producer_id",
     )
@@ -67,6 +68,8 @@ class ProducerEntry:
         self.producer_id = producer_id
         self.epoch = epoch
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        self.lacks_batches = False
+        """Whether the log may hold batches that belong before `batches`: a snapshot names the last batch alone."""
         self.coordinator_epoch = NONE
         self.last_timestamp_ms = NONE
         self.current_transaction_first_offset = NONE
@@ -84,6 +87,12 @@ class ProducerEntry:
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
+            self.lacks_batches = False
+
+    def recall(self, earlier: Iterable[BatchMetadata]) -> None:
+        """Remember batches before the present ones, in order, as many as fit. There are no others."""
+        self.batches = deque((*earlier, *self.batches), maxlen=BATCHES_KEPT)
+        self.lacks_batches = False
 
 
 class CompletedTransaction(NamedTuple):
@@ -128,6 +137,17 @@ class ProducerState:
     @property
     def has_open_transaction(self) -> bool:
         return bool(self._open)
+
+    def entry_to_recall(self, header: BatchHeader) -> ProducerEntry | None:
+        """Return the producer of a batch that may repeat one which is in the log and not remembered, else None."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or not entry.lacks_batches or entry.epoch != header.producer_epoch:
+            return None
+        if len(entry.batches) == BATCHES_KEPT or header.is_control:
+            return None
+        # Sequence numbers wrap around, so "before" is the shorter way.
+        distance = (entry.batches[0].first_sequence - header.base_sequence) & SEQUENCE_MAX
+        return entry if 0 < distance <= SEQUENCE_MAX // 2 else None
 
     # Checks: raise KafkaError, change nothing
 

@@ -28,13 +28,15 @@ from protocol.records.batch import (
 )
 from storage.leader_epochs import LeaderEpochs
 from storage.offset_index import OffsetPosition
-from storage.producer_state import BATCHES_KEPT, ProducerState, marker_in
+from storage.producer_state import BATCHES_KEPT, BatchMetadata, ProducerEntry, ProducerState, marker_in
 from storage.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, RebuiltEntries, Segment
 from storage.stored_batch import Extent, StoredBatch, batch_of, extent_at
 from storage.time_index import TimestampOffset
 from storage.transaction_index import AbortedTransaction
 
 CHUNK_SIZE: Final = 1024 * 1024
+RECALL_SIZE_MAX: Final = 256 * 1024
+"""How many bytes are searched for the batches of one producer. Those that it may send again are recent."""
 
 # The header fields that decide whether a batch is an ordinary one:
 # base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, max_timestamp and
@@ -112,6 +114,32 @@ def _replay_from(segment: Segment, position: int, producer_state: ProducerState,
             break
         if batch.header is not None:
             apply_to_producer(segment, batch, batch.header, producer_state)
+
+
+def batches_before(segments: Sequence[Segment], entry: ProducerEntry) -> list[BatchMetadata]:
+    """Return the batches of a producer's epoch that belong before the remembered ones, in order.
+
+    Searches the last `RECALL_SIZE_MAX` bytes before those. Raises OSError, CorruptSegmentError, CorruptIndexError.
+    """
+    first_offset = entry.batches[0].first_offset
+    wanted, size_left = BATCHES_KEPT - len(entry.batches), RECALL_SIZE_MAX
+    found: list[BatchMetadata] = []
+    for segment in reversed(segments):
+        extent = segment.find(first_offset)
+        end = segment.size if extent is None else extent.position
+        start = segment.offset_index.lookup_position(max(end - size_left, 0)).position
+        headers = (batch.header for batch in stored_batches(segment, start, end))
+        found = [
+            BatchMetadata(it.last_sequence, it.last_offset, it.last_offset_delta, it.max_timestamp)
+            for it in headers
+            if it is not None
+            and (it.producer_id, it.producer_epoch) == (entry.producer_id, entry.epoch)
+            and not it.is_control
+        ] + found
+        size_left -= end - start
+        if len(found) >= wanted or size_left <= 0:
+            break
+    return found[-wanted:]
 
 
 def leader_epochs_in(segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
