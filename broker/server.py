@@ -739,7 +739,7 @@ class Server:
 
     async def _measure(self, services: Services, measured: Measured, turns: Turns) -> Registry:
         """Begin what is measured for metrics alone; return the registry of all metrics."""
-        from broker.metrics.catalog import MetricCount, all_metrics
+        from broker.metrics.catalog import MetricCounts, all_metrics
         from broker.metrics.loop_lag import watch
         from broker.metrics.rates import TICK_S
         from broker.metrics.registry import Registry
@@ -768,7 +768,7 @@ class Server:
                 waiting_requests=lambda: self.dispatcher.waiting_count,
             )
         )
-        metrics.append(MetricCount(tuple(metrics), self._clock.monotonic_s).metric())
+        metrics += MetricCounts(metrics, self._clock.monotonic_s).metrics()
         window_s = (
             self._config[properties.METRICS_NUM_SAMPLES] * self._config[properties.METRICS_SAMPLE_WINDOW_MS] / 1000
         )

@@ -5,7 +5,8 @@ Owns their order. Must not know any of them, or how they are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
@@ -90,44 +91,57 @@ def all_metrics(
 COUNT_INTERVAL_S = 60.0
 
 
-class MetricCount:
-    """How many samples Prometheus is shown. They are counted once a minute at most: that reads every metric."""
+class MetricCounts:
+    """How many samples Prometheus is shown. They are counted once a minute at most: that reads every metric.
+
+    As in Kafka, those that are attributes of an object with several are counted apart from all others.
+    """
 
     def __init__(self, metrics: Sequence[Metric], monotonic_s: Callable[[], float]) -> None:
-        self._metrics = metrics
+        self._attributes = [metric for metric in metrics if metric.attribute]
+        self._others = [metric for metric in metrics if not metric.attribute]
         self._monotonic_s = monotonic_s
         self._counted_s = float("-inf")
-        self._count = 0
+        self._attribute_count = self._other_count = 0
 
-    def metric(self) -> Metric:
-        return Metric(
+    def metrics(self) -> Iterator[Metric]:
+        yield Metric(
             Kind.GAUGE,
             "kafka.server:type=KafkaServer,name=yammer-metrics-count",
-            "Metrics with a value, counted once a minute.",
-            self._read,
+            "Metrics with a value, without the attributes of objects that have several; counted once a minute.",
+            partial(self._read, lambda: self._other_count),
+        )
+        yield Metric(
+            Kind.GAUGE,
+            "kafka.server:type=kafka-metrics-count",
+            "Attributes with a value, of objects that have several; counted once a minute.",
+            partial(self._read, lambda: self._attribute_count),
+            attribute="count",
         )
 
-    def _read(self) -> Iterator[Sample | None]:
+    def _read(self, count: Callable[[], int]) -> Iterator[Sample | None]:
         now_s = self._monotonic_s()
         if now_s - self._counted_s >= COUNT_INTERVAL_S:
             self._counted_s = now_s
-            self._count = yield from self._counted()
-        yield (), self._count
+            self._other_count = yield from _sample_count(self._others)
+            self._attribute_count = yield from _sample_count(self._attributes)
+        yield (), count() + 1  # itself
 
-    def _counted(self) -> Generator[None, None, int]:
-        """Samples of partitions are counted once for all metrics that the same partitions have."""
-        total = 0
-        of_partitions: dict[str, int] = {}
-        for metric in (metric for metric in self._metrics if metric.shown is not Shown.JSON):
-            kind_of_object = metric.bean.partition(",")[0]
-            count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
-            if count is None:
-                count = 0
-                for sample in metric.read():
-                    count += sample is not None
-                    if sample is None or count % SAMPLES_PER_STEP == 0:
-                        yield None
-                if metric.is_per_partition:
-                    of_partitions[kind_of_object] = count
-            total += count
-        return total
+
+def _sample_count(metrics: Iterable[Metric]) -> Generator[None, None, int]:
+    """Return the number of samples. Those of partitions are counted once for all metrics of the same partitions."""
+    total = 0
+    of_partitions: dict[str, int] = {}
+    for metric in (metric for metric in metrics if metric.shown is not Shown.JSON):
+        kind_of_object = metric.bean.partition(",")[0]
+        count = of_partitions.get(kind_of_object) if metric.is_per_partition else None
+        if count is None:
+            count = 0
+            for sample in metric.read():
+                count += sample is not None
+                if sample is None or count % SAMPLES_PER_STEP == 0:
+                    yield None
+            if metric.is_per_partition:
+                of_partitions[kind_of_object] = count
+        total += count
+    return total
