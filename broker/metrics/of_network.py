@@ -32,6 +32,28 @@ UNLIMITED = 2**63 - 1
 """What is free where nothing limits it."""
 
 
+LISTENER_FACTS: tuple[tuple[Kind, str, str, Callable[[Listener], float]], ...] = (
+    (
+        Kind.RATE,
+        "connection-accept-rate",
+        "Connections accepted per second, those included that are refused then.",
+        lambda listener: listener.arrived_count,
+    ),
+    (
+        Kind.GAUGE,
+        "connection-accept-throttle-time",
+        "Mean delay of connections above max.connection.creation.rate, in milliseconds.",
+        lambda listener: listener.throttle_ms,
+    ),
+    (
+        Kind.GAUGE,
+        "ip-connection-accept-throttle-time",
+        "Mean delay of connections above the quota connection_creation_rate of their address, in milliseconds.",
+        lambda listener: listener.address_throttle_ms,
+    ),
+)
+
+
 def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) -> Iterator[Metric]:
     """`waiting_requests()` is how many requests wait to be decoded."""
     yield Metric(
@@ -59,6 +81,15 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
             TAGS,
             attribute=f"connection-{name}-total",
         )
+    for kind, name, text, fact in LISTENER_FACTS:
+        yield Metric(kind, SOCKETS, text, _of_listeners(sockets, fact), ("listener",), attribute=name)
+    yield Metric(
+        Kind.RATE,
+        SOCKETS,
+        "Connections accepted per second by all listeners that count for max.connection.creation.rate of the broker.",
+        alone(lambda: sum(it.arrived_count for it in sockets.listeners if not sockets.quotas.is_protected(it.name))),
+        attribute="broker-connection-accept-rate",
+    )
     for name, text, carried in TRAFFIC:
         for kind, suffix, measure in ((Kind.RATE, "rate", "per second"), (Kind.GAUGE, "total", "since the start")):
             yield Metric(
@@ -129,12 +160,16 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
             lambda memory: 0 if memory is None else memory.size_max - memory.size_left,
         ),
     )
-    for name, text, fact in memory:
-        yield Metric(Kind.GAUGE, f"kafka.network:type=SocketServer,name={name}", text, _of_memory(sockets, fact))
+    for name, text, of_memory in memory:
+        yield Metric(Kind.GAUGE, f"kafka.network:type=SocketServer,name={name}", text, _of_memory(sockets, of_memory))
 
 
 def _per_listener(sockets: SocketServer, fact: Callable[[Listener], int]) -> Callable[[], Iterator[Sample]]:
     return lambda: (((it.name, NETWORK_PROCESSOR), fact(it)) for it in sockets.listeners)
+
+
+def _of_listeners(sockets: SocketServer, fact: Callable[[Listener], float]) -> Callable[[], Iterator[Sample]]:
+    return lambda: (((it.name,), fact(it)) for it in sockets.listeners)
 
 
 def _unsent_responses(sockets: SocketServer) -> Iterator[Sample | None]:

@@ -20,6 +20,8 @@ from protocol.dataclass import dataclass
 UNLIMITED = 2**31 - 1
 ADDRESSES_MAX = 10_000
 """The most addresses whose rates are kept; all are dropped when there are more."""
+THROTTLE_TIMES_MAX = 1000
+"""How many delays a mean covers at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,24 @@ class CreationRate:
         """Uncount the last connection, which was not served."""
         if self._windows:
             self._windows[-1][1] -= 1
+
+
+class ThrottleTimes:
+    """The delays of connections above a rate, over the last windows, including the present one."""
+
+    def __init__(self, window_count: int, window_ms: int) -> None:
+        self._length_ms = window_count * window_ms
+        self._delays: deque[tuple[int, int]] = deque(maxlen=THROTTLE_TIMES_MAX)  # time, delay
+
+    def record(self, delay_ms: int, now_ms: int) -> None:
+        """Record that a connection is delayed."""
+        self._delays.append((now_ms, delay_ms))
+
+    def mean_ms(self, now_ms: int) -> float:
+        """Return the mean delay; 0 if no connection was delayed."""
+        while self._delays and self._delays[0][0] <= now_ms - self._length_ms:
+            self._delays.popleft()
+        return sum(delay_ms for _, delay_ms in self._delays) / len(self._delays) if self._delays else 0.0
 
 
 class ConnectionQuotas:
@@ -164,6 +184,10 @@ class ConnectionQuotas:
         if not self._count_by_host[host]:
             del self._count_by_host[host]
         self._wake()
+
+    def new_throttle_times(self) -> ThrottleTimes:
+        """Return the delays of a new listener."""
+        return ThrottleTimes(self._limits.window_count, self._limits.window_ms)
 
     def _limits_of(self, listener: str) -> ListenerLimits:
         return self._limits.by_listener.get(listener, ListenerLimits())

@@ -120,6 +120,10 @@ class Listener:
         self._is_closed = False
         self._idle_sweep: asyncio.TimerHandle | None = None
         self.accepted_count = self.closed_count = 0
+        self.arrived_count = 0
+        """Connections that count for max.connection.creation.rate, those included that are refused then."""
+        self._throttles = quotas.new_throttle_times()
+        self._address_throttles = quotas.new_throttle_times()
         self.traffic_of_closed = NO_TRAFFIC
         """What the connections that are closed have carried."""
         self.expired_count = 0
@@ -248,9 +252,11 @@ class Listener:
             now_ms = int(self._loop.time() * 1000)
             closing_ms = self._quotas.record_address(arrival.host, now_ms)
             if closing_ms:
+                self._address_throttles.record(closing_ms, now_ms)
                 # It is not served. Its client is kept waiting, or it would connect again immediately.
                 self._loop.call_later(closing_ms / 1000, arrival.close)
                 continue
+            self.arrived_count += 1
             delay_ms = self._quotas.record_creation(self.name, now_ms)
             is_protected = self._quotas.is_protected(self.name)
             if not self._descriptors.has_room(self._quotas.count, self._loop.time(), is_protected=is_protected):
@@ -262,9 +268,20 @@ class Listener:
             else:
                 self._arrive(arrival, delay_ms)
             if delay_ms:
+                self._throttles.record(delay_ms, now_ms)
                 self._pause_accepting()
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
                 return
+
+    @property
+    def throttle_ms(self) -> float:
+        """The mean time for which connections above max.connection.creation.rate were delayed of late."""
+        return self._throttles.mean_ms(int(self._loop.time() * 1000))
+
+    @property
+    def address_throttle_ms(self) -> float:
+        """The mean time for which connections above connection_creation_rate of their address were held of late."""
+        return self._address_throttles.mean_ms(int(self._loop.time() * 1000))
 
     def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
         """Part of `Registry`: with SASL the client is the user that logs in, else that of its certificate."""

@@ -269,6 +269,23 @@ async def test_traffic_includes_connections_that_are_closed(monitored: Monitored
         assert await _traffic(monitored) == expected
 
 
+@pytest.mark.parametrize("overrides", [{"listeners": "PLAINTEXT://127.0.0.1:0", "max.connection.creation.rate": "1"}])
+async def test_connections_of_a_listener_are_counted_without_a_processor(monitored: Monitored) -> None:
+    (endpoint,) = monitored.broker.services.metadata_cache.brokers[0].endpoints.values()
+    listener = {"listener": "PLAINTEXT"}
+    scrape = await monitored.scrape()
+    assert scrape(f"{SOCKETS}_connection_accept_throttle_time", **listener) == 0
+    for _ in range(11):  # one a second over ten windows of one second, and one that is delayed
+        _, writer = await asyncio.open_connection(*endpoint)
+        writer.close()
+    async with asyncio.timeout(10):
+        while not (scrape := await monitored.scrape())(f"{SOCKETS}_connection_accept_throttle_time", **listener):
+            await asyncio.sleep(0.01)  # until the last one is accepted
+    assert scrape(f"{SOCKETS}_ip_connection_accept_throttle_time", **listener) == 0
+    assert scrape(f"{SOCKETS}_connection_accept_rate", **listener) > 0
+    assert scrape(f"{SOCKETS}_broker_connection_accept_rate") > 0
+
+
 SOCKETS = "kafka_server_socket_server_metrics"
 PROCESSOR = {"listener": "PLAINTEXT", "networkProcessor": "0"}
 

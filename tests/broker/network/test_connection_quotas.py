@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from broker.network.connection_quotas import UNLIMITED, ConnectionLimits, ConnectionQuotas, CreationRate, ListenerLimits
+from broker.network.connection_quotas import (
+    UNLIMITED,
+    ConnectionLimits,
+    ConnectionQuotas,
+    CreationRate,
+    ListenerLimits,
+    ThrottleTimes,
+)
 
 HOST = "10.0.0.1"
 
@@ -102,3 +109,13 @@ def test_no_connection_is_delayed_without_a_limit() -> None:
     for _ in range(1000):
         now_ms += rng.choice([0, 0, 1, 30_000])
         assert rate.record(UNLIMITED, now_ms) == 0, seed
+
+
+def test_mean_delay_covers_the_last_windows() -> None:
+    throttles = ThrottleTimes(window_count=11, window_ms=1000)
+    assert throttles.mean_ms(0) == 0
+    throttles.record(100, 0)
+    throttles.record(300, 5000)
+    assert throttles.mean_ms(10_999) == 200
+    assert throttles.mean_ms(11_000) == 300
+    assert throttles.mean_ms(16_000) == 0
