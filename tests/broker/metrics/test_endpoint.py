@@ -279,7 +279,7 @@ async def test_connections_of_a_listener_are_counted_without_a_processor(monitor
         _, writer = await asyncio.open_connection(*endpoint)
         writer.close()
     async with asyncio.timeout(10):
-        while not (scrape := await monitored.scrape())(f"{SOCKETS}_connection_accept_throttle_time", **listener):
+        while not (scrape := await monitored.scrape())(f"{SOCKETS}_connection_accept_throttle_time", **listener):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # until the last one is accepted
     assert scrape(f"{SOCKETS}_ip_connection_accept_throttle_time", **listener) == 0
     assert scrape(f"{SOCKETS}_connection_accept_rate", **listener) > 0
