@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.loop.clock import Clock
@@ -139,17 +140,29 @@ def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Ca
 
 
 def key_set_jobs(config: BrokerConfig, clock: Clock, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
-    """Return the job that reads the keys of identity providers when that is due."""
+    """Return the jobs that read the keys of each identity provider when that is due, and again after a failure."""
     refresh_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
+    first_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS]
+    longest_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS]
 
-    async def refresh() -> None:
-        for keys in remote:
-            now_ms = clock.monotonic_ms()
-            if keys.is_due(now_ms, refresh_ms):
-                await asyncio.get_running_loop().run_in_executor(background, keys.refresh, now_ms)
+    async def refresh(keys: RemoteKeys) -> None:
+        while keys.is_due(now_ms := clock.monotonic_ms(), refresh_ms):
+            await asyncio.get_running_loop().run_in_executor(background, keys.refresh, now_ms)
+            pause_ms = keys.pause_ms(first_ms, longest_ms)
+            if not pause_ms:
+                break
+            await asyncio.sleep(pause_ms / 1000)
 
     interval_ms = min(KEY_SET_CHECK_INTERVAL_MS, refresh_ms)
-    return [Job("keys of identity providers", interval_ms, refresh)] if remote else []
+    return [
+        Job(
+            f"keys of {keys.url}",
+            interval_ms,
+            partial(refresh, keys),
+            initial_delay_ms=keys.pause_ms(first_ms, longest_ms) or None,
+        )
+        for keys in remote
+    ]
 
 
 def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWork) -> list[Job]:

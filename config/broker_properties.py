@@ -696,10 +696,10 @@ SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS = long("sasl.oauthbearer.jwks.endpoint
     doc="How often the keys of sasl.oauthbearer.jwks.endpoint.url are read.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.KEY_SETS, doc="First pause between attempts to read these keys.")
+    doc="First pause between attempts to read these keys.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS = long(
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.KEY_SETS, doc="Longest pause between attempts to read these keys.")
+    doc="Longest pause between attempts to read these keys.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = integer("sasl.oauthbearer.clock.skew.seconds", 30, READ_ONLY, LOW,
     doc="Tolerated clock difference when a token's times are checked.")
 SASL_OAUTHBEARER_EXPECTED_AUDIENCE = string_list("sasl.oauthbearer.expected.audience", None, READ_ONLY, LOW,

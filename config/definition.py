@@ -128,7 +128,6 @@ class NoEffect(Enum):
     SASL = "the mechanisms are built in, and classes of your own for the logins between brokers are not supported"
     LOGIN_BACKOFF = "a connection between brokers has its own pauses, and each attempt to connect logs in again"
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
-    KEY_SETS = "the broker tries again every five seconds"
     WINDOWS = "the throttle of moves between log directories spreads the bytes evenly, without samples"
     ALL_RECORDED = "the broker records all its metrics at any level"
     JMX = "there is no JMX; metrics.http.listener serves the same objects as JSON"

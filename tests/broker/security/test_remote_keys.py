@@ -1,13 +1,18 @@
 """The key set behind a URL."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from broker.jobs import key_set_jobs
 from broker.security.remote_keys import RemoteKeys
+from config.broker import BrokerConfig
 from tests.support.identity_provider import IdentityProvider
+from tests.support.manual_clock import ManualClock
 
 
 def test_keys_are_read_and_kept_if_they_cannot_be_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -36,6 +41,37 @@ def test_keys_are_read_when_they_are_old_or_one_is_missing(tmp_path: Path) -> No
     assert keys.is_due(6, 1000)
     keys.refresh(6)
     assert not keys.is_due(7, 1000)
+
+
+async def test_failed_reads_are_repeated_after_growing_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "keys.json"
+    keys = RemoteKeys(path.as_uri())
+    config = BrokerConfig.from_properties(
+        {
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "50",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "150",
+        }
+    )
+    pauses_s: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses_s.append(seconds)
+        if len(pauses_s) == 4:
+            IdentityProvider().publish(path)
+
+    with ThreadPoolExecutor(1) as background:
+        (job,) = key_set_jobs(config, ManualClock(), [keys], background)
+        assert job.initial_delay_ms is None
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        await job.run()
+        assert pauses_s == [0.05, 0.1, 0.15, 0.15]
+        assert keys.keys
+        await job.run()
+        assert len(pauses_s) == 4, "the keys are not old yet"
+        path.unlink()
+        keys.refresh(0)
+        (job,) = key_set_jobs(config, ManualClock(), [keys], background)
+        assert job.initial_delay_ms == 50, "the read at the start has failed"
 
 
 @pytest.mark.parametrize("text", ['{"keys": [1, null, "x"]}', "[" * 100_000, '{"keys": [{"kid": 1}]}', "\xff"])
