@@ -17,6 +17,7 @@ from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
 from broker.security.delegation_tokens import DelegationTokens
+from broker.security.retry_pauses import RetryPauses
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -142,13 +143,15 @@ def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Ca
 def key_set_jobs(config: BrokerConfig, clock: Clock, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
     """Return the jobs that read the keys of each identity provider when that is due, and again after a failure."""
     refresh_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
-    first_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS]
-    longest_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS]
+    pauses = RetryPauses(
+        config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS],
+        config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS],
+    )
 
     async def refresh(keys: RemoteKeys) -> None:
         while keys.is_due(now_ms := clock.monotonic_ms(), refresh_ms):
             await asyncio.get_running_loop().run_in_executor(background, keys.refresh, now_ms)
-            pause_ms = keys.pause_ms(first_ms, longest_ms)
+            pause_ms = pauses.after(keys.failure_count)
             if not pause_ms:
                 break
             await asyncio.sleep(pause_ms / 1000)
@@ -159,7 +162,7 @@ def key_set_jobs(config: BrokerConfig, clock: Clock, remote: Sequence[RemoteKeys
             f"keys of {keys.url}",
             interval_ms,
             partial(refresh, keys),
-            initial_delay_ms=keys.pause_ms(first_ms, longest_ms) or None,
+            initial_delay_ms=pauses.after(keys.failure_count) or None,
         )
         for keys in remote
     ]

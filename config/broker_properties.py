@@ -664,9 +664,9 @@ SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, R
 SASL_LOGIN_READ_TIMEOUT_MS = integer("sasl.login.read.timeout.ms", None, READ_ONLY, LOW,
     doc="Time to wait for an identity provider's response.")
 SASL_LOGIN_RETRY_BACKOFF_MS = long("sasl.login.retry.backoff.ms", 100, READ_ONLY, LOW,
-    no_effect=NoEffect.LOGIN_BACKOFF, doc="First pause between login attempts.")
+    doc="First pause before an identity provider is asked for a token again.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = long("sasl.login.retry.backoff.max.ms", 10000, READ_ONLY, LOW,
-    no_effect=NoEffect.LOGIN_BACKOFF, doc="Longest pause between login attempts.")
+    doc="Longest pause before an identity provider is asked for a token again.")
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = double("sasl.login.refresh.window.factor", 0.8, PER_BROKER, MEDIUM,
     doc="Share of a token's life after which it is renewed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = double("sasl.login.refresh.window.jitter", 0.05, PER_BROKER, MEDIUM,

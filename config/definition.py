@@ -126,7 +126,6 @@ class NoEffect(Enum):
     REPLICATION_THROTTLES = "replication throttles are not supported yet, see docs/not-yet.md"
     ALL_IN_SYNC = "a commit always waits for all in-sync replicas"
     SASL = "the mechanisms are built in, and classes of your own for the logins between brokers are not supported"
-    LOGIN_BACKOFF = "a connection between brokers has its own pauses, and each attempt to connect logs in again"
     KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
     WINDOWS = "the throttle of moves between log directories spreads the bytes evenly, without samples"
     ALL_RECORDED = "the broker records all its metrics at any level"

@@ -44,6 +44,8 @@ PER_LISTENER: frozenset[Property[object]] = frozenset(
         broker.SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS,
         broker.SASL_LOGIN_REFRESH_WINDOW_FACTOR,
         broker.SASL_LOGIN_REFRESH_WINDOW_JITTER,
+        broker.SASL_LOGIN_RETRY_BACKOFF_MAX_MS,
+        broker.SASL_LOGIN_RETRY_BACKOFF_MS,
         broker.SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL,
         broker.SSL_ALLOW_DN_CHANGES,
         broker.SSL_ALLOW_SAN_CHANGES,

@@ -14,7 +14,6 @@ logger = logging.getLogger("kafka.security.oauthbearer.RefreshingHttpsJwks")
 
 SIZE_MAX = 1 << 20
 TIMEOUT_S = 10
-DOUBLINGS_MAX = 20
 SCHEMES = ("https://", "http://", "file://")
 
 
@@ -26,7 +25,8 @@ class RemoteKeys:
         self.keys: KeySet = {}
         self._read_ms: int | None = None
         self._is_key_missing = False
-        self._failure_count = 0  # since the last success
+        self.failure_count = 0
+        """Failed reads since the last one that did not fail."""
 
     def report_missing_key(self) -> None:
         """A token names a key that is not in the set: the provider may have added it since."""
@@ -35,15 +35,6 @@ class RemoteKeys:
     def is_due(self, now_ms: int, refresh_ms: int) -> bool:
         """Return whether to read the keys: they were never read, are older than `refresh_ms`, or one is missing."""
         return self._is_key_missing or self._read_ms is None or now_ms - self._read_ms >= refresh_ms
-
-    def pause_ms(self, first_ms: int, longest_ms: int) -> int:
-        """Return how long to wait before the keys are read again; 0 if the last attempt did not fail.
-
-        The pause is `first_ms` after the first failure, and doubles with each further one up to `longest_ms`.
-        """
-        if not self._failure_count:
-            return 0
-        return max(1, min(first_ms << min(self._failure_count - 1, DOUBLINGS_MAX), longest_ms))
 
     def refresh(self, now_ms: int) -> None:
         """Read the keys; keep the present ones if that fails. Blocks."""
@@ -60,7 +51,7 @@ class RemoteKeys:
                 raise ValueError(f"more than {SIZE_MAX} bytes")
             self.keys = parse_key_set(data)
             self._read_ms = now_ms
-            self._failure_count = 0
+            self.failure_count = 0
         except Exception as error:  # the response may be anything, and a broker serves also without new keys
-            self._failure_count += 1
+            self.failure_count += 1
             logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)

@@ -7,12 +7,14 @@ unsigned token made here. Must not know SASL messages. A request to an identity 
 from __future__ import annotations
 
 import json
+import logging
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode
 
 from broker.network.sasl.oauthbearer import InvalidToken
+from broker.security.retry_pauses import RetryPauses
 from broker.security.web_tokens import TOKEN_SIZE_MAX, token_claims
 from protocol.dataclass import dataclass
 
@@ -23,6 +25,7 @@ SCHEMES = ("https://", "http://", "file://")
 TIMEOUT_S = 10.0
 
 _ERROR_SIZE_MAX = 200
+logger = logging.getLogger("kafka.security.oauthbearer.TokenSource")
 _UNSECURED = "unsecuredLogin"
 _LIFETIME_S = 3600.0
 
@@ -50,7 +53,7 @@ class TokenRenewal:
 
 
 class TokenSource:
-    """Keeps a token until it has to be renewed."""
+    """Keeps a token until it has to be renewed, and after a failed renewal as long as it is valid."""
 
     def __init__(
         self,
@@ -58,10 +61,12 @@ class TokenSource:
         now_s: Callable[[], float],
         uniform: Callable[[], float],
         renewal: Callable[[], TokenRenewal],
+        pauses: RetryPauses,
     ) -> None:
         """`fetch()` returns a new token, or raises TokenUnavailable. `now_s()` is in seconds since the epoch.
 
-        `renewal()` is called for each token.
+        `renewal()` is called for each token. `pauses` are those after failed attempts to fetch one: until they are
+        over, nothing is fetched.
         """
         self._fetch = fetch
         self._now_s = now_s
@@ -71,21 +76,39 @@ class TokenSource:
         self.expires_s = 0.0
         """When the present token expires, in seconds since the epoch."""
         self._renew_at_s = 0.0
+        self._pauses = pauses
+        self._failure_count = 0
+        self._failure = ""
+        self._retry_at_s = 0.0
 
     def token(self) -> str:
         """Return a token. Blocks while it fetches one. Raises TokenUnavailable."""
         now_s = self._now_s()
-        if not self._token or now_s >= self._renew_at_s:
-            token = self._fetch()
+        if (not self._token or now_s >= self._renew_at_s) and now_s >= self._retry_at_s:
             try:
-                expires_s = token_claims(token).get("exp")
-            except InvalidToken as error:
-                raise TokenUnavailable(f"the token that was issued is invalid: {error}") from None
-            if not isinstance(expires_s, int | float) or expires_s <= now_s:
-                raise TokenUnavailable("the token that was issued has expired, or has no claim exp")
-            self._token, self.expires_s = token, float(expires_s)
-            self._renew_at_s = self._renewal().due_s(now_s, expires_s, self._uniform())
+                self._renew(now_s)
+            except TokenUnavailable as error:
+                self._failure_count += 1
+                self._failure = str(error)
+                self._retry_at_s = self._now_s() + self._pauses.after(self._failure_count) / 1000
+                if now_s < self.expires_s:
+                    logger.warning("the present token stays in use: %s", error)
+        if now_s >= self.expires_s:
+            raise TokenUnavailable(self._failure)
         return self._token
+
+    def _renew(self, now_s: float) -> None:
+        """Fetch a token. Raises TokenUnavailable."""
+        token = self._fetch()
+        try:
+            expires_s = token_claims(token).get("exp")
+        except InvalidToken as error:
+            raise TokenUnavailable(f"the token that was issued is invalid: {error}") from None
+        if not isinstance(expires_s, int | float) or expires_s <= now_s:
+            raise TokenUnavailable("the token that was issued has expired, or has no claim exp")
+        self._token, self.expires_s = token, float(expires_s)
+        self._renew_at_s = self._renewal().due_s(now_s, expires_s, self._uniform())
+        self._failure_count, self._retry_at_s = 0, 0.0
 
 
 def endpoint_token(url: str, options: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> str:

@@ -15,6 +15,7 @@ from broker.network.sasl.gssapi import GssapiClient
 from broker.network.sasl.oauthbearer import OauthBearerClient
 from broker.network.sasl.scram import Digest
 from broker.security.kerberos import KerberosError, KeyTab, Renewal, TicketSource
+from broker.security.retry_pauses import RetryPauses
 from broker.security.token_source import (
     SCHEMES,
     TIMEOUT_S,
@@ -50,6 +51,7 @@ class LoginSettings:
     token_endpoint_url: str | None = None
     token_renewal: Callable[[], TokenRenewal] = TokenRenewal
     token_timeout_s: float = TIMEOUT_S
+    token_pauses: RetryPauses = RetryPauses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def new_token_source(options: Mapping[str, str], settings: LoginSettings, around
         )
     elif not url.startswith("file://") and not (options.get("clientId") and options.get("clientSecret")):
         raise InvalidLoginError("expected clientId and clientSecret")
-    return TokenSource(fetch, now_s, around.random.random, settings.token_renewal)
+    return TokenSource(fetch, now_s, around.random.random, settings.token_renewal, settings.token_pauses)
 
 
 def _oauthbearer(

@@ -22,6 +22,7 @@ from broker.network.sasl.scram import Digest, ScramExchange, ScramUser
 from broker.network.sasl.session import SaslListener, SaslMechanism
 from broker.security.kerberos import KerberosError, KeyTab, Renewal, default_realm, new_acceptor
 from broker.security.remote_keys import SCHEMES, RemoteKeys
+from broker.security.retry_pauses import RetryPauses
 from broker.security.token_source import TIMEOUT_S, TokenRenewal
 from broker.security.web_tokens import TokenRules, UnknownKeyError, unsecured_login, verified_login
 from broker.settings.client_login import MECHANISMS, SCRAM, InvalidLoginError, LoginSettings, Surroundings, new_clients
@@ -353,4 +354,5 @@ def login_settings(config: BrokerConfig, listener: Listener, mechanism: str) -> 
             value(rows.SASL_LOGIN_REFRESH_BUFFER_SECONDS),
         ),
         token_timeout_s=max(timeouts_ms) / 1000 if timeouts_ms else TIMEOUT_S,
+        token_pauses=RetryPauses(value(rows.SASL_LOGIN_RETRY_BACKOFF_MS), value(rows.SASL_LOGIN_RETRY_BACKOFF_MAX_MS)),
     )

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from broker.security.token_source import TokenUnavailable, endpoint_token
+from broker.security.retry_pauses import RetryPauses
+from broker.security.token_source import TokenRenewal, TokenSource, TokenUnavailable, endpoint_token, unsecured_token
 from broker.security.web_tokens import TOKEN_SIZE_MAX
 
 OPTIONS = {"clientId": "a client", "clientSecret": "s+cret", "scope": "read write"}
@@ -104,3 +105,47 @@ def test_error_of_the_endpoint_is_reported_with_the_beginning_of_its_body() -> N
 def test_endpoint_without_a_response_times_out() -> None:
     with served(Provider(is_silent=True)) as url, pytest.raises(TokenUnavailable, match="timed out"):
         endpoint_token(url, OPTIONS, timeout_s=0.1)
+
+
+class Attempts:
+    """A token source whose fetches fail while `is_failing`."""
+
+    def __init__(self) -> None:
+        self.now_s, self.count, self.is_failing = 0.0, 0, True
+        pauses = RetryPauses(first_ms=1000, longest_ms=3000)
+        self.source = TokenSource(self._fetch, lambda: self.now_s, lambda: 0.0, TokenRenewal, pauses)
+
+    def _fetch(self) -> str:
+        self.count += 1
+        if self.is_failing:
+            raise TokenUnavailable(f"failure {self.count}")
+        return unsecured_token({"unsecuredLoginStringClaim_sub": "a"}, self.now_s)
+
+    def at(self, now_s: float) -> str:
+        """Return the failure at a time, empty if there is a token."""
+        self.now_s = now_s
+        try:
+            assert self.source.token()
+        except TokenUnavailable as error:
+            return str(error)
+        return ""
+
+
+def test_provider_is_not_asked_again_before_a_growing_pause_is_over() -> None:
+    attempts = Attempts()
+    times_s = (0, 0.9, 1, 2.9, 3, 5.9, 6, 8.9, 9)
+    assert [attempts.at(it) for it in times_s] == [f"failure {it}" for it in (1, 1, 2, 2, 3, 3, 4, 4, 5)]
+    attempts.is_failing = False
+    assert (attempts.at(11.9), attempts.at(12)) == ("failure 5", "")
+
+
+def test_valid_token_stays_in_use_while_its_renewal_fails(caplog: pytest.LogCaptureFixture) -> None:
+    attempts = Attempts()
+    attempts.is_failing = False
+    assert not attempts.at(0)
+    attempts.is_failing = True
+    assert [attempts.at(it) for it in (3000, 3001, 3599)] == ["", "", ""]
+    assert attempts.count == 4
+    assert "failure 2" in caplog.text
+    assert attempts.at(3600) == "failure 4"
+    assert attempts.at(3700) == "failure 5"
