@@ -131,6 +131,7 @@ class SqliteFile:
         self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA fullfsync = ON")  # macOS only: there fsync does not empty the drive's cache
         self._connection.execute("BEGIN IMMEDIATE").execute("ROLLBACK")
         if is_checked:
             (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -13,6 +13,8 @@ atomically (written beside, synced, renamed); a copy that holds transactions tha
 name.
 """
 
+import errno
+import fcntl
 import logging
 import os
 import sqlite3
@@ -39,6 +41,7 @@ logger = logging.getLogger("kafka.zk.KafkaZkClient")
 
 T = TypeVar("T")
 
+_NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _REPLACEMENT: Final = ".tmp"
 OPEN_TRIES: Final = 5
@@ -383,6 +386,16 @@ def _is_prefix(copy: SqliteFile, newest: SqliteFile) -> bool:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        # On macOS fsync leaves the data in the volatile cache of the drive.
+        full_sync_command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+        if full_sync_command is not None:
+            try:
+                fcntl.fcntl(descriptor, full_sync_command)
+            except OSError as error:
+                if error.errno not in _NO_FULL_SYNC:  # a network file system may have none
+                    raise
+            else:
+                return
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

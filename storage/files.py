@@ -1,8 +1,8 @@
 """The only interface between storage and the operating system.
 
-Owns every system call that storage makes: `Files` is the port, `OsFiles` its implementation for Linux. The tests
+Owns every system call that storage makes: `Files` is the port, `OsFiles` its implementation for Unix. The tests
 replace it with one that forgets what was not synced, tears writes and fails the n-th call. Must not know what the files
-contain.
+contain, or on which system it runs: `storage.system_calls` has the table of the calls that some systems lack.
 
 Invariants:
 - A descriptor or map stays valid while a reference to it exists: `OpenFile` closes itself when its last reference is
@@ -23,10 +23,12 @@ import struct
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
 from storage import names
+from storage.system_calls import SYSTEM_CALLS, SystemCalls
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -34,6 +36,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYNC_FILE_RANGE_WRITE_AND_WAIT: Final = 1 | 2 | 4
 _NO_SYNC_FILE_RANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 _WOULD_WAIT: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
@@ -118,7 +121,10 @@ class Files(ABC):
 
     @abstractmethod
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
-        """Read only from the page cache, without waiting for the disk; return the number of bytes, which may be 0."""
+        """Read only from the page cache, without waiting for the disk; return the number of bytes, which may be 0.
+
+        Always 0 if the system or the file system cannot do this; the caller then reads in a thread.
+        """
 
     @abstractmethod
     def send(self, file: OpenFile, size: int, position: int, socket_descriptor: int) -> int:
@@ -129,7 +135,8 @@ class Files(ABC):
         """
 
     @abstractmethod
-    def sync(self, file: OpenFile) -> None: ...
+    def sync(self, file: OpenFile) -> None:
+        """Make the content of a file durable: after the return it survives a loss of power."""
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
@@ -137,7 +144,7 @@ class Files(ABC):
 
     @abstractmethod
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
-        """Start the kernel's write-back of a range. Guarantees no durability."""
+        """Start the kernel's write-back of a range, where the system can. Guarantees no durability."""
 
     @abstractmethod
     def finish_writeback(self, file: OpenFile) -> None:
@@ -320,13 +327,13 @@ class _Delays:
 
 
 class OsFiles(Files):
-    """The files of Linux. RWF_NOWAIT and open-file-description locks exist on no other system."""
+    """The files of this machine."""
 
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
+    def __init__(self, calls: SystemCalls = SYSTEM_CALLS) -> None:
+        """`calls` is what the system has; each missing call has a portable form."""
+        self._calls = calls
         self._are_delays_known = os.path.exists(_DELAYS)
         self._of_thread = threading.local()
-        self._libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
     def open(self, path: str, *, create: bool = False) -> OpenFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -354,8 +361,11 @@ class OsFiles(Files):
             raise failure(error, "read", file.path) from None
 
     def read_cached_into(self, file: OpenFile, buffer: bytearray | memoryview, position: int) -> int:
+        flag = self._calls.cached_read_flag
+        if flag is None:
+            return 0
         try:
-            return os.preadv(file.descriptor, [buffer], position, os.RWF_NOWAIT)
+            return os.preadv(file.descriptor, [buffer], position, flag)
         except OSError as error:
             if error.errno in _WOULD_WAIT:
                 return 0
@@ -366,29 +376,49 @@ class OsFiles(Files):
 
     def sync(self, file: OpenFile) -> None:
         with _FailuresOf(_SYNC, file.path):
-            os.fsync(file.descriptor)
+            self._sync(file.descriptor)
 
     def sync_directory(self, path: str) -> None:
         directory = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _FailuresOf(_SYNC, path):
-                os.fsync(directory.descriptor)
+                self._sync(directory.descriptor)
         finally:
             directory.close()
 
+    def _sync(self, descriptor: int) -> None:
+        command = self._calls.full_sync_command
+        if command is not None:
+            try:
+                fcntl.fcntl(descriptor, command)
+            except OSError as error:
+                if error.errno not in _NO_FULL_SYNC:  # a network file system may have none
+                    raise
+            else:
+                return
+        os.fsync(descriptor)
+
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
-        self._sync_file_range(file, position, size, _SYNC_FILE_RANGE_WRITE)
+        if self._calls.sync_file_range is not None:
+            self._sync_file_range(self._calls.sync_file_range, file, position, size, _SYNC_FILE_RANGE_WRITE)
 
     def finish_writeback(self, file: OpenFile) -> None:
-        try:
-            self._sync_file_range(file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)  # a size of 0 means up to the end
-        except OSError as error:
-            if error.errno not in _NO_SYNC_FILE_RANGE:
-                raise
-            os.fdatasync(file.descriptor)
+        if self._calls.sync_file_range is not None:
+            try:  # a size of 0 means up to the end
+                self._sync_file_range(self._calls.sync_file_range, file, 0, 0, _SYNC_FILE_RANGE_WRITE_AND_WAIT)
+            except OSError as error:
+                if error.errno not in _NO_SYNC_FILE_RANGE:
+                    raise
+            else:
+                return
+        with _FailuresOf(_SYNC, file.path):
+            self._calls.sync_data(file.descriptor)
 
-    def _sync_file_range(self, file: OpenFile, position: int, size: int, flags: int) -> None:
-        if self._libc.sync_file_range(file.descriptor, position, size, flags) != 0:
+    @staticmethod
+    def _sync_file_range(
+        call: Callable[[int, int, int, int], int], file: OpenFile, position: int, size: int, flags: int
+    ) -> None:
+        if call(file.descriptor, position, size, flags) != 0:
             number = ctypes.get_errno()
             raise failure(OSError(number, os.strerror(number)), "start write-back", file.path)
 
@@ -464,10 +494,13 @@ class OsFiles(Files):
     def lock(self, path: str) -> OpenFile | None:
         # An open-file-description lock conflicts with the POSIX lock that Kafka's JVM acquires on the same file. Unlike
         # a POSIX lock, it also conflicts with a second broker in this process, and it is not released when another
-        # descriptor of the file is closed.
+        # descriptor of the file is closed. On BSD kernels, and so on macOS, flock has these three properties too.
         file = self.open(path, create=True)
         try:
-            fcntl.fcntl(file.descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            if self._calls.has_description_locks:
+                fcntl.fcntl(file.descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            else:
+                fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.close()
             if error.errno in _LOCK_IS_HELD:

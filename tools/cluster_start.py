@@ -196,7 +196,8 @@ def cluster(
             servers.append(_zookeeper(folder / "zookeeper", zookeeper_port or next_free()))
             zookeeper = f"{HOST}:{servers[0].port}"
         ports = [port + number if port else next_free() for number in range(broker_count)]
-    cores = sorted(os.sched_getaffinity(0))
+    # macOS cannot bind a process to a core.
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     for number, broker_port in enumerate(ports):
         broker_id = number + 1
         settings = {

@@ -11,7 +11,6 @@ has a wrong checksum, and SQLite drops it.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import time
@@ -24,6 +23,7 @@ from broker.loop.clock import SystemClock
 from controller.sqlite_file import DamagedFileError, SqliteFile
 from controller.state_store import StoreUnavailable
 from controller.store_copies import StoreCopies
+from storage.files import OsFiles
 
 LOG_ENDING: Final = "-wal"
 LOG_HEADER_SIZE: Final = 32
@@ -62,9 +62,10 @@ def back_up(sources: Sequence[Path], target: Path) -> Backup:
         newest = max(zxids, key=zxids.__getitem__)
         _check(newest, copies[newest])
         newest.chmod(0o600)
-        _sync(newest)
+        files = OsFiles()
+        files.sync_path(str(newest))
         newest.rename(target)
-        _sync(target.parent)
+        files.sync_directory(str(target.parent))
         left_out = [source for copy, source in copies.items() if copy not in zxids]
         return Backup(copies[newest], zxids[newest], left_out)
 
@@ -135,11 +136,3 @@ def _check(copy: Path, source: Path) -> None:
         SqliteFile(copy, is_checked=True).close()
     except (DamagedFileError, sqlite3.Error) as error:
         raise BackupError(f"{source} is damaged: {error}") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

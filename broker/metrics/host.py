@@ -18,6 +18,7 @@ from dataclasses import field
 from typing import Final, TypeVar
 
 from protocol.dataclass import dataclass
+from storage.system_calls import SYSTEM_CALLS
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of a line of /proc/stat."""
@@ -105,7 +106,7 @@ class Host:
             file_systems=_each(self._directories, _file_system),
             disks=_or(lambda: _disks(self._directories), {}),
             interfaces=_or(_interfaces, {}),
-            open_descriptor_count=_or(lambda: len(os.listdir("/proc/self/fd")), 0),
+            open_descriptor_count=_or(lambda: len(os.listdir(SYSTEM_CALLS.descriptor_folder)), 0),
             descriptor_count_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             resident_size=_or(_resident_size, 0),
             thread_count=threading.active_count(),

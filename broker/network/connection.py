@@ -38,6 +38,7 @@ from protocol.errors import Malformed
 from protocol.frame import FrameReader
 from storage.files import FileSlice
 from storage.shortages import LineLimit
+from storage.system_calls import SYSTEM_CALLS
 
 logger = logging.getLogger("kafka.network.connection")
 
@@ -199,12 +200,13 @@ class Connection(asyncio.BufferedProtocol):
         return was_active
 
     def tcp_info(self, size: int) -> bytes:
-        """Return the first `size` bytes of Linux's `struct tcp_info`; empty without an open socket."""
-        if self._transport is None:
+        """Return the first `size` bytes of Linux's `struct tcp_info`; empty without an open socket or Linux."""
+        option = SYSTEM_CALLS.tcp_info_option
+        if self._transport is None or option is None:
             return b""
         stream: socket.socket | None = self._transport.get_extra_info("socket")
         try:
-            return b"" if stream is None else stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+            return b"" if stream is None else stream.getsockopt(socket.IPPROTO_TCP, option, size)
         except OSError:  # it is closed
             return b""
 

@@ -18,6 +18,8 @@ import resource
 from collections.abc import Callable
 from typing import Final
 
+from storage.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
+
 logger = logging.getLogger("kafka.network.descriptors")
 
 RESERVE_MIN: Final = 128
@@ -27,6 +29,8 @@ CONNECTIONS_SHARE: Final = 8
 """The limit divided by this is the number of connections to which the reserve does not apply."""
 LAST_FREE: Final = 16
 """Connections never take these last free descriptors."""
+OPEN_MAX_OF_MACOS: Final = 10_240
+"""The highest soft limit that macOS accepts, whose hard limit is infinite."""
 MEASURED_EVERY_S: Final = 1.0
 MEASURED_SELDOM_EVERY_S: Final = 10.0
 """The interval while more than half of the limit is free."""
@@ -38,11 +42,11 @@ def raise_limit() -> None:
     Call once, before the broker opens files or sockets.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:
-        logger.warning("the limit of %d file descriptors cannot be raised to %d: %s", soft, hard, error)
+    if soft != hard:
+        try:
+            _raise_limit(soft, hard)
+        except (OSError, ValueError) as error:
+            logger.warning("the limit of %d file descriptors cannot be raised to %d: %s", soft, hard, error)
     limit = soft_limit()
     logger.info(
         "limit of file descriptors: %d (was %d), of which connections leave at least %d to files",
@@ -50,6 +54,15 @@ def raise_limit() -> None:
         soft,
         DescriptorBudget(limit).reserve,
     )
+
+
+def _raise_limit(soft: int, hard: int) -> None:
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except ValueError:
+        if soft >= OPEN_MAX_OF_MACOS:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_MAX_OF_MACOS, hard))
 
 
 def soft_limit() -> int:
@@ -60,10 +73,12 @@ def open_count() -> int:
     """Return how many descriptors this process has open.
 
     Raises:
-        OSError: /proc is missing, or no descriptor is free to list it.
+        OSError: No descriptor is free to list them.
     """
     # Since Linux 6.2 the size of this directory is the number of descriptors; before, it is 0.
-    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    folder = SYSTEM_CALLS.descriptor_folder
+    count = os.stat(folder).st_size if folder == PROC_DESCRIPTORS else 0
+    return count or len(os.listdir(folder))
 
 
 class DescriptorBudget:

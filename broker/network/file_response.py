@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from storage.files import FileSlice
+from storage.system_calls import SYSTEM_CALLS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -85,7 +86,7 @@ class FileResponse:
         if isinstance(piece, FileSlice):
             return piece.send(self._descriptor, self._sent, size_max)
         # MSG_MORE lets the next piece fill the packet; a packet with only a header would wake the client too early.
-        flags = socket.MSG_MORE if len(self._pieces) > 1 else 0
+        flags = SYSTEM_CALLS.more_flag if len(self._pieces) > 1 else 0
         with _Lent(self._descriptor) as stream:
             return stream.send(memoryview(piece)[self._sent :], flags)
 

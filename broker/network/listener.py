@@ -26,7 +26,7 @@ from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
-from broker.network.writable_sockets import WritableSockets
+from broker.network.writable_sockets import WritableSockets, writable_sockets
 from protocol.dataclass import dataclass
 from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
@@ -135,7 +135,7 @@ class Listener:
     def writable_sockets(self) -> WritableSockets:
         """Part of `Registry`."""
         if self._writable_sockets is None:
-            self._writable_sockets = WritableSockets(self._loop)
+            self._writable_sockets = writable_sockets(self._loop)
         return self._writable_sockets
 
     @property
@@ -428,7 +428,7 @@ class Listener:
 
 
 def idle_ms(connection: Connection) -> int:
-    """Return the milliseconds since the kernel last sent or received data of a connection; 0 if it is closed."""
+    """Return the milliseconds since the kernel last sent or received data of a connection; 0 if it does not tell."""
     info = connection.tcp_info(_TCP_INFO_SIZE)
     if len(info) < _TCP_INFO_SIZE:
         return 0

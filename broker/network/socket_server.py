@@ -212,4 +212,4 @@ class SocketServer:
             for connection in listener.connections()
             if not connection.is_closing
         ]
-        return heapq.nlargest(count, others, key=idle_ms)
+        return heapq.nlargest(count, others, key=lambda connection: (idle_ms(connection), connection.idle_sweeps))

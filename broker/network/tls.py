@@ -1,8 +1,9 @@
 """TLS contexts, by the standard library's `ssl`.
 
 Owns the use of `ssl`: versions, cipher suites, client authentication, and a handshake in memory that shows whether an
-identity and a trust fit together. Must not know stores or settings. Keys never touch a disk: OpenSSL reads them from
-an anonymous file in memory.
+identity and a trust fit together. Must not know stores or settings. Keys never touch a disk in clear text: OpenSSL
+reads them from an anonymous file in memory, or, where the system has none, from a temporary file that is encrypted with
+a random password.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from enum import Enum
+from tempfile import NamedTemporaryFile
 
 from protocol.dataclass import dataclass
+from storage.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -28,6 +31,7 @@ SHUTDOWN_TIMEOUT_S = 2.0
 _WEAK_IDENTITY_REASONS = ("CA_MD_TOO_WEAK", "CA_KEY_TOO_SMALL", "EE_KEY_TOO_SMALL")
 _TLS_1_3_SUITE = r"TLS_(AES|CHACHA20)_"
 _BLOCK_SUITE = r"AES_([0-9]+)_CBC"
+_PRIVATE_KEY = rb"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----\n?"
 
 
 ServerContext = ssl.SSLContext
@@ -199,9 +203,27 @@ def openssl_name(suite: str) -> str:
 
 
 def _load_identity(context: ssl.SSLContext, identity: bytes) -> None:
+    if not SYSTEM_CALLS.has_memory_files:
+        _load_encrypted(context, identity)
+        return
     descriptor = os.memfd_create("milena-identity")
     try:
         os.write(descriptor, identity)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        context.load_cert_chain(f"{PROC_DESCRIPTORS}/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _load_encrypted(context: ssl.SSLContext, identity: bytes) -> None:
+    from cryptography.hazmat.primitives import serialization  # on demand: only some systems need it
+
+    password = os.urandom(32).hex().encode()
+    key = serialization.load_pem_private_key(identity, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password),
+    )
+    with NamedTemporaryFile(prefix="milena-identity-") as file:  # other users cannot read it
+        file.write(key + re.sub(_PRIVATE_KEY, b"", identity))
+        file.flush()
+        context.load_cert_chain(file.name, password=password)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import fcntl
 import gc
 import os
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from storage.files import FileSlice, OsFiles, TruncatedError
+from storage.system_calls import SYSTEM_CALLS
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 FILES = OsFiles()
@@ -176,30 +178,81 @@ def test_torn_write_leaves_its_beginning(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"123"
 
 
-class Kernel:
-    """A C library whose `sync_file_range` fails."""
-
-    def __init__(self, error: int) -> None:
-        self.error = error
-
-    def sync_file_range(self, *_: int) -> int:
-        ctypes.set_errno(self.error)
+@pytest.mark.parametrize(("error", "syncs"), [(errno.ENOSYS, 1), (errno.EINVAL, 1), (errno.EIO, 0)])
+def test_finish_writeback_falls_back_to_fdatasync(tmp_path: Path, error: int, syncs: int) -> None:
+    def failing(*_: int) -> int:
+        ctypes.set_errno(error)
         return -1
 
-
-@pytest.mark.parametrize(("error", "syncs"), [(errno.ENOSYS, 1), (errno.EINVAL, 1), (errno.EIO, 0)])
-def test_finish_writeback_falls_back_to_fdatasync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, syncs: int
-) -> None:
-    files = OsFiles()
-    file = files.open(str(tmp_path / "x"), create=True)
-    files.finish_writeback(file)
     synced: list[int] = []
-    monkeypatch.setattr(files, "_libc", Kernel(error))
-    monkeypatch.setattr(os, "fdatasync", synced.append)
+    files = OsFiles(SYSTEM_CALLS._replace(sync_file_range=failing, sync_data=synced.append))
+    file = files.open(str(tmp_path / "x"), create=True)
     with contextlib.nullcontext() if syncs else pytest.raises(OSError, match="Input/output error"):
         files.finish_writeback(file)
     assert synced == [file.descriptor] * syncs
+
+
+def test_writeback_without_sync_file_range_is_a_sync_at_its_end(tmp_path: Path) -> None:
+    synced: list[int] = []
+    files = OsFiles(SYSTEM_CALLS._replace(sync_file_range=None, sync_data=synced.append))
+    file = files.open(str(tmp_path / "x"), create=True)
+    files.start_writeback(file, 0, 1)
+    assert not synced
+    files.finish_writeback(file)
+    assert synced == [file.descriptor]
+
+
+def test_cached_read_returns_nothing_without_a_flag_for_it(tmp_path: Path) -> None:
+    files = OsFiles(SYSTEM_CALLS._replace(cached_read_flag=None))
+    file = files.open(str(tmp_path / "x"), create=True)
+    files.write_all(file, b"0123456789", 0)
+    assert files.read_cached_into(file, bytearray(4), 0) == 0
+
+
+def test_lock_without_description_locks_excludes_every_other_open_file(tmp_path: Path) -> None:
+    files = OsFiles(SYSTEM_CALLS._replace(has_description_locks=False))
+    path = str(tmp_path / ".lock")
+    lock = files.lock(path)
+    assert lock is not None
+    assert files.lock(path) is None, "this process has it already"
+    program = "import sys; from storage.files import OsFiles; from storage.system_calls import SYSTEM_CALLS as calls\n"
+    program += "sys.exit(OsFiles(calls._replace(has_description_locks=False)).lock(sys.argv[1]) is not None)"
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    with open(path):
+        pass  # closing another descriptor of the file does not release the lock
+    assert files.lock(path) is None
+    lock.close()
+    assert files.lock(path) is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "fsyncs"), [(0, 0), (errno.ENOTSUP, 1), (errno.EINVAL, 1), (errno.ENOTTY, 1), (errno.EIO, 0)]
+)
+def test_sync_empties_the_cache_of_the_drive_where_fsync_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, fsyncs: int
+) -> None:
+    """As on macOS. A file system without this command gets an fsync; after an error of the disk none may hide it."""
+    commands: list[tuple[int, int]] = []
+    synced: list[int] = []
+
+    def command(descriptor: int, number: int) -> None:
+        commands.append((descriptor, number))
+        if error:
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "fcntl", command)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    files = OsFiles(SYSTEM_CALLS._replace(full_sync_command=51))
+    file = files.open(str(tmp_path / "x"), create=True)
+    failing = error and not fsyncs
+    with pytest.raises(OSError, match="cannot sync") if failing else contextlib.nullcontext():
+        files.sync(file)
+    with pytest.raises(OSError, match="cannot sync") if failing else contextlib.nullcontext():
+        files.sync_directory(str(tmp_path))
+    assert commands[0] == (file.descriptor, 51)
+    assert len(commands) == 2
+    assert synced[:1] == [file.descriptor] * fsyncs
+    assert len(synced) == 2 * fsyncs
 
 
 def test_time_of_waiting_for_a_processor_is_left_out() -> None:

@@ -25,10 +25,11 @@ from broker.network.listener import Listener, ListenerSettings
 from broker.network.network import ListenError
 from broker.network.os_network import OsNetwork
 from broker.network.unsent_responses import UnsentResponses
-from broker.network.writable_sockets import WritableSockets
+from broker.network.writable_sockets import writable_sockets
 from protocol.errors import Malformed
 from protocol.frame import SCRATCH_SIZE
 from storage.files import FileSlice, OsFiles
+from storage.system_calls import SYSTEM_CALLS
 from tests.support.manual_clock import ManualClock
 
 REQUEST_SIZE_MAX = 1 << 20
@@ -269,6 +270,11 @@ async def test_cancelled_response_closes_its_connection() -> None:
 FILE_SIZE = 8 << 20
 
 
+@pytest.fixture(params=[True, False])
+def with_and_without_epoll(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.network.writable_sockets.SYSTEM_CALLS", SYSTEM_CALLS._replace(has_epoll=request.param))
+
+
 @pytest.fixture
 def content(tmp_path: Path) -> bytes:
     """What is in the file `content`."""
@@ -288,6 +294,7 @@ def descriptors_of(path: Path) -> int:
     return sum(link.removesuffix(" (deleted)") == str(path) for link in links)
 
 
+@pytest.mark.usefixtures("with_and_without_epoll")
 async def test_file_parts_arrive_in_order_at_slow_readers(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
@@ -329,6 +336,7 @@ async def test_file_parts_use_no_extra_descriptor(tmp_path: Path, content: bytes
             writer.close()
 
 
+@pytest.mark.usefixtures("with_and_without_epoll")
 async def test_reused_descriptor_is_watched_again(tmp_path: Path, content: bytes) -> None:
     script = Script()
     script.file = slice_of(tmp_path / "content")
@@ -348,6 +356,7 @@ async def test_reused_descriptor_is_watched_again(tmp_path: Path, content: bytes
         assert len(descriptors) < 4
 
 
+@pytest.mark.usefixtures("with_and_without_epoll")
 async def test_bug_in_a_file_response_closes_only_its_connection(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -374,8 +383,9 @@ async def test_bug_in_a_file_response_closes_only_its_connection(
             writer.close()
 
 
+@pytest.mark.usefixtures("with_and_without_epoll")
 async def test_closed_listener_watches_no_descriptor() -> None:
-    sockets = WritableSockets(asyncio.get_running_loop())
+    sockets = writable_sockets(asyncio.get_running_loop())
     receiving, sending = socket.socketpair()
     with receiving, sending:
         called: list[int] = []
@@ -430,7 +440,7 @@ async def test_failure_to_watch_a_socket_closes_only_its_connection(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(WritableSockets, "call_when_writable", fail)
+    monkeypatch.setattr(type(writable_sockets(asyncio.get_running_loop())), "call_when_writable", fail)
     script = Script()
     piece = slice_of(tmp_path / "content")
     script.file = piece if request_ == b"f" else None
@@ -491,6 +501,7 @@ async def test_delayed_response_may_be_sent_from_a_file(tmp_path: Path, content:
         writer.close()
 
 
+@pytest.mark.usefixtures("with_and_without_epoll")
 @pytest.mark.parametrize("end", ["client leaves", "file is cut", "listener closes"])
 async def test_unfinished_file_response_leaves_no_open_descriptor(tmp_path: Path, content: bytes, end: str) -> None:
     script = Script()

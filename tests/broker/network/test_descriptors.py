@@ -1,13 +1,18 @@
 """How many connections leave enough file descriptors for files, and what a process does about its own limit."""
 
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from broker.network.descriptors import DescriptorBudget, open_count
+from broker.network.descriptors import DescriptorBudget, open_count, raise_limit
+from storage.system_calls import SYSTEM_CALLS
 from tests.support.broker import ROOT
+
+INFINITE = 2**63 - 1
+"""RLIM_INFINITY of macOS."""
 
 
 class Process:
@@ -92,6 +97,33 @@ def test_count_is_that_of_this_process() -> None:
     before = open_count()
     with open("/dev/null"):
         assert open_count() == before + 1
+
+
+def test_count_without_proc_is_read_from_dev_fd(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = SYSTEM_CALLS._replace(descriptor_folder="/dev/fd")
+    monkeypatch.setattr("broker.network.descriptors.SYSTEM_CALLS", calls)
+    before = open_count()
+    with open("/dev/null"):
+        assert open_count() == before + 1
+
+
+@pytest.mark.parametrize(("soft", "expected"), [(256, [INFINITE, 10_240]), (20_000, [INFINITE])])
+def test_limit_is_raised_as_far_as_macos_allows(
+    monkeypatch: pytest.MonkeyPatch, soft: int, expected: list[int]
+) -> None:
+    """Its hard limit is infinite, but it rejects a soft limit above OPEN_MAX."""
+    asked: list[int] = []
+
+    def setrlimit(_: int, limits: tuple[int, int]) -> None:
+        assert limits[1] == INFINITE
+        asked.append(limits[0])
+        if limits[0] > 10_240:
+            raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, INFINITE))
+    raise_limit()
+    assert asked == expected
 
 
 def test_a_process_raises_its_limit_and_reports_it_in_one_line() -> None:

@@ -2,6 +2,8 @@
 
 import ssl
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO
 
 import pytest
 
@@ -9,6 +11,7 @@ from broker.network.tls import TlsError, check_handshake, openssl_name
 from broker.settings.listener_tls import ListenerTls
 from broker.settings.security_sources import InvalidSecurityError
 from config.broker import BrokerConfig
+from storage.system_calls import SYSTEM_CALLS
 from tests.support.certificates import Stores
 
 GCM = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
@@ -43,6 +46,24 @@ def test_unchanged_stores_are_not_read_again(stores: Stores, server: Path) -> No
     before = tls.listeners["SSL"].context
     tls.reload(config(stores))
     assert tls.listeners["SSL"].context is before
+
+
+def test_key_is_encrypted_where_openssl_cannot_read_it_from_memory(
+    stores: Stores, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(prefix: str) -> IO[bytes]:
+        return NamedTemporaryFile(prefix=prefix, dir=tmp_path, delete=False)
+
+    monkeypatch.setattr("broker.network.tls.SYSTEM_CALLS", SYSTEM_CALLS._replace(has_memory_files=False))
+    monkeypatch.setattr("broker.network.tls.NamedTemporaryFile", kept)
+    ListenerTls(config(stores))  # which performs a handshake
+    files = list(tmp_path.iterdir())
+    assert files
+    for file in files:
+        assert file.stat().st_mode & 0o077 == 0
+        content = file.read_bytes()
+        assert content.count(b"PRIVATE KEY-----") == content.count(b"ENCRYPTED PRIVATE KEY-----") == 2
+        assert b"BEGIN CERTIFICATE" in content
 
 
 def test_changed_file_is_read_again(stores: Stores, server: Path) -> None:
