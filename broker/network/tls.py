@@ -13,7 +13,6 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from enum import Enum
-from tempfile import NamedTemporaryFile
 
 from protocol.dataclass import dataclass
 from storage.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
@@ -215,7 +214,9 @@ def _load_identity(context: ssl.SSLContext, identity: bytes) -> None:
 
 
 def _load_encrypted(context: ssl.SSLContext, identity: bytes) -> None:
-    from cryptography.hazmat.primitives import serialization  # on demand: only some systems need it
+    from tempfile import NamedTemporaryFile  # on demand: only some systems need these
+
+    from cryptography.hazmat.primitives import serialization
 
     password = os.urandom(32).hex().encode()
     key = serialization.load_pem_private_key(identity, None).private_bytes(

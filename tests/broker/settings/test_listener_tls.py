@@ -55,7 +55,7 @@ def test_key_is_encrypted_where_openssl_cannot_read_it_from_memory(
         return NamedTemporaryFile(prefix=prefix, dir=tmp_path, delete=False)
 
     monkeypatch.setattr("broker.network.tls.SYSTEM_CALLS", SYSTEM_CALLS._replace(has_memory_files=False))
-    monkeypatch.setattr("broker.network.tls.NamedTemporaryFile", kept)
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", kept)
     ListenerTls(config(stores))  # which performs a handshake
     files = list(tmp_path.iterdir())
     assert files
