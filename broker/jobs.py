@@ -17,7 +17,6 @@ from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
 from broker.security.delegation_tokens import DelegationTokens
-from broker.security.retry_pauses import RetryPauses
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -142,6 +141,10 @@ def token_jobs(config: BrokerConfig, tokens: DelegationTokens, is_controller: Ca
 
 def key_set_jobs(config: BrokerConfig, clock: Clock, remote: Sequence[RemoteKeys], background: Executor) -> list[Job]:
     """Return the jobs that read the keys of each identity provider when that is due, and again after a failure."""
+    if not remote:
+        return []
+    from broker.security.retry_pauses import RetryPauses  # on demand: most brokers have no identity provider
+
     refresh_ms = config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_REFRESH_MS]
     pauses = RetryPauses(
         config[properties.SASL_OAUTHBEARER_JWKS_ENDPOINT_RETRY_BACKOFF_MS],
