@@ -652,11 +652,11 @@ SASL_SERVER_CALLBACK_HANDLER_CLASS = class_name("sasl.server.callback.handler.cl
     PythonClass(TOKEN_VALIDATORS),
     doc="Checks the passwords of PLAIN or the tokens of OAUTHBEARER, as package.module:Class.")
 SASL_CLIENT_CALLBACK_HANDLER_CLASS = class_name("sasl.client.callback.handler.class", None, READ_ONLY, MEDIUM,
-    SASL_PLUG_IN,
-    no_effect=NoEffect.SASL, doc="Plug-in that supplies SASL credentials towards other brokers.")
+    PythonClass(),
+    doc="Supplies user and password of PLAIN and SCRAM towards other brokers, as package.module:Class.")
 SASL_LOGIN_CALLBACK_HANDLER_CLASS = class_name("sasl.login.callback.handler.class", None, READ_ONLY, MEDIUM,
-    KnownClass("SASL is supported; other callback handlers for the logins between brokers are", TOKEN_LOGINS),
-    no_effect=NoEffect.SASL, doc="Plug-in that supplies credentials at login.")
+    PythonClass(TOKEN_LOGINS),
+    doc="Supplies the token of OAUTHBEARER towards other brokers, as package.module:Class.")
 SASL_LOGIN_CLASS = class_name("sasl.login.class", None, READ_ONLY, MEDIUM, SASL_PLUG_IN,
     no_effect=NoEffect.SASL, doc="Plug-in that performs the login.")
 SASL_LOGIN_CONNECT_TIMEOUT_MS = integer("sasl.login.connect.timeout.ms", None, READ_ONLY, LOW,

@@ -125,14 +125,23 @@ class NoEffect(Enum):
     READS_FROM_FOLLOWERS = "reads from followers are not supported yet, see docs/not-yet.md"
     REPLICATION_THROTTLES = "replication throttles are not supported yet, see docs/not-yet.md"
     ALL_IN_SYNC = "a commit always waits for all in-sync replicas"
-    SASL = "the mechanisms are built in, and classes of your own for the logins between brokers are not supported"
-    KINIT = "brokers get their tickets from a keytab without a program; a ticket cache is renewed by its owner"
+    SASL = (
+        "the logins of all mechanisms are built in, and have no steps that a class could replace; the classes of "
+        "sasl.login.callback.handler.class and sasl.client.callback.handler.class supply what they send"
+    )
+    KINIT = (
+        "brokers get and renew their tickets from a keytab in this process, so there is no step that a program could "
+        "do; a ticket cache is renewed by its owner, as by kinit -R or k5start"
+    )
     WINDOWS = "the throttle of moves between log directories spreads the bytes evenly, without samples"
     ALL_RECORDED = "the broker records all its metrics at any level"
     JMX = "there is no JMX; metrics.http.listener serves the same objects as JSON"
     TIERED_STORAGE = "tiered storage is not supported, see docs/not-yet.md"
     JAVA = "it is an option of the Java platform, which the broker does not use"
-    ONE_EVENT_LOOP = "one event loop serves all connections; there are no such threads"
+    ONE_EVENT_LOOP = (
+        "one event loop serves all connections, because Python runs one thread at a time: more threads would only "
+        "wait for each other. To use more processors, run more brokers"
+    )
     KRAFT = "it belongs to Kafka's KRaft mode; the broker serves what Kafka serves in ZooKeeper mode"
     RECORD_FORMAT = "it is deprecated, records are always stored in record format version 2"
     NOT_PER_LISTENER = "the broker reads this setting only without the prefix of a listener"

@@ -52,6 +52,10 @@ class LoginSettings:
     token_renewal: Callable[[], TokenRenewal] = TokenRenewal
     token_timeout_s: float = TIMEOUT_S
     token_pauses: RetryPauses = RetryPauses()
+    own_token: Callable[[], str] | None = None
+    """Returns the token for OAUTHBEARER in place of an endpoint. May block and raise."""
+    own_credentials: Callable[[], tuple[str, str]] | None = None
+    """Returns user and password for PLAIN and SCRAM in place of the options. May block and raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +74,32 @@ def new_clients(
 
 
 def _plain(mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> NewClient:
-    user, password = _credentials(options)
-    return lambda host: PlainClient(user, password)
+    credentials = _credentials(options, settings)
+    return lambda host: PlainClient(*credentials())
 
 
 def _scram(mechanism: str, options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> NewClient:
-    user, password = _credentials(options)
+    credentials = _credentials(options, settings)
     uses_token = is_true(options.get("tokenauth"))
     digest, random = SCRAM[mechanism], around.random
-    return lambda host: ScramClient(digest, user, password, f"{random.getrandbits(160):040x}", uses_token=uses_token)
+    return lambda host: ScramClient(digest, *credentials(), f"{random.getrandbits(160):040x}", uses_token=uses_token)
 
 
 def new_token_source(options: Mapping[str, str], settings: LoginSettings, around: Surroundings) -> TokenSource:
     """Return the tokens of a login by OAUTHBEARER. Raises InvalidLoginError."""
-    url, timeout_s = settings.token_endpoint_url, settings.token_timeout_s
+    url, timeout_s, own_token = settings.token_endpoint_url, settings.token_timeout_s, settings.own_token
 
     def now_s() -> float:
         return around.now_ms() / 1000
 
     def fetch() -> str:
+        if own_token is not None:
+            return _own_token(own_token)
         return unsecured_token(options, now_s()) if url is None else endpoint_token(url, options, timeout_s)
 
-    if url is None:
+    if own_token is not None:
+        pass
+    elif url is None:
         try:
             unsecured_token(options, now_s())
         except TokenUnavailable as error:
@@ -148,11 +156,30 @@ def kerberos_clients(
     return new_client
 
 
-def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
-    user, password = options.get("username"), options.get("password")
-    if not user or not password:
-        raise InvalidLoginError("expected username and password")
-    return user, password
+def _own_token(token: Callable[[], str]) -> str:
+    try:
+        return str(token())
+    except Exception as error:
+        raise TokenUnavailable(f"the plug-in has no token: {error!r}") from error
+
+
+def _credentials(options: Mapping[str, str], settings: LoginSettings) -> Callable[[], tuple[str, str]]:
+    """Return what returns user and password at each login, or raises ServerNotTrusted. Raises InvalidLoginError."""
+    own = settings.own_credentials
+    if own is None:
+        user, password = options.get("username"), options.get("password")
+        if not user or not password:
+            raise InvalidLoginError("expected username and password")
+        return lambda: (user, password)
+
+    def credentials() -> tuple[str, str]:
+        try:
+            user, password = own()
+        except Exception as error:
+            raise ServerNotTrusted(f"the plug-in has no user and password: {error!r}") from error
+        return str(user), str(password)
+
+    return credentials
 
 
 MECHANISMS: Mapping[str, Callable[[str, Mapping[str, str], LoginSettings, Surroundings], NewClient]] = {

@@ -21,6 +21,8 @@ SINGLE: tuple[Property[str | None], ...] = (
 )
 NAMED_OF_SAME: tuple[tuple[Property[str | None], Collection[str]], ...] = (
     (rows.PRINCIPAL_BUILDER_CLASS, (rows.DEFAULT_PRINCIPAL_BUILDER,)),
+    (rows.SASL_CLIENT_CALLBACK_HANDLER_CLASS, ()),
+    (rows.SASL_LOGIN_CALLBACK_HANDLER_CLASS, rows.TOKEN_LOGINS),
     (rows.SASL_SERVER_CALLBACK_HANDLER_CLASS, rows.TOKEN_VALIDATORS),
 )
 """Settings that may also name a class of Kafka, which the broker implements itself."""

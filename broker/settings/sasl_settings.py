@@ -8,9 +8,10 @@ all mechanisms with it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from broker.network.sasl import gssapi, oauthbearer, plain
 from broker.network.sasl.broker_login import BrokerLogin, Run
@@ -44,6 +45,12 @@ LOGIN_MODULES: Mapping[str, str] = {
     gssapi.NAME: "com.sun.security.auth.module.Krb5LoginModule",
 }
 """The login module of each mechanism. No other class has a meaning here (CVE-2025-27818)."""
+
+OWN_CREDENTIALS: Mapping[Property[str | None], Collection[str]] = {
+    rows.SASL_LOGIN_CALLBACK_HANDLER_CLASS: (oauthbearer.NAME,),
+    rows.SASL_CLIENT_CALLBACK_HANDLER_CLASS: (plain.NAME, *SCRAM),
+}
+"""The plug-ins that supply what a broker logs in with, and their mechanisms."""
 
 _USER_PREFIX = "user_"
 _SECTION = "KafkaServer"
@@ -319,13 +326,39 @@ def broker_login(config: BrokerConfig, surroundings: Surroundings, run: Run) -> 
         )
     module = _login_module(config, listener, mechanism, read_jaas_file(config))
     options = {} if module is None else module.options
+    settings = replace(
+        login_settings(config, listener, mechanism),
+        own_token=_own(config, listener, mechanism, rows.SASL_LOGIN_CALLBACK_HANDLER_CLASS, "token"),
+        own_credentials=_own(config, listener, mechanism, rows.SASL_CLIENT_CALLBACK_HANDLER_CLASS, "credentials"),
+    )
     try:
-        new_client = new_clients(mechanism, options, login_settings(config, listener, mechanism), surroundings)
+        new_client = new_clients(mechanism, options, settings, surroundings)
     except InvalidLoginError as error:
         raise InvalidSecurityError(
             f"brokers log in to each other on listener {listener} by {_jaas_key(listener, mechanism)}: {error}"
         ) from error
     return BrokerLogin(mechanism, new_client, run)
+
+
+def _own(
+    config: BrokerConfig, listener: Listener, mechanism: str, row: Property[str | None], method: str
+) -> Callable[[], Any] | None:
+    """Return the method of the plug-in that supplies what this broker logs in with; None if none is named.
+
+    Raises InvalidSecurityError.
+    """
+    name = config.for_listener(listener.name, row, mechanism)
+    if not name or name in rows.TOKEN_LOGINS:
+        return None
+    if mechanism not in (expected := OWN_CREDENTIALS[row]):
+        raise InvalidSecurityError(
+            f"Invalid value {name} for configuration {row.name}: brokers log in to each other by {mechanism}, "
+            f"expected it for {', '.join(expected)}"
+        )
+    try:
+        return cast(Callable[[], Any], getattr(configured_plug_in(config, row, name, method), method))
+    except InvalidPlugInError as error:
+        raise InvalidSecurityError(str(error)) from error
 
 
 def login_settings(config: BrokerConfig, listener: Listener, mechanism: str) -> LoginSettings:
