@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from config.broker_properties import BROKER_PROPERTIES, RELEASED_VERSION
 from config.definition import Property, UpdateMode, Visibility, text_of
+from config.needs_restart import NEEDS_RESTART
 from config.old_names import DEPRECATED, IGNORED, REMOVED, RENAMED
 from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
 
@@ -59,7 +60,10 @@ def _broker_section() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in _sorted(BROKER_PROPERTIES.values()):
         if row.visibility is not Visibility.INTERNAL:
-            yield _table_line(*_cells(row), _UPDATE[row.update_mode], _meaning(row))
+            reason = None if row.update_mode is UpdateMode.READ_ONLY else NEEDS_RESTART.get(row.name)
+            update = _UPDATE[row.update_mode if reason is None else UpdateMode.READ_ONLY]
+            meaning = _meaning(row) if reason is None else f"{_meaning(row)} **Restart**, unlike in Kafka: {reason}."
+            yield _table_line(*_cells(row), update, meaning)
 
 
 def _topic_section() -> Iterator[str]:

@@ -13,6 +13,7 @@ from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, Property, UpdateMode, Visibility
+from config.needs_restart import NEEDS_RESTART, PLUG_INS
 from protocol.errors import ErrorCode, KafkaError
 
 THREAD_COUNTS: tuple[Property[int], ...] = (
@@ -39,25 +40,6 @@ PER_LISTENER_ONLY = frozenset(
         rows.SSL_TRUSTSTORE_PASSWORD,
         rows.SSL_TRUSTSTORE_CERTIFICATES,
     )
-)
-
-# Dynamic in Kafka. A dynamic class would let a client with AlterConfigs have the broker import any module.
-PLUG_INS = (rows.METRIC_REPORTERS, rows.PRINCIPAL_BUILDER_CLASS)
-RENEWALS = (
-    rows.SASL_KERBEROS_MIN_TIME_BEFORE_RELOGIN,
-    rows.SASL_KERBEROS_TICKET_RENEW_JITTER,
-    rows.SASL_KERBEROS_TICKET_RENEW_WINDOW_FACTOR,
-    rows.SASL_LOGIN_REFRESH_BUFFER_SECONDS,
-    rows.SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS,
-    rows.SASL_LOGIN_REFRESH_WINDOW_FACTOR,
-    rows.SASL_LOGIN_REFRESH_WINDOW_JITTER,
-)
-"""When this broker renews the ticket or token of its logins to others."""
-# Dynamic in Kafka. Here the logins of listeners and between brokers are set up once.
-NEEDS_RESTART_HERE = frozenset(
-    row.name
-    for row in BROKER_PROPERTIES.values()
-    if row in PLUG_INS or (row.name.startswith("sasl.") and row.no_effect is None and row not in RENEWALS)
 )
 
 
@@ -144,7 +126,7 @@ def _needs_restart_here(key: str) -> bool:
         return False
     if key.startswith(LISTENER_PREFIX):
         return row.update_mode is UpdateMode.READ_ONLY or row in PLUG_INS
-    return row.name in NEEDS_RESTART_HERE
+    return row.name in NEEDS_RESTART
 
 
 def _logins_of_listeners(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ import pytest
 
 from broker.settings.dynamic_config import check_change, usable
 from config.broker import BrokerConfig
+from config.documentation import page
 from protocol.errors import ErrorCode, KafkaError
 
 STATIC = {"num.io.threads": "8", "log.cleaner.threads": "1", "background.threads": "3"}
@@ -168,3 +169,22 @@ def test_stored_setting_that_is_not_dynamic_is_dropped_with_a_problem(
     kept, problems = usable({key: text, "compression.type": "gzip"}, per_broker=per_broker)
     assert kept == ({key: text} if is_kept else {}) | {"compression.type": "gzip"}
     assert [key in problem for problem in problems] == ([] if is_kept else [True])
+
+
+def row_of_page(key: str) -> str:
+    return next(line for line in page().splitlines() if line.startswith(f"| `{key}` |"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("metric.reporters", "a:B"), ("sasl.enabled.mechanisms", "PLAIN")])
+def test_page_of_settings_says_which_changes_are_refused_and_why(key: str, value: str) -> None:
+    config = BrokerConfig.from_properties({"listeners": "PLAINTEXT://:0"})
+    with pytest.raises(KafkaError):
+        check_change(config, {key: value}, per_broker=key.startswith("sasl."))
+    assert "| restart |" in row_of_page(key)
+    assert "**Restart**, unlike in Kafka: " in row_of_page(key)
+
+
+def test_page_of_settings_says_which_changes_of_sasl_are_applied() -> None:
+    config = BrokerConfig.from_properties({"listeners": "PLAINTEXT://:0"})
+    check_change(config, {"sasl.login.refresh.window.factor": "0.7"}, per_broker=True)
+    assert "| broker |" in row_of_page("sasl.login.refresh.window.factor")
