@@ -13,7 +13,6 @@ from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, Property, UpdateMode, Visibility
-from config.needs_restart import NEEDS_RESTART, PLUG_INS
 from protocol.errors import ErrorCode, KafkaError
 
 THREAD_COUNTS: tuple[Property[int], ...] = (
@@ -121,6 +120,8 @@ def _needs_restart_here(key: str) -> bool:
 
     That would let a client with AlterConfigs have the broker fetch an address (CVE-2025-27817), so it is refused.
     """
+    from config.needs_restart import NEEDS_RESTART, PLUG_INS  # on demand: a start changes no settings
+
     row = base_row(key)
     if row is None:
         return False
