@@ -197,9 +197,9 @@ class LogDisposal:
 
         `remove_deleted` unlinks them once file.delete.delay.ms is over. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
+        count = 0
         try:
             with self._directory.unrenamed():
-                count = 0
                 while count < len(self._dropped):
                     segment, snapshot = self._dropped[count]
                     segment.relocate(self._directory.path)
@@ -207,14 +207,23 @@ class LogDisposal:
                     if snapshot is not None:
                         self._files.unlink_if_exists(snapshot)
                     count += 1
-                if count:
-                    # `first_file_offset` finds them until their names cannot come back: then the name of the first file
-                    # replaces the entry in the checkpoint of log starts. After a shortage all of this is tried again.
-                    self._files.sync_directory(self._directory.path)
-                for _ in range(count):
-                    self._dropped.popleft()
+            # `first_file_offset` finds them until their names cannot return: then the name of the first file replaces
+            # the entry in the checkpoint of log starts. After a shortage all of this is tried again.
+            if count:
+                self._sync_names()
+            for _ in range(count):
+                self._dropped.popleft()
         except OSError as error:
             raise self._log.storage_error(error) from error
+
+    def _sync_names(self) -> None:
+        """Sync the directory, also if it is renamed at the same time: a sync must not keep a rename waiting."""
+        try:
+            self._files.sync_directory(self._directory.path)
+        except OSError as error:
+            if not self._directory.has_moved(error):
+                raise
+            self._sync_names()
 
     def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
         due_ms = now_ms + self._log.config.file_delete_delay_ms
