@@ -226,7 +226,7 @@ class LogLoader:
 
     def _find_leader_epochs(self, segments: Sequence[Segment], leader_epochs: LeaderEpochs) -> None:
         """Rebuild the epochs from segments that will not be scanned; a scan rebuilds those of the others."""
-        found = LeaderEpochs((), lambda entries: None)
+        found = _unwritten_epochs(())
         damage: CorruptSegmentError | None = None
         try:
             leader_epochs_in(segments, found)
@@ -234,7 +234,7 @@ class LogLoader:
             damage = error
             self._progress.on_damaged_batch(damage)
             self._progress.on_damage(f"{damage}; leader epochs behind it are not known")
-        leader_epochs.adopt(found.entries)  # in one step: a start after a crash would trust a part of them
+        leader_epochs.adopt(found.entries)
         if (
             damage is None
             and self._is_clean
@@ -250,7 +250,7 @@ class LogLoader:
         The file may know a log start that the checkpoint does not: the log starts lower then.
         """
         first = leader_epochs.entries[0]
-        earlier = LeaderEpochs((), lambda entries: None)
+        earlier = _unwritten_epochs(())
         before = [segment for segment in segments if segment.size and segment.base_offset < first.start_offset]
         if not before or self._log_start_offset >= first.start_offset:
             return
@@ -357,7 +357,7 @@ class _Repair:
         """
         self.scanned_from = self.segments[first].base_offset
         producer_state = self._state_at(self.scanned_from)
-        epochs = LeaderEpochs(self._leader_epochs.entries, lambda entries: None)
+        epochs = _unwritten_epochs(self._leader_epochs.entries)
         epochs.truncate_from_end(self.scanned_from)  # the file is not synced beyond; the batches have their epochs
         # They may describe records from before a truncation: a power cut undoes the removal of a file.
         self._snapshots.delete_outside(0, self.scanned_from)
@@ -428,6 +428,11 @@ class _Repair:
             start_offset,
             lambda damage: _on_unread_producers(self._progress, damage),
         )
+
+
+def _unwritten_epochs(entries: Iterable[EpochStart]) -> LeaderEpochs:
+    """Return epochs that change in memory only: a start after a crash would trust a part of them in the file."""
+    return LeaderEpochs(entries, lambda entries: None)
 
 
 def epochs_writer(files: Files, directory: str) -> Callable[[Sequence[EpochStart]], None]:
