@@ -50,8 +50,8 @@ class RefusedBatches:
     def add(
         self, topic: str, partition: int, header: BatchHeader, last_sequence: int, code: ErrorCode, now_ms: int
     ) -> None:
-        """Note that a batch was refused with `code`. No effect if the code is final, or there is no producer id."""
-        if header.producer_id == NO_PRODUCER_ID or not ERRORS[code].retriable:
+        """Note that a batch was refused with `code`. No effect if the code is final, or no producer numbered it."""
+        if header.producer_id == NO_PRODUCER_ID or header.base_sequence < 0 or not ERRORS[code].retriable:
             return
         if now_ms >= self.until_ms or len(self._by_producer) >= REFUSED_MAX:
             self._by_producer.clear()

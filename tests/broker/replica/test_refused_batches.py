@@ -89,6 +89,7 @@ def test_sequence_numbers_wrap_around() -> None:
 def test_final_codes_and_batches_without_a_producer_are_not_noted() -> None:
     refused = refused_at(5, ErrorCode.MESSAGE_TOO_LARGE)
     refused.add("t", 0, header(-1, producer_id=-1, epoch=-1), NONE, NOT_LEADER, NOW_MS)
+    refused.add("t", 0, header(-1), NONE, ErrorCode.CORRUPT_MESSAGE, NOW_MS)  # it would come before every other
     assert (len(refused), refused.until_ms) == (0, 0)
 
 
