@@ -74,7 +74,7 @@ def test_a_file_of_an_earlier_hour_is_renamed_at_the_first_line_after_a_restart(
     path = tmp_path / "server.log"
     path.write_text("old\n")
     os.utime(path, (7 * HOUR_S, 7 * HOUR_S))
-    file = RollingFile(Appender("A", str(path), date_suffix=".%H"), 5)
+    file = RollingFile(Appender("A", str(path), date_suffix=".%H"), 5, lambda: 8.0 * HOUR_S)
     file.write("new\n")
     file.close()
     assert path.read_text() == "new\n"
