@@ -26,19 +26,21 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from operator import add
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from broker.loop.promise import Awaited
 from broker.network.channel import Channel, Hold
 from broker.network.file_response import FileResponse
 from broker.network.muted_connections import MutedConnections
 from broker.network.unsent_responses import UnsentResponses
-from broker.network.writable_sockets import WritableSockets
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
 from storage.files import FileSlice
 from storage.shortages import LineLimit
 from storage.system_calls import SYSTEM_CALLS
+
+if TYPE_CHECKING:
+    from broker.network.writable_sockets import WritableSockets
 
 logger = logging.getLogger("kafka.network.connection")
 

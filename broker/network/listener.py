@@ -13,6 +13,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.loop.clock import Clock
 from broker.network.channel import NOBODY, Channel, Hold
@@ -26,10 +27,12 @@ from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
-from broker.network.writable_sockets import WritableSockets, writable_sockets
 from protocol.dataclass import dataclass
 from protocol.frame import SCRATCH_SIZE, FrameReader
 from storage.shortages import LineLimit
+
+if TYPE_CHECKING:
+    from broker.network.writable_sockets import WritableSockets
 
 logger = logging.getLogger("kafka.network.listener")
 
@@ -135,6 +138,8 @@ class Listener:
     def writable_sockets(self) -> WritableSockets:
         """Part of `Registry`."""
         if self._writable_sockets is None:
+            from broker.network.writable_sockets import writable_sockets  # on demand: few sockets are ever full
+
             self._writable_sockets = writable_sockets(self._loop)
         return self._writable_sockets
 
