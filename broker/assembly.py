@@ -42,6 +42,7 @@ from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
+from broker.replica.own_appends import OwnAppends
 from broker.replica.partition import ReplicaRules
 from broker.replica.transaction_verification import Guards, TransactionVerifier
 from broker.requests.release_gate import apis_of_release
@@ -217,9 +218,10 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         clock,
         sliced_work,
     )
+    own_appends = OwnAppends(replica_manager, clock, on.in_thread)
     groups = GroupCoordinator(
         CoordinatorSettings.from_config(config),
-        ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, metadata, clock, on.in_thread, peers.connect),
+        ReplicatedLog(GROUP_METADATA_TOPIC, replica_manager, own_appends, metadata, clock, on.in_thread, peers.connect),
         timer,
         clock,
         topics.ensure_internal,
@@ -228,12 +230,14 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     producer_ids = ProducerIds(link.allocate_producer_ids)
     guards = Guards(lambda: config[properties.PRODUCER_ID_EXPIRATION_MS], replica_manager.leading_since)
     marker_writer = MarkerWriter(
-        replica_manager, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
+        replica_manager, own_appends, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
     )
     marker_channels = MarkerChannels(on.broker_id, marker_writer, (), peers, config[properties.REQUEST_TIMEOUT_MS])
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
-        ReplicatedLog(TRANSACTION_STATE_TOPIC, replica_manager, metadata, clock, on.in_thread, peers.connect),
+        ReplicatedLog(
+            TRANSACTION_STATE_TOPIC, replica_manager, own_appends, metadata, clock, on.in_thread, peers.connect
+        ),
         MarkerSender(TRANSACTION_STATE_TOPIC, metadata, marker_channels, timer, clock),
         timer,
         clock,

@@ -55,8 +55,9 @@ class CoordinatorLog(StoredRecords, Protocol):
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
-        Otherwise the awaitable ends once they have it, at most `timeout_ms` later. The log has the batches in the order
-        of the calls. Raises KafkaError, synchronously or when awaited.
+        Otherwise the awaitable ends once they have it, at most `timeout_ms` later, and once it is synced, if
+        `flush.messages` demands that. The log has the batches in the order of the calls, and the awaitables end in this
+        order. Raises KafkaError, synchronously or when awaited.
         """
 
     def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:

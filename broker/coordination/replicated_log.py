@@ -15,6 +15,7 @@ from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
+from broker.replica.own_appends import OwnAppends
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -49,6 +50,7 @@ class ReplicatedLog:
         self,
         topic: str,
         replica_manager: ReplicaManager,
+        own_appends: OwnAppends,
         metadata: MetadataCache,
         clock: Clock,
         run_blocking: RunBlocking,
@@ -57,6 +59,7 @@ class ReplicatedLog:
         """`connect(broker_id, purpose)` returns a new connection to another broker."""
         self._topic = topic
         self._replica_manager = replica_manager
+        self._own_appends = own_appends
         self._bound: Bound = {}
         self._metadata = metadata
         self._clock = clock
@@ -78,14 +81,15 @@ class ReplicatedLog:
     def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
-        Otherwise the future is done once they have it. Raises KafkaError, synchronously or from the future.
+        Otherwise the future is done once they have it, and it is synced if `flush.messages` demands that, in the order
+        of the log. Raises KafkaError, synchronously or from the future.
         """
         bound = bind(self._bound, self._replica_manager, self._topic, partition)
         if bound is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = bound.append(memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR)
         found = bound.partition
-        if found.is_committed(result.last_offset + 1):
+        if self._own_appends.is_complete(bound, result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path needs no future and no timer
         append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -98,7 +102,7 @@ class ReplicatedLog:
             else:
                 committed.set_result(None)
 
-        self._replica_manager.await_commit([append], self._clock.monotonic_ms() + timeout_ms, decide)
+        self._own_appends.await_outcome(bound, append, self._clock.monotonic_ms() + timeout_ms, decide)
         return committed
 
     async def committed(self, partition: int, end_offset: int) -> None:

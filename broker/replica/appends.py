@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
@@ -46,10 +46,12 @@ from protocol.messages.produce import ProduceRow
 from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
-from storage.log_durability import FlushHeldError
 from storage.producer_state import NONE, ProducerState
 from storage.shortages import LineLimit
 from storage.validation import TooCostlyError, first_batch
+
+if TYPE_CHECKING:
+    from broker.replica.log_sync import InThread
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -136,7 +138,7 @@ class Appends:
         clock: Clock,
         *,
         why_not_hosted: Callable[[str, int], KafkaError],
-        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        in_thread: InThread,
         internal_topics: frozenset[str],
     ) -> None:
         """`why_not_hosted(topic, partition)` returns the error for a partition that is not served here.
@@ -452,33 +454,16 @@ class Appends:
         )
         for append in waiting.values():
             if append.partition.log.durability.needs_flush:
+                from broker.replica.log_sync import sync_log  # on demand: few topics have flush.messages
+
                 try:
-                    await self._flush(append.partition)
+                    await sync_log(append.partition, self._in_thread, self._clock)
                 except KafkaError as error:
                     append.error = error.code
         terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
         await self._until_decided(list(waiting.values()), deadline_ms)
         terms.waits.end_wait(self._clock.monotonic_s())
         return _with_errors(outcomes, waiting)
-
-    async def _flush(self, partition: Partition) -> None:
-        """Sync a partition's log. Raises KafkaError(KAFKA_STORAGE_ERROR).
-
-        If the log moves to another log directory during the sync, the log that replaces it is synced too: it may hold
-        records that were copied but not synced there.
-        """
-        while True:
-            log = partition.log
-            try:
-                await self._in_thread(partial(log.durability.flush, self._clock.now_ms()))
-            except FlushHeldError:
-                await _flush_released(log)
-                continue
-            except KafkaError:
-                if partition.log is log:
-                    raise
-            if partition.log is log:
-                return
 
     async def _append_prepared(
         self, row: ProduceRow, costly: _Costly, terms: AppendTerms, admission: Admission | None
@@ -529,13 +514,6 @@ def _with_errors(outcomes: Sequence[_Undecided], waiting: Mapping[int, AwaitedAp
 
 def _awaited(partition: Partition, result: AppendResult, needs_isr: bool) -> AwaitedAppend:
     return AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
-
-
-async def _flush_released(log: Log) -> None:
-    """Wait until `log` may be flushed again, or another log has replaced it."""
-    released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    log.durability.when_flush_released(lambda: None if released.done() else released.set_result(None))
-    await released
 
 
 def _check_admission(partition: BoundPartition, header: BatchHeader, admission: Admission | None) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from broker.loop.clock import Clock
-from broker.replica.bound_partition import Bound, bind
+from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
-from broker.replica.partition import Partition
+from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
@@ -30,6 +30,7 @@ class MarkerWriter:
     def __init__(
         self,
         replica_manager: ReplicaManager,
+        own_appends: OwnAppends,
         guards: Guards,
         clock: Clock,
         timeout_ms: int,
@@ -40,6 +41,7 @@ class MarkerWriter:
         `timeout_ms` limits how long a marker may take to be replicated.
         """
         self._replica_manager = replica_manager
+        self._own_appends = own_appends
         self._bound: Bound = {}
         self._guards = guards
         self._clock = clock
@@ -58,26 +60,25 @@ class MarkerWriter:
             now_ms=now_ms,
         )
         codes: dict[TopicPartition, int] = {}
-        awaited: list[tuple[TopicPartition, AwaitedAppend]] = []
+        awaited: list[tuple[BoundPartition, AwaitedAppend]] = []
         for name in dict.fromkeys(partitions):
             try:
-                partition, end_offset = self._append(marker, bytearray(batch), name, now_ms)
+                bound, end_offset = self._append(marker, bytearray(batch), name, now_ms)
             except KafkaError as error:
                 codes[name] = error.code
                 continue
-            if partition.is_committed(end_offset):
+            if self._own_appends.is_complete(bound, end_offset):
                 codes[name] = self._done(marker, name, ErrorCode.NONE)
                 continue
-            append = AwaitedAppend(partition, partition.leading_since, end_offset)
-            append.error = append.outcome()
-            if append.error is None:
-                awaited.append((name, append))
+            append = AwaitedAppend(bound.partition, bound.partition.leading_since, end_offset)
+            if code := append.outcome():
+                codes[name] = self._done(marker, name, code)
             else:
-                codes[name] = self._done(marker, name, append.error)
+                awaited.append((bound, append))
         return self._when_replicated(marker, awaited, codes) if awaited else codes
 
     def _when_replicated(
-        self, marker: Marker, awaited: Sequence[tuple[TopicPartition, AwaitedAppend]], codes: dict[TopicPartition, int]
+        self, marker: Marker, awaited: Sequence[tuple[BoundPartition, AwaitedAppend]], codes: dict[TopicPartition, int]
     ) -> Awaitable[Codes]:
         """Wait for every append; resolves to the codes of all once the last outcome is known."""
         all_done: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
@@ -90,8 +91,8 @@ class MarkerWriter:
             if len(codes) == count and not all_done.done():
                 all_done.set_result(codes)
 
-        for partition, append in awaited:
-            self._replica_manager.await_commit([append], deadline_ms, partial(decide, partition, append))
+        for bound, append in awaited:
+            self._own_appends.await_outcome(bound, append, deadline_ms, partial(decide, bound.key, append))
         return all_done
 
     def _done(self, marker: Marker, name: TopicPartition, error: ErrorCode) -> ErrorCode:
@@ -99,7 +100,9 @@ class MarkerWriter:
             self._on_replicated(*name, marker)
         return error
 
-    def _append(self, marker: Marker, batch: bytearray, name: TopicPartition, now_ms: int) -> tuple[Partition, int]:
+    def _append(
+        self, marker: Marker, batch: bytearray, name: TopicPartition, now_ms: int
+    ) -> tuple[BoundPartition, int]:
         """Append a marker; return the partition and the offset that its high watermark has to reach.
 
         Raises KafkaError.
@@ -109,4 +112,4 @@ class MarkerWriter:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         result = bound.append(memoryview(batch), needs_isr=True, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
         self._guards.cancel(name, marker.producer_id)
-        return bound.partition, result.last_offset + 1
+        return bound, result.last_offset + 1

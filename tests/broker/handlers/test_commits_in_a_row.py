@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.schema import ZERO_UUID
-from tests.support.in_process import InProcessBroker
+from tests.support.in_process import InProcessBroker, running_broker
 
 FIRST_VERSION_WITH_EPOCH = 6
 
@@ -28,15 +29,19 @@ FIRST_VERSION_WITH_EPOCH = 6
 @pytest.fixture
 async def coordinating(served: InProcessBroker) -> InProcessBroker:
     """A broker that coordinates groups, with the topics t and u."""
+    await begin_to_coordinate(served)
+    return served
+
+
+async def begin_to_coordinate(broker: InProcessBroker) -> None:
     for topic in ("t", "u"):
-        await served.create_topic(topic, 2)
-    await served.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
+        await broker.create_topic(topic, 2)
+    await broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
     async with asyncio.timeout(10):
         while (  # noqa: ASYNC110 - no event says when the partition is loaded
-            await served.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
+            await broker.ask(OffsetFetchRequest(group_id="g", topics=[]), 7)
         ).error_code:
             await asyncio.sleep(0.01)
-    return served
 
 
 async def commit(
@@ -129,3 +134,18 @@ async def test_a_commit_whose_append_fails_later_stores_nothing(
     appended.set_exception(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
     assert await waiting == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await stored(coordinating) == (1, 3, "")
+
+
+async def test_commits_are_on_disk_before_their_responses_with_flush_messages(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "broker", {"log.flush.interval.messages": "1"}) as broker:
+        await begin_to_coordinate(broker)
+        logs = [log for log in broker.services.log_manager.logs() if log.topic == "__consumer_offsets"]
+        synced: list[int] = []
+
+        async def commit_and_look(offset: int) -> None:
+            assert await commit(broker, offset) == ErrorCode.NONE
+            synced.append(sum(log.durability.recovery_point for log in logs))
+
+        await asyncio.gather(*map(commit_and_look, range(20)))
+        assert all(count >= number for number, count in enumerate(synced, 1))
+        assert await stored(broker) == (19, 3, "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
@@ -11,9 +12,11 @@ from uuid import UUID
 from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.manager import ReplicaManager
+from broker.replica.own_appends import OwnAppends
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
+from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
 from storage import log_opening
 from storage.checkpoints import TopicPartition
@@ -44,6 +47,26 @@ class Leading:
             fetch_purge_interval=1000,
             delete_records_purge_interval=1000,
         )
+        self.syncs: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
+        """Syncs that have not been performed yet, each with the future that ends it."""
+        self.own_appends = OwnAppends(self.replica_manager, self.clock, self._hold)
+
+    def _hold(self, sync: Callable[[], None]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.syncs.append((sync, done))
+        return done
+
+    async def end_sync(self) -> None:
+        """Perform the sync that runs, and let what waits for it continue."""
+        sync, done = self.syncs.pop(0)
+        try:
+            sync()
+        except KafkaError as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     def lead(
         self, topic: str, number: int, isr: tuple[int, ...] = (BROKER,), overrides: Mapping[str, str] | None = None

@@ -69,7 +69,12 @@ class ServedTransactions(Served):
         self.leading = Leading(folder)
         self.guards = Guards(lambda: MINUTE_MS, lambda partition: 0)
         self.marker_writer = MarkerWriter(
-            self.leading.replica_manager, self.guards, self.here.clock, MINUTE_MS, lambda *_: None
+            self.leading.replica_manager,
+            self.leading.own_appends,
+            self.guards,
+            self.here.clock,
+            MINUTE_MS,
+            lambda *_: None,
         )
         if has_transactions_topic:
             self.add_topic("__transaction_state", 1)

@@ -26,6 +26,7 @@ from broker.loop.slices import whole
 from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.manager import ReplicaManager
+from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
@@ -82,14 +83,21 @@ class World:
             fetch_purge_interval=1000,
         )  # fmt: skip
         leaders = FakeLeaders()
+        own_appends = OwnAppends(self.replica_manager, clock, _at_once)
         writer = MarkerWriter(
-            self.replica_manager, Guards(lambda: TIMEOUT_MS, lambda partition: 0), clock, TIMEOUT_MS, lambda *_: None
+            self.replica_manager,
+            own_appends,
+            Guards(lambda: TIMEOUT_MS, lambda partition: 0),
+            clock,
+            TIMEOUT_MS,
+            lambda *_: None,
         )
         self.coordinator = TransactionCoordinator(
             TransactionSettings(),
             ReplicatedLog(
                 TRANSACTION_STATE_TOPIC,
                 self.replica_manager,
+                own_appends,
                 cast(MetadataCache, leaders),
                 clock,
                 _at_once,

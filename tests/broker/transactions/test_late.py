@@ -44,7 +44,12 @@ def test_hanging_transactions_are_reported_once(tmp_path: Path, caplog: pytest.L
     assert (reported(limit_ms + 2), late.partition_count) == ([], 2)
 
     writer = MarkerWriter(
-        here.replica_manager, Guards(lambda: 1, lambda partition: 0), here.clock, 1000, lambda *_: None
+        here.replica_manager,
+        here.own_appends,
+        Guards(lambda: 1, lambda partition: 0),
+        here.clock,
+        1000,
+        lambda *_: None,
     )
     writer.write(Marker(7, 0, False, 0), [("t", 0)])
     second.follow(Leadership(2, BROKER + 1, 1, (BROKER + 1,), 1, (BROKER, BROKER + 1)))

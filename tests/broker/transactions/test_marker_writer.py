@@ -30,7 +30,12 @@ class Writing(Leading):
         self.guards = Guards(lambda: 86_400_000, lambda partition: 0)
         self.reported: list[tuple[str, int, Marker]] = []
         self.writer = MarkerWriter(
-            self.replica_manager, self.guards, self.clock, TIMEOUT_MS, lambda *each: self.reported.append(each)
+            self.replica_manager,
+            self.own_appends,
+            self.guards,
+            self.clock,
+            TIMEOUT_MS,
+            lambda *each: self.reported.append(each),
         )
 
     async def write(self, marker: Marker, partitions: list[TopicPartition]) -> Codes:

@@ -57,7 +57,9 @@ class Verifying(Leading):
         self.is_enabled = True
         self.verifier = TransactionVerifier(self.link, self.guards, lambda: self.is_enabled, self.clock)
         self.partition = self.lead("t", 0)
-        self.markers = MarkerWriter(self.replica_manager, self.guards, self.clock, 1_000, lambda *_: None)
+        self.markers = MarkerWriter(
+            self.replica_manager, self.own_appends, self.guards, self.clock, 1_000, lambda *_: None
+        )
 
     async def admit(self, *headers: BatchHeader, says_abortable: bool = True) -> Admission:
         batches = [(T0, self.partition.log.producers(), header) for header in headers]
