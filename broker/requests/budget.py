@@ -80,8 +80,32 @@ RESPONSE_SIZE_MAX = 100 << 20
 """The most bytes of a response: the default of socket.request.max.bytes. Clients reject larger responses."""
 
 
+SIZE_IN_STEPS_MAX = 16 << 20
+"""The most bytes of a request that is decoded on the event loop if it has few elements, or takes only one of the places
+of `LARGE_REQUESTS_MAX`. A longer one is decoded in a thread while it has all of them: its strings take up to four times
+their encoded size. One at a time is served, until it has its response."""
+
+LONG_APIS = frozenset(
+    {
+        3,  # Metadata
+        19,  # CreateTopics
+        33,  # AlterConfigs
+        44,  # IncrementalAlterConfigs
+    }
+)
+"""APIs whose requests may have more than `SIZE_IN_STEPS_MAX` bytes, besides Produce, whose records are not copied.
+
+Their handlers work in steps of one element, which takes the same time whatever its strings are. Others have steps of
+many elements, which would take too long if each had 32 KB, or store groups and commits as a whole. Fetch and
+DeleteRecords may wait with their request as long as their client likes."""
+
+
 def elements_max(api_key: int, frame_size: int) -> int:
-    """Return how many lists, list elements and tagged fields a request of this API and `frame_size` bytes may have."""
+    """Return how many lists, list elements and tagged fields a request of this API and `frame_size` bytes may have.
+
+    The number no longer grows beyond `SIZE_IN_STEPS_MAX`, so that a long request takes no more memory for its elements.
+    """
+    frame_size = min(frame_size, SIZE_IN_STEPS_MAX)
     if api_key in CONTROL_APIS:
         return _ELEMENTS_MAX + frame_size // _FRAME_SIZE_PER_CONTROL_ELEMENT
     if api_key not in BULK_APIS:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import GeneratorType, MappingProxyType, ModuleType
 from typing import Any, cast
 
@@ -29,8 +29,10 @@ from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
     LARGE_REQUESTS_MAX,
+    LONG_APIS,
     REQUESTS_IN_TURN_MAX,
     RESPONSE_SIZE_MAX,
+    SIZE_IN_STEPS_MAX,
     elements_max,
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
@@ -61,10 +63,6 @@ PENDING = Authentication.PENDING
 
 RESPONSE_STARTS: Mapping[int, struct.Struct] = MappingProxyType({4: struct.Struct(">ii"), 5: struct.Struct(">iix")})
 """Size, correlation id, and in flexible versions an empty section of tagged fields; by the size of the header."""
-
-# Records stay bytes, but the lists of other requests become objects of up to fifty times their size. Kafka has one
-# limit for both. The largest realistic request, with the offsets of 100,000 partitions, has about 3 MB.
-SIZE_MAX_WITHOUT_RECORDS = 16 << 20
 
 # In characters; a string travels with at most 32767 bytes.
 ERROR_MESSAGE_MAX = 1000
@@ -100,6 +98,7 @@ class RequestDispatcher:
         self._table = table
         self._routes: dict[tuple[int, int], Route] = {}
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
+        self._long_requests = asyncio.Semaphore(1)
         self._requests_in_turn = asyncio.Semaphore(REQUESTS_IN_TURN_MAX)
         self.unexpected_error_count = 0
         self.waiting_count = 0
@@ -147,19 +146,20 @@ class RequestDispatcher:
             RequestHeader(api_key, api_version, correlation_id, client_id)
         )
         size = len(frame)
-        if size > SIZE_MAX_WITHOUT_RECORDS or channel.authentication is PENDING:
+        if size > SIZE_IN_STEPS_MAX or channel.authentication is PENDING:
             _check_admission(route, RequestHeader(api_key, api_version, correlation_id, client_id), size, channel)
         context = ServedRequest(
             api_key, api_version, correlation_id, client_id, channel, route.metrics, size, received_s
         )
+        is_long = size > SIZE_IN_STEPS_MAX and api_key != PRODUCE_KEY  # then its first list is too much already
         try:
-            request = route.decode(frame, position, ELEMENTS_AT_ONCE_MAX)
+            request = route.decode(frame, position, 0 if is_long else ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
-            has_time = self._services.sliced_work.has_time()
+            has_time = not is_long and self._services.sliced_work.has_time()
             request = self._decoded_if_few(route, frame, position, context) if has_time else None
             if request is None:
                 context.is_frame_kept = True
-                serve = self._serve_large if has_time else self._serve_in_turn
+                serve = self._serve_long if is_long else self._serve_large if has_time else self._serve_in_turn
                 serving = serve(route, kept(frame), position, context)
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
                 return going_on(serving) if api_key == PRODUCE_KEY else asyncio.ensure_future(serving)
@@ -233,6 +233,17 @@ class RequestDispatcher:
     ) -> Buffers | Outcome | None:
         """Serve a request that has too many elements to be decoded on the event loop."""
         return await self._serve_later(route, frame, position, context, self._large_requests, self._decoded_in_thread)
+
+    async def _serve_long(
+        self, route: Route, frame: memoryview, position: int, context: ServedRequest
+    ) -> Buffers | Outcome | None:
+        """Serve a request of more than `SIZE_IN_STEPS_MAX` bytes, and no other large one at the same time."""
+        async with AsyncExitStack() as stack:
+            # The last place is acquired below. Only one long request at a time acquires several places.
+            await stack.enter_async_context(self._admitted(self._long_requests))
+            for _ in range(LARGE_REQUESTS_MAX - 1):
+                await stack.enter_async_context(self._admitted(self._large_requests))
+            return await self._serve_large(route, frame, position, context)
 
     async def _serve_later(
         self,
@@ -456,8 +467,8 @@ class RequestDispatcher:
 
 def _check_admission(route: Route, header: RequestHeader, size: int, channel: Channel) -> None:
     """Reject a request that is too large, or comes before the client has authenticated itself. Raises Malformed."""
-    if size > SIZE_MAX_WITHOUT_RECORDS and header.api_key != PRODUCE_KEY:
-        raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_MAX_WITHOUT_RECORDS}")
+    if size > SIZE_IN_STEPS_MAX and header.api_key != PRODUCE_KEY and header.api_key not in LONG_APIS:
+        raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_IN_STEPS_MAX}")
     if channel.authentication is PENDING and header.api_key not in SERVED_BEFORE_AUTHENTICATION:
         raise CloseConnection(f"{_named(route.api, header)}: the client has not authenticated itself")
 

@@ -14,7 +14,13 @@ import pytest
 from broker.loop.slices import SLICE_MS
 from broker.replica.appends import PARTITIONS_IN_ONE_STEP_MAX
 from broker.requests import dispatch
-from broker.requests.budget import ELEMENTS_AT_ONCE_MAX, ELEMENTS_ON_LOOP_MAX, LARGE_REQUESTS_MAX, elements_max
+from broker.requests.budget import (
+    ELEMENTS_AT_ONCE_MAX,
+    ELEMENTS_ON_LOOP_MAX,
+    LARGE_REQUESTS_MAX,
+    SIZE_IN_STEPS_MAX,
+    elements_max,
+)
 from config.broker import BrokerConfig
 from config.describe import describe_topic
 from protocol.api import APIS
@@ -39,7 +45,7 @@ from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock, SteppingClock
 
 MIB = 1 << 20
-METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 3, 8, 44, 57
+METADATA, UPDATE_METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 3, 6, 8, 44, 57
 
 
 @pytest.mark.parametrize(
@@ -231,6 +237,59 @@ async def test_large_requests_of_many_connections_are_served_two_at_a_time(
             most = max(most, len(served))
         assert [len((await request).topics) for request in requests] == [100] * 6
     assert most == LARGE_REQUESTS_MAX
+
+
+def test_the_elements_of_a_long_request_are_those_of_16_mib() -> None:
+    for api_key in (METADATA, INCREMENTAL_ALTER_CONFIGS, UPDATE_METADATA, UPDATE_FEATURES):
+        assert elements_max(api_key, 100 * MIB) == elements_max(api_key, 16 * MIB)
+
+
+async def test_long_request_gets_its_response(tmp_path: Path) -> None:
+    names = [f"{number}".ljust(32_000, "x") for number in range(SIZE_IN_STEPS_MAX // 32_000 + 1)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    async with running_broker(tmp_path / "data") as broker:
+        response = await broker.ask(request)
+    assert [topic.name for topic in response.topics] == names
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+
+async def test_long_requests_are_decoded_in_a_thread_one_at_a_time_and_let_shorter_ones_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long one waits until no large one is served, and then no large one begins until it is decoded and served."""
+    monkeypatch.setattr(dispatch, "SIZE_IN_STEPS_MAX", 3_000)
+    async with running_broker(tmp_path / "data") as broker:
+        dispatcher = broker.dispatcher
+        api = APIS[METADATA]
+        version = api.versions[-1]
+        route = dispatcher._route(api, version)
+        decoded: list[tuple[int, bool, threading.Thread]] = []
+
+        def decode(frame: memoryview, position: int, limit: int) -> object:
+            request = route.decode(frame, position, limit)
+            is_alone = dispatcher._large_requests.locked() and dispatcher._long_requests.locked()
+            decoded.append((len(request.topics), is_alone, threading.current_thread()))
+            return request
+
+        dispatcher._routes[METADATA, version] = replace(route, decode=decode)
+        long = [asyncio.ensure_future(broker.ask(metadata_request(count))) for count in (401, 402, 403)]
+        short = asyncio.ensure_future(broker.ask(metadata_request(5)))
+        assert [len((await one).topics) for one in (*long, short)] == [401, 402, 403, 5]
+        assert not dispatcher._long_requests.locked()
+        assert not dispatcher._large_requests.locked()
+    assert [count for count, *_ in decoded] == [5, 401, 402, 403]
+    assert all(is_alone and thread is not threading.main_thread() for _, is_alone, thread in decoded[1:])
+
+
+async def test_long_request_of_few_elements_is_not_decoded_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "SIZE_IN_STEPS_MAX", 100)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 200)])
+    async with running_broker(tmp_path / "data") as broker:
+        seen = watched_codec(broker, monkeypatch, limit=ELEMENTS_ON_LOOP_MAX)
+        assert len((await broker.ask(request)).topics) == 1
+    assert threading.main_thread() not in seen["decode"]
 
 
 async def test_large_request_that_fails_as_a_whole_returns_its_error(tmp_path: Path) -> None:

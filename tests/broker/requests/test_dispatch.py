@@ -11,7 +11,7 @@ from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome
-from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_MAX_WITHOUT_RECORDS, RequestDispatcher, failure_response
+from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_IN_STEPS_MAX, RequestDispatcher, failure_response
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.authorizer import Authorizer
@@ -150,10 +150,10 @@ def test_invalid_frames_are_malformed(frame: bytes) -> None:
         dispatcher.dispatch(memoryview(bytearray(frame)), CHANNEL)
 
 
-def test_request_without_records_has_a_lower_size_limit() -> None:
+def test_request_that_is_served_in_one_step_has_a_lower_size_limit() -> None:
     dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
     with pytest.raises(Malformed, match="expected at most"):
-        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_MAX_WITHOUT_RECORDS))), CHANNEL)
+        dispatcher.dispatch(memoryview(bytearray(bytes(heartbeat()) + bytes(SIZE_IN_STEPS_MAX))), CHANNEL)
 
 
 def test_unknown_version_of_api_versions_gets_a_response_of_version_0() -> None:
