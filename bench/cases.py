@@ -12,6 +12,7 @@ from bench import (
     client_cases,
     cluster_cases,
     consumer_cases,
+    figure_cases,
     group_cases,
     request_cases,
     spark_cases,
@@ -32,5 +33,6 @@ FAMILIES = (
     transactions,
     cluster_cases,
     spark_cases,
+    figure_cases,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

@@ -63,7 +63,7 @@ def java_producer(subject: Subject, scale: Scale, *, record_size: int) -> Values
     with subject.topic(len(TEN)) as topic:
         arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(record_size)]
         arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers=127.0.0.1:{subject.port}", "acks=1"]
-        return client_run(subject, count, lambda: _java("ProducerPerformance", arguments))
+        return client_run(subject, count, lambda: java_tool("ProducerPerformance", arguments))
 
 
 def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values:
@@ -78,17 +78,17 @@ def java_consumer(subject: Subject, scale: Scale, *, record_size: int) -> Values
     if topic not in subject.kept_topics:
         create_topic(subject.port, topic, len(TEN))
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{subject.port}", "acks": 1, "linger.ms": 5})
-        _produce(producer, topic, count, record_size, partitions=cycle(TEN))
+        produce(producer, topic, count, record_size, partitions=cycle(TEN))
         subject.kept_topics.add(topic)
     arguments = ["--bootstrap-server", f"127.0.0.1:{subject.port}", "--topic", topic, "--messages", str(count)]
-    return client_run(subject, count, lambda: _java("ConsumerPerformance", [*arguments, "--timeout", "60000"]))
+    return client_run(subject, count, lambda: java_tool("ConsumerPerformance", [*arguments, "--timeout", "60000"]))
 
 
 def librdkafka_producer(subject: Subject, scale: Scale) -> Values:
     count = scale.count(RECORDS)
     with subject.topic(len(TEN)) as topic:
         config = {"bootstrap.servers": f"127.0.0.1:{subject.port}", "acks": 1}
-        return client_run(subject, count, lambda: _produce(Producer(config), topic, count, SMALL_VALUE))
+        return client_run(subject, count, lambda: produce(Producer(config), topic, count, SMALL_VALUE))
 
 
 def python_producer(subject: Subject, scale: Scale) -> Values:
@@ -120,16 +120,19 @@ def client_run(subject: Subject, count: int, run: Callable[[], object]) -> Value
     }
 
 
-def _java(tool: str, arguments: Sequence[str]) -> None:
+def java_tool(tool: str, arguments: Sequence[str]) -> str:
+    """Run one of Kafka's performance tools; return what it prints. Raises RuntimeError."""
     command = java_command([jars() / "*"], f"org.apache.kafka.tools.{tool}", arguments, options=("-Xmx512m",))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or "Exception" in done.stderr:
         raise RuntimeError(f"{tool} failed: {done.stderr[-2000:]}")
+    return done.stdout
 
 
-def _produce(
+def produce(
     producer: Producer, topic: str, count: int, record_size: int, *, partitions: Iterable[int] = ANY_PARTITION
 ) -> None:
+    """Have all records acknowledged. Raises RuntimeError."""
     failed: list[object] = []
 
     def delivered(error: object, _: object) -> None:

@@ -44,7 +44,7 @@ from tests.support.cluster import Cluster
 
 T = TypeVar("T")
 
-CASE_GROUPS = ("application", "cluster", "java", "threads")
+CASE_GROUPS = ("application", "cluster", "figures", "java", "threads")
 DEFAULT_OUTPUT = Path("var/bench")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from bench import machine, spark_cases
+from bench import figure_cases, machine, spark_cases
 from bench.case import Case
 from bench.cases import CASES
 from bench.cluster import SETTINGS, ClusterSubject
@@ -50,8 +50,9 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
 
 
 def selected(case: Case) -> ParameterSet:
-    """Cases with Spark start it for each of their topics, which takes most of a minute."""
-    return pytest.param(case, id=case.name, marks=[pytest.mark.soak] if case in spark_cases.CASES else [])
+    """Cases with Spark start it for each of their topics, which takes most of a minute, and the figures many JVMs."""
+    is_long = case in (*spark_cases.CASES, *figure_cases.CASES)
+    return pytest.param(case, id=case.name, marks=[pytest.mark.soak] if is_long else [])
 
 
 @pytest.mark.parametrize("case", [selected(case) for case in CASES if case.on_running])
@@ -78,7 +79,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSubject
         yield ClusterSubject(MILENA, running)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.on_cluster], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [selected(case) for case in CASES if case.on_cluster])
 def test_cases_on_a_cluster_report_their_measures(cluster: ClusterSubject, case: Case) -> None:
     assert case.on_cluster is not None
     cluster.cluster.heal()
