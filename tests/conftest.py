@@ -20,12 +20,12 @@ from xdist.remote import Producer
 
 from tests.support.secrets import SecretsInLogs
 from tests.support.spread import FilesTogether, longest_first, mark
+from tests.support.supervisor import MEMORY, MEMORY_VARIABLE
 
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("milena")
 
-_MEMORY = Path("/dev/shm")
 HANG_S = 60.0
 """How long a test may go on after its timeout, which ends no wait in C code and may end the wrong task."""
 
@@ -54,10 +54,12 @@ def no_secret_is_logged() -> Iterator[None]:
 @pytest.fixture
 def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary folder, in memory if possible: for tests with thousands of small files or writes that are synced."""
-    if not _MEMORY.is_dir():
+    if not MEMORY.is_dir():
         yield tmp_path_factory.mktemp("memory")
         return
-    parent = Path(tempfile.mkdtemp(dir=_MEMORY))  # no other test changes what is beside the folder
+    parent = Path(
+        tempfile.mkdtemp(dir=os.environ.get(MEMORY_VARIABLE, MEMORY))
+    )  # no other test changes what is beside the folder
     folder = parent / "memory"
     folder.mkdir()
     yield folder

@@ -104,8 +104,9 @@ def java_command(
     options: Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return a command line; `main` is a class name."""
-    defines = [f"-D{name}={value}" for name, value in (properties or {}).items()]
+    """Return a command line; `main` is a class name. The program's temporary files are where those of the tests are."""
+    properties = {"java.io.tmpdir": tempfile.gettempdir(), **(properties or {})}
+    defines = [f"-D{name}={value}" for name, value in properties.items()]
     return [
         str(java_executable()),
         *options,
