@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 from xdist.remote import Producer
 
+from tests.support.progress import Reporter
 from tests.support.secrets import SecretsInLogs
 from tests.support.spread import FilesTogether, longest_first, mark
 from tests.support.supervisor import MEMORY, MEMORY_VARIABLE
@@ -28,6 +29,12 @@ settings.load_profile("milena")
 
 HANG_S = 60.0
 """How long a test may go on after its timeout, which ends no wait in C code and may end the wrong task."""
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has made its terminal writer
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers print nothing
+        config.pluginmanager.register(Reporter(config))
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
