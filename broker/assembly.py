@@ -262,7 +262,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         lambda: config[properties.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
         clock,
     )
-    door.on_metadata = _metadata_listener(metadata, groups, topics, marker_channels, coordinator_links)
+    door.on_metadata = _metadata_listener(metadata, link, groups, topics, marker_channels, coordinator_links)
     authorizer = new_authorizer(config)
     enforced_quotas = EnforcedQuotas(
         on.store, quota_windows(config), clock.monotonic_ms, quota_defaults(config), quota_callback(config)
@@ -378,12 +378,14 @@ def _follow_leadership(replica_manager: ReplicaManager, topic: str, partitions: 
 
 def _metadata_listener(
     metadata: MetadataCache,
+    controller_link: ControllerLink,
     groups: GroupCoordinator,
     topics: TopicAdministration,
     marker_channels: MarkerChannels,
     coordinator_links: CoordinatorLinks,
 ) -> Callable[[set[str]], None]:
     def changed(names: set[str]) -> None:
+        controller_link.metadata_changed()
         marker_channels.brokers_changed(metadata.brokers)
         coordinator_links.brokers_changed(metadata.brokers)
         groups.removal.topics_deleted(names - metadata.topics.keys())

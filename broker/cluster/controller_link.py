@@ -83,6 +83,15 @@ class ControllerLink:
         response: ControlledShutdownResponse = await self._ask(self._shutdown, request, CONTROLLED_SHUTDOWN_VERSION)
         return [TopicPartition(each.topic_name, each.partition_index) for each in response.remaining_partitions]
 
+    def metadata_changed(self) -> None:
+        """Give up requests to a broker that is no longer the controller.
+
+        It may be halted or cut off. Otherwise a leader that waits for its response could not change an ISR for
+        `controller.socket.timeout.ms`, as in Kafka, and its producers would wait for a lagging follower.
+        """
+        for connection in (self._isr_changes, self._producer_ids, self._shutdown):
+            connection.leave_old_address()
+
     def _connection(self, purpose: str, *, asks_versions: bool) -> OutgoingConnection:
         return self._peers.connect_to(
             Link(purpose, None), "the controller", self._address, str(self._broker_id), asks_versions=asks_versions

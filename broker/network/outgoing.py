@@ -231,6 +231,7 @@ class OutgoingConnection:
         self._log_in_again_ms: int | None = None  # monotonic; None: the login has no limit
         self._in_order = asyncio.Lock()  # it is fair
         self._link: _Link | None = None
+        self._opening: tuple[_Link, asyncio.Future[asyncio.Transport]] | None = None
         self._versions: dict[int, range] = {}
         self._next_pause_ms = 0  # 0 after a response
         self._connects_from_ms = 0  # monotonic
@@ -279,10 +280,23 @@ class OutgoingConnection:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the present connection. The next request looks up the address, which may have changed, and connects."""
+        """Close the present connection, or end the attempt to connect; a call in progress raises PeerUnavailable.
+
+        The next request looks up the address, which may have changed, and connects.
+        """
         link, self._link = self._link, None
         if link is not None:
             link.abort()
+        if self._opening is not None:
+            link, opening = self._opening
+            link.abort()
+            opening.cancel()
+
+    def leave_old_address(self) -> None:
+        """Call `disconnect` if the peer is at another address now: a host that does not respond delays no request."""
+        link = self._link if self._opening is None else self._opening[0]
+        if link is not None and link.address != self._address():
+            self.disconnect()
 
     async def _connect(self, address: HostAndPort | None) -> _Link:
         if address is None:
@@ -305,14 +319,23 @@ class OutgoingConnection:
         """Connect. Raises OSError, also if that takes too long."""
         timeout_ms = self._setup_timeouts.after(self._expired_setups)
         expiry = asyncio.timeout(timeout_ms / 1000)
+        opening = asyncio.ensure_future(self._open_transport(link, address))
+        self._opening = link, opening
         try:
             async with expiry:
-                await self._open_transport(link, address)
+                await opening
         except TimeoutError as error:
             if not expiry.expired():
                 raise
             self._expired_setups += 1
             raise ConnectionAbortedError(f"no connection within {timeout_ms} ms") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not link.is_lost or (task is not None and task.cancelling()):
+                raise
+            raise ConnectionAbortedError("the connection was closed") from None  # by `disconnect`
+        finally:
+            self._opening = None
         self._expired_setups = 0
         self.counts.opened += 1
 

@@ -14,7 +14,9 @@ from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
 from tests.broker.cluster.test_control_channels import create
+from tests.support.in_process import LISTENER
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
 
 
@@ -77,6 +79,31 @@ async def test_request_reaches_the_next_controller_after_the_present_one_stops(t
                 await asyncio.sleep(0.02)
         assert second is not None
         assert not set(first) & set(second)
+
+
+async def test_request_to_a_controller_that_was_replaced_is_given_up(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, (1, 2, 3)) as cluster:
+        await until(lambda: len(cluster.services(3).metadata_cache.brokers) == 3)
+        arrived = asyncio.Event()
+
+        async def never_respond(*_: object) -> None:
+            arrived.set()
+            await asyncio.get_running_loop().create_future()
+
+        cluster.services(1).controller.alter_partition = never_respond  # type: ignore[assignment,method-assign]
+        services = cluster.services(3)
+        asking = asyncio.ensure_future(
+            services.controller_link.alter_partition(AlterPartitionRequest(broker_id=3, topics=[]))
+        )
+        await arrived.wait()
+        host, port = services.metadata_cache.brokers[2].endpoints[LISTENER]
+        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener=LISTENER, security_protocol=0)
+        request = UpdateMetadataRequest(
+            controller_id=2, controller_epoch=99, live_brokers=[UpdateMetadataBroker(id=2, endpoints=[endpoint])]
+        )
+        await services.control_door.submit(request)
+        with pytest.raises(PeerUnavailable, match="the connection was closed"):
+            await asking
 
 
 REQUESTS = [

@@ -358,11 +358,68 @@ async def test_unknown_address_is_unavailable() -> None:
         await connection_to(None).ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
 
 
-async def test_each_attempt_to_connect_that_expires_doubles_the_next_timeout() -> None:
-    class Unreachable(OsNetwork):
-        async def connect(self, *_: Any, **__: Any) -> asyncio.Transport:
-            return await asyncio.get_running_loop().create_future()
+class Unreachable(OsNetwork):
+    """Neither connects nor fails."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def connect(self, *_: Any, **__: Any) -> asyncio.Transport:
+        self.asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+
+async def test_close_ends_an_attempt_to_connect() -> None:
+    network = Unreachable()
+    connection = connection_to(HostAndPort("10.0.0.1", 9))
+    connection._open_transport = plaintext(network)
+    asking = asyncio.ensure_future(connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS))
+    await network.asked.wait()
+    connection.close()
+    with pytest.raises(PeerUnavailable, match="the connection was closed"):
+        await asking
+
+
+async def test_cancelled_attempt_to_connect_is_no_lost_connection() -> None:
+    network = Unreachable()
+    connection = connection_to(HostAndPort("10.0.0.1", 9))
+    connection._open_transport = plaintext(network)
+    asking = asyncio.ensure_future(connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS))
+    await network.asked.wait()
+    asking.cancel()
+    connection.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_requests_leave_a_host_that_the_peer_has_left() -> None:
+    arrived = asyncio.Event()
+
+    async def halted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        arrived.set()
+        await reader.read()
+
+    seen: list[Asked] = []
+    async with peer(halted) as old, peer(echo(seen)) as new:
+        addresses = [old]
+        connection = connection_to(None)
+        connection._address = lambda: addresses[-1]
+        asking = asyncio.ensure_future(connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS))
+        await arrived.wait()
+        connection.leave_old_address()
+        await asyncio.sleep(0)
+        assert not asking.done()
+        addresses.append(new)
+        connection.leave_old_address()
+        with pytest.raises(PeerUnavailable, match="the connection was closed"):
+            await asking
+        assert (await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)).error_code == 1
+        connection.close()
+
+
+async def test_each_attempt_to_connect_that_expires_doubles_the_next_timeout() -> None:
     connection = connection_to(HostAndPort("10.0.0.1", 9), setup_timeouts=SetupTimeouts(5, 15), pauses=Pauses(1, 1))
     connection._open_transport = plaintext(Unreachable())
     for expected_ms in (5, 10, 15, 15):
