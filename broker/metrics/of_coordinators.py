@@ -52,7 +52,7 @@ def transaction_metrics(transactions: TransactionCoordinator) -> Iterator[Metric
     waiting = (
         (
             "UnknownDestinationQueueSize",
-            "Decided transactions with markers that no leader has taken yet.",
+            "Parts of decided transactions, one for each leader, whose markers no leader has taken yet.",
             lambda: transactions.markers.waiting_count,
         ),
         (

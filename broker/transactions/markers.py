@@ -101,6 +101,14 @@ FATES: Mapping[int, Fate] = MappingProxyType(
 """By error code; any other code is FAILED."""
 
 
+class _Part(NamedTuple):
+    """The partitions of a transaction that one leader gets the marker for."""
+
+    partitions: Sequence[TopicPartition]
+    asked: Codes | Awaitable[Codes] | None
+    """The response of the leader; None if there is no way to it at present."""
+
+
 class MarkerSender:
     """Sends markers on behalf of the coordinator of one broker."""
 
@@ -112,7 +120,7 @@ class MarkerSender:
         self._timer = timer
         self._clock = clock
         self.waiting_count = 0
-        """Transactions with partitions whose marker no leader has appended yet; they wait for the next attempt."""
+        """Parts of transactions, one for each leader, that wait for the next attempt."""
 
     def send(self, name: str, marker: Marker, partitions: Iterable[TopicPartition]) -> Fate | Awaitable[Fate]:
         """Send a marker to all partitions. DONE: every partition has it; SUPERSEDED or FAILED: it cannot be written.
@@ -123,24 +131,42 @@ class MarkerSender:
         missing = self._without_deleted(name, list(partitions))
         if not missing:
             return Fate.DONE
-        asked = self._send_to_leaders(marker, missing)
-        if len(asked) == 1 and isinstance(codes := asked[0], Mapping):
-            fate, missing = self._evaluate(name, codes, missing)
-            if fate is not Fate.RETRY:
-                return fate
-            asked = []
-        return self._send_until_decided(name, marker, missing, asked)
+        parts = self._send_to_leaders(marker, missing)
+        if len(parts) == 1:
+            ((missing, asked),) = parts
+            if isinstance(asked, Mapping):
+                fate, missing = self._evaluate(name, asked, missing)
+                if fate is not Fate.RETRY:
+                    return fate
+                parts = [_Part(missing, None)]
+        return self._until_decided(name, marker, parts)
 
-    async def _send_until_decided(
-        self, name: str, marker: Marker, missing: list[TopicPartition], asked: list[Codes | Awaitable[Codes]]
+    async def _until_decided(self, name: str, marker: Marker, parts: Sequence[_Part]) -> Fate:
+        """Wait until all parts are done, or one cannot be.
+
+        No part waits for another: readers of a partition that has a marker must not wait for a leader that does not
+        respond.
+        """
+        if len(parts) == 1:
+            return await self._until_part_decided(name, marker, *parts[0])
+        sending = [asyncio.ensure_future(self._until_part_decided(name, marker, *part)) for part in parts]
+        try:
+            for decided in asyncio.as_completed(sending):
+                fate = await decided
+                if fate is not Fate.DONE:
+                    return fate
+            return Fate.DONE
+        finally:
+            for each in sending:
+                each.cancel()
+
+    async def _until_part_decided(
+        self, name: str, marker: Marker, missing: Sequence[TopicPartition], asked: Codes | Awaitable[Codes] | None
     ) -> Fate:
-        """Wait for the responses `asked` for, and retry. If `asked` is empty, pause before the next attempt."""
+        """Wait for the response of a leader, and retry. Without a request, pause before the next attempt."""
         while True:
-            if asked:
-                codes: dict[TopicPartition, int] = {}
-                for each in asked:
-                    codes.update(each if isinstance(each, Mapping) else await each)
-                fate, missing = self._evaluate(name, codes, missing)
+            if asked is not None:
+                fate, missing = self._evaluate(name, asked if isinstance(asked, Mapping) else await asked, missing)
                 if fate is not Fate.RETRY:
                     return fate
             self.waiting_count += 1
@@ -151,9 +177,14 @@ class MarkerSender:
             missing = self._without_deleted(name, missing)
             if not missing:
                 return Fate.DONE
-            asked = self._send_to_leaders(marker, missing)
+            parts = self._send_to_leaders(marker, missing)
+            if len(parts) > 1:  # so the depth of these calls is limited by the number of partitions
+                return await self._until_decided(name, marker, parts)
+            ((missing, asked),) = parts
 
-    def _evaluate(self, name: str, codes: Codes, missing: list[TopicPartition]) -> tuple[Fate, list[TopicPartition]]:
+    def _evaluate(
+        self, name: str, codes: Codes, missing: Sequence[TopicPartition]
+    ) -> tuple[Fate, Sequence[TopicPartition]]:
         """Return what the codes mean for the transaction, and the partitions to retry."""
         if len(codes) == len(missing) and not any(codes.values()):
             return Fate.DONE, []
@@ -176,18 +207,17 @@ class MarkerSender:
         finally:
             handle.cancel()
 
-    def _send_to_leaders(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[Codes | Awaitable[Codes]]:
-        """Send the marker to the leaders that have a channel; return their responses in no particular order."""
+    def _send_to_leaders(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[_Part]:
+        """Send the marker to the leaders that have a channel; return a part for each leader."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             by_leader.setdefault(self._leaders.leader_of(*partition), []).append(partition)
         return [
-            channel.write(marker, wanted)
+            _Part(wanted, None if (channel := self._channels.get(leader)) is None else channel.write(marker, wanted))
             for leader, wanted in by_leader.items()
-            if (channel := self._channels.get(leader)) is not None
         ]
 
-    def _without_deleted(self, name: str, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    def _without_deleted(self, name: str, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Return the partitions that still exist: a deleted topic must not keep a transaction from completing.
 
         While the metadata lacks the coordinator's own topic, it has not arrived yet, and proves no deletion.

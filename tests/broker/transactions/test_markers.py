@@ -88,6 +88,49 @@ async def test_a_marker_follows_the_leader_of_its_partition() -> None:
     assert sending.channels[2].asked == [(A0,)]
 
 
+async def test_leader_that_does_not_respond_delays_no_marker_of_another() -> None:
+    sending = Sending()
+    sending.leaders.leaders[B0] = 2
+    sending.channels[1].codes[A0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    sending.channels[2].holds = True
+    asked = asyncio.ensure_future(sending.send("id", MARKER, [A0, B0]))
+    await sending.pass_backoff()
+    assert sending.channels[1].written == [(MARKER, A0)]
+    assert not asked.done()
+    sending.channels[2].held[0].release()
+    assert await asked is Fate.DONE
+
+
+async def test_partitions_whose_leaders_part_are_sent_apart() -> None:
+    sending = Sending()
+    sending.leaders.leaders |= {A0: -1, A1: -1, B0: -1}
+    asked = asyncio.ensure_future(sending.send("id", MARKER, [A0, A1, B0]))
+    await sending.wait()
+    sending.leaders.leaders |= {A0: 1, B0: 2}
+    sending.channels[2].holds = True
+    await sending.pass_backoff()
+    assert sending.channels[1].asked == [(A0,)]
+    assert sending.channels[2].held[0].partitions == (B0,)
+    assert sending.sender.waiting_count == 1
+    sending.leaders.leaders[A1] = 1
+    await sending.pass_backoff()
+    assert sending.channels[1].asked == [(A0,), (A1,)]
+    sending.channels[2].held[0].release()
+    assert await asked is Fate.DONE
+
+
+async def test_a_newer_coordinator_ends_the_send_before_other_leaders_respond() -> None:
+    sending = Sending()
+    sending.leaders.leaders[B0] = 2
+    sending.channels[1].codes[A0] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    sending.channels[2].holds = True
+    asked = asyncio.ensure_future(sending.send("id", MARKER, [A0, B0]))
+    await sending.wait()
+    assert asked.done()
+    assert asked.result() is Fate.SUPERSEDED
+    assert sending.channels[2].held[0].done.cancelled()
+
+
 @pytest.mark.parametrize("leader", [-1, 9], ids=["no leader", "no way to it"])
 async def test_leader_without_a_channel_is_retried(leader: int) -> None:
     sending = Sending()
