@@ -17,15 +17,16 @@ a write was slow.
     directly    plan -> write -> readable and acknowledged      in the thread that owns the logs
     slow        plan -> submit ... store ... finish             `store` in the directory's threads, the rest in it
 
-Handing a write to a thread and back costs more than the write. So the threads get all writes that wait, as a group, and
-share it. One thread would not do: a disk with a long latency serves several writes at a time as fast as one, and a
-request to a coordinator waits for a chain of them, each behind those of all other logs.
+Each thread gets writes as soon as it is free. One thread would not do: a disk with a long latency serves several writes
+at a time as fast as one, and a request to a coordinator waits for a chain of them, each behind those of all other logs.
+Handing a write to a thread and back costs more than a fast write, so a thread gets its share of those that wait. While
+the writes are slow, it gets one: the others would wait for it although another thread is free sooner.
 
 Threads: the thread that owns the logs calls everything except `note_slow_write` and `DeferredWrite.store`.
 
 Invariants:
 - The writes of a log reach its files in the order in which they were submitted.
-- A group has one write of a log at most. Until the group ends, nothing else changes the files of its logs;
+- One write of a log is in progress at most. Until its share ends, nothing else changes the files of the log;
   `run_between` waits for that.
 - A directory is written directly again only when no write is pending.
 """
@@ -56,11 +57,11 @@ FAST_SECONDS_MIN: Final = 1.0
 FAST_SECONDS_MAX: Final = 30.0
 SLOW_AGAIN_S: Final = 60.0
 """That time doubles, up to FAST_SECONDS_MAX, if a directory becomes slow this soon after its last slow write."""
-GROUP_WRITES_MAX: Final = 64
-GROUP_SIZE_MAX: Final = 1 << 20
-"""A group ends with the write that reaches this size: the thread that owns the logs completes a group in one turn."""
 THREADS: Final = 8
 """How many threads write a slow directory: as many as Apache Kafka has for requests (num.io.threads)."""
+SHARE_WRITES_MAX: Final = 8
+SHARE_SIZE_MAX: Final = 1 << 17
+"""A share ends with the write that reaches this size: the thread that owns the logs completes a share in one turn."""
 PENDING_SIZE_MAX: Final = 64 << 20
 """From this many pending bytes on `has_room` is false. Internal appends, which are small, are still accepted."""
 SHORTAGE_RETRY_S: Final = 0.1
@@ -70,8 +71,10 @@ SHORTAGE_TRIES_MAX: Final = 600
 _logger = logging.getLogger(__name__)
 
 Action = Callable[[], object]
-Start = Callable[[Sequence[Action], Action], None]
-"""`start(works, done)` runs each work in a thread of the directory, then `done` in the thread that owns the logs."""
+Start = Callable[[Action, Action], None]
+"""`start(work, done)` runs `work` in a free thread of the directory, then `done` in the thread that owns the logs."""
+Stored = dict["DeferredWrite", tuple[Exception | None, float]]
+"""The writes of a share that were tried, each with its error and the seconds that it took."""
 
 
 class WritableLog(Protocol):
@@ -125,11 +128,12 @@ class DirectoryWriter:
         self._sleep = sleep
         self._on_shortage = on_shortage
         self._start: Start | None = None
-        self._waiting: deque[DeferredWrite] = deque()
-        self._in_progress: dict[WritableLog, DeferredWrite] = {}  # the group
-        self._stored: dict[DeferredWrite, tuple[Exception | None, float]] = {}  # of the group: error, seconds it took
-        self._is_busy = False  # from the start of a group until all actions that wait for its end were called
-        self._between: deque[Action] = deque()
+        self._waiting: dict[WritableLog, deque[DeferredWrite]] = {}
+        self._ready: deque[WritableLog] = deque()  # logs with writes that wait and none in progress; they take turns
+        self._in_progress: dict[WritableLog, DeferredWrite] = {}
+        self._free_count = THREADS
+        self._is_completing = False  # a share: what is submitted now is handed over when that is done
+        self._between: dict[WritableLog, list[Action]] = {}
         self._when_room: list[Action] = []
         self._when_idle: list[Action] = []
         self._slow_writes: deque[tuple[float, float]] = deque()  # (end, seconds) of the last WINDOW_S
@@ -175,7 +179,7 @@ class DirectoryWriter:
     @property
     def is_idle(self) -> bool:
         """Whether no write is pending or in progress."""
-        return not self._is_busy and not self._waiting
+        return not self._in_progress and not self._waiting and not self._is_completing
 
     def when_idle(self, action: Action) -> None:
         """Call `action` once: now if the writer is idle, else as soon as it is."""
@@ -191,7 +195,7 @@ class DirectoryWriter:
     def run_between(self, log: WritableLog, action: Action) -> None:
         """Call `action`, which changes the files of `log`: now, or after the write of this log that is in progress."""
         if self.is_writing(log):
-            self._between.append(action)
+            self._between.setdefault(log, []).append(action)
         else:
             action()
 
@@ -238,35 +242,49 @@ class DirectoryWriter:
     def submit(self, write: DeferredWrite) -> None:
         """Queue `write` behind all that were submitted before. Requires `is_slow`."""
         assert self.is_slow
-        self._waiting.append(write)
+        waiting = self._waiting.setdefault(write.log, deque())
+        waiting.append(write)
+        if len(waiting) == 1 and not self.is_writing(write.log):
+            self._ready.append(write.log)
         self.pending_size += write.size
-        if not self._is_busy:
-            self._store_next()
+        if not self._is_completing:
+            self._hand_over()
 
     def grew(self, size: int) -> None:
         """Note that a pending write has become larger by `size` bytes."""
         self.pending_size += size
 
-    def _store_next(self) -> None:
-        """Hand the writes that wait to the threads, up to the second one of a log."""
+    def _hand_over(self) -> None:
+        """Hand writes that wait to the free threads."""
         assert self._start is not None
-        self._is_busy = True
-        group, waiting, size = self._in_progress, self._waiting, 0
-        while waiting and waiting[0].log not in group and len(group) < GROUP_WRITES_MAX and size < GROUP_SIZE_MAX:
-            write = waiting.popleft()
-            write.begin()
-            group[write.log] = write
-            size += write.size
-        writes = list(group.values())
-        shares = min(len(writes), THREADS)
-        self._start([partial(self._store, writes[number::shares]) for number in range(shares)], self._done)
+        while self._free_count and (share := self._next_share()):
+            self._free_count -= 1
+            stored: Stored = {}
+            self._start(partial(self._store, share, stored), partial(self._end, share, stored))
 
-    def _store(self, writes: Sequence[DeferredWrite]) -> None:
-        """Store a share of the group, up to a write that fails: that may take the directory offline. In a thread."""
-        for write in writes:
+    def _next_share(self) -> list[DeferredWrite]:
+        """Take the writes of the next share: the oldest one of each of some logs."""
+        is_slow_now = not self._fast_count
+        count_max = 1 if is_slow_now else min(-(-len(self._ready) // self._free_count), SHARE_WRITES_MAX)
+        share: list[DeferredWrite] = []
+        size = 0
+        while self._ready and len(share) < count_max and size < SHARE_SIZE_MAX:
+            log = self._ready.popleft()
+            waiting = self._waiting[log]
+            write = self._in_progress[log] = waiting.popleft()
+            if not waiting:
+                del self._waiting[log]
+            write.begin()
+            share.append(write)
+            size += write.size
+        return share
+
+    def _store(self, share: Sequence[DeferredWrite], stored: Stored) -> None:
+        """Store a share, up to a write that fails: that may take the directory offline. In a thread."""
+        for write in share:
             started_s = self._undelayed_s()
             error = self._stored_with_retries(write)
-            self._stored[write] = error, self._undelayed_s() - started_s
+            stored[write] = error, self._undelayed_s() - started_s
             if error is not None:
                 return
 
@@ -288,27 +306,30 @@ class DirectoryWriter:
                 return None
         return error
 
-    def _done(self) -> None:
-        """Finish the writes of the group, call the actions that waited for its end, and start the next one."""
-        stored, self._stored = self._stored, {}
-        writes = list(self._in_progress.values())
-        self._waiting.extendleft(write for write in reversed(writes) if write not in stored)
-        for write in filter(stored.__contains__, writes):
-            error, elapsed_s = stored[write]
+    def _end(self, share: Sequence[DeferredWrite], stored: Stored) -> None:
+        """Finish the writes of a share, call the actions that waited for its end, and hand over the next one."""
+        self._free_count += 1
+        self._is_completing = True
+        for write, (error, elapsed_s) in stored.items():
             self.pending_size -= write.size
             self._count_write(elapsed_s)
             try:
                 write.finish(error)
             except Exception:
                 _logger.exception("a write to log directory %s could not be completed", self._path)
-        self._in_progress.clear()
-        _call(self._between)
+        for write in share:
+            del self._in_progress[write.log]
+            if write not in stored:
+                self._waiting.setdefault(write.log, deque()).appendleft(write)
+            if write.log in self._waiting:
+                self._ready.append(write.log)
+        _call([action for write in share for action in self._between.pop(write.log, ())])
         if self.has_room:
             _call(self._when_room)
-        if self._waiting:
-            self._store_next()
+        self._is_completing = False
+        self._hand_over()
+        if not self.is_idle:
             return
-        self._is_busy = False
         if self._fast_count >= FAST_WRITES_MIN and self._now_s() - self._last_slow_s >= self._fast_after_s:
             self._become_fast()
             self.fast_count += 1
@@ -328,7 +349,7 @@ class DirectoryWriter:
             self._fast_count += 1
 
 
-def _call(actions: deque[Action] | list[Action]) -> None:
+def _call(actions: list[Action]) -> None:
     """Call each action once. An action that is added by one of them is called the next time."""
     due = list(actions)
     actions.clear()

@@ -7,7 +7,7 @@ when a directory is slow (`storage.directory_writer`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -46,17 +46,8 @@ class DirectoryWriters:
         threads = self._new_threads(THREADS, "slow-log-directory")
         self._threads.append(threads)
 
-        def start(works: Sequence[Action], done: Action) -> None:
-            left = len(works)
-
-            def work_ended() -> None:
-                nonlocal left
-                left -= 1
-                if not left:
-                    done()
-
-            for work in works:
-                threads.submit(work).add_done_callback(lambda _: self._loop.call_soon_threadsafe(work_ended))
+        def start(work: Action, done: Action) -> None:
+            threads.submit(work).add_done_callback(lambda _: self._loop.call_soon_threadsafe(done))
 
         return start
 

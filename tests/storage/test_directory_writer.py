@@ -5,7 +5,7 @@ import errno
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -18,8 +18,8 @@ from protocol.records.control import ControlType
 from storage.directory_writer import (
     FAST_SECONDS_MIN,
     FAST_WRITES_MIN,
-    GROUP_WRITES_MAX,
     PENDING_SIZE_MAX,
+    SHARE_WRITES_MAX,
     SHORTAGE_TRIES_MAX,
     SLOW_AGAIN_S,
     THREADS,
@@ -76,42 +76,52 @@ class Disk(QuickFiles):
             self.written.append(os.path.basename(os.path.dirname(file.path)))
         return super().write(file, buffer, position)
 
+    def monotonic_s(self) -> float:
+        return self.now_s
+
     def undelayed_s(self) -> float:
         self.undelayed_count += 1
         return self.now_s - self.starved_s
 
 
 class Thread:
-    """The threads of a directory, which work one after the other, when the test says so."""
+    """The threads of a directory, which work when the test says so."""
 
     def __init__(self) -> None:
-        self._works: Sequence[Action] = ()
-        self._done: Action | None = None
-        self.shares: list[int] = []
-        """How many threads shared each group."""
+        self._given: list[tuple[Action, Action]] = []
+        self._ended: list[Action] = []
+        self.given_count = 0
+        """How many shares the threads got."""
 
-    def start(self, works: Sequence[Action], done: Action) -> None:
-        assert self._done is None, "one group at a time"
-        self._works, self._done = works, done
-        self.shares.append(len(works))
+    def start(self, work: Action, done: Action) -> None:
+        self._given.append((work, done))
+        self.given_count += 1
+        assert len(self._given) + len(self._ended) <= THREADS
 
     @property
     def is_busy(self) -> bool:
-        return self._done is not None
+        return bool(self._given or self._ended)
 
     def store(self) -> None:
-        """Up to the end of the writes, of which the thread that owns the logs does not know yet."""
-        assert self._works
-        works, self._works = self._works, ()
-        for work in works:
+        """Up to the end of all writes, of which the thread that owns the logs does not know yet."""
+        assert self._given
+        given, self._given = self._given, []
+        for work, end in given:
             work()
+            self._ended.append(end)
+
+    def store_one(self, number: int) -> None:
+        """Let one of the busy threads end its share, also for the thread that owns the logs."""
+        work, end = self._given.pop(number)
+        work()
+        end()
 
     def step(self) -> None:
-        if self._works:
+        if not self._ended:
             self.store()
-        assert self._done is not None
-        done, self._done = self._done, None
-        done()
+        ended, self._ended = self._ended, []
+        for end in ended:
+            end()
 
     def run(self) -> None:
         while self.is_busy:
@@ -720,58 +730,88 @@ def test_logs_of_a_slow_directory_alternate_and_join_their_pending_batches(tmp_p
     for log in [*logs, *reversed(logs), *logs]:
         append(log, batch(1))
     over.thread.run()
-    # The first append began immediately; the second of each waited, and the third joined it.
-    assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"]
+    # The first append of each began immediately; the second waited, and the third joined it.
+    assert over.disk.written == ["a-0", "b-0", "c-0"] * 2
     assert [offsets_in(log) for log in logs] == [[0, 1, 2]] * 3
     assert list(over.manager.slow_directories) == list(over.manager.writers)
 
 
-def logs_that_wait(over: Manager, topics: str) -> list[Log]:
-    """Return logs with one append each that waits; the first has another one in progress."""
+def logs_in_progress(over: Manager, topics: str) -> list[Log]:
+    """Return logs with a write in progress each; the first one has stored another one before."""
     logs = [over.log(topic) for topic in topics]
-    append(logs[0], batch(1))
-    for log in [*logs[1:], logs[0]]:
-        append(log, batch(1, size=300))
+    for log in logs:
+        append(log, batch(1))
+    append(logs[0], batch(1, size=300))
+    over.thread.store_one(0)
     return logs
 
 
-def test_writes_that_wait_are_handed_over_together(tmp_path: Path) -> None:
+def occupied(over: Manager, threads: int) -> list[Log]:
+    """Return so many logs with a write in progress, each in a thread of its own."""
+    logs = [over.log(f"occupied{number}") for number in range(threads)]
+    for log in logs:
+        append(log, batch(1))
+    return logs
+
+
+def test_write_begins_while_those_of_other_logs_are_in_progress(tmp_path: Path) -> None:
     over = Manager(tmp_path)
-    logs = logs_that_wait(over, "abc")
-    append(logs[1], batch(1, size=300))  # begins a segment, so it cannot join the write before
-    over.thread.step()
+    others = occupied(over, THREADS - 1)
+    log = over.log("a")
+    append(log, batch(1))
+    over.thread.store_one(THREADS - 1)
     assert over.disk.written == ["a-0"]
-    over.thread.store()
-    assert over.disk.written == ["a-0", "b-0", "c-0", "a-0"], "up to the second write of a log"
-    assert [log.log_end_offset for log in logs] == [1, 0, 0], "not before the owner of the logs knows"
-    with pytest.raises(TryLaterError):
-        logs[2].roll(NOW_MS)
-    over.thread.step()
-    assert [log.log_end_offset for log in logs] == [2, 1, 1]
-    over.thread.step()
-    assert [offsets_in(log) for log in logs] == [[0, 1], [0, 1], [0]]
-    assert not over.thread.is_busy
+    assert offsets_in(log) == [0]
+    assert all(offsets_in(other) == [] for other in others)
+    over.thread.run()
+    assert all(offsets_in(other) == [0] for other in others)
     assert over.writer.pending_size == 0
 
 
-def test_number_of_writes_that_are_handed_over_together_is_limited(tmp_path: Path) -> None:
+def test_logs_take_turns(tmp_path: Path) -> None:
     over = Manager(tmp_path)
-    logs = [over.log(f"t{number}") for number in range(GROUP_WRITES_MAX + 2)]
+    over.disk.write_s = 0.2
+    occupied(over, THREADS - 1)
+    a, b = over.log("a"), over.log("b")
+    for log in (a, a, a, b):
+        append(log, batch(1, size=300))  # each begins a segment, so that none joins the write before
+    for _ in range(4):
+        over.thread.store_one(-1)  # by the only thread that is free
+    assert over.disk.written == ["a-0", "b-0", "a-0", "a-0"]
+    assert [offsets_in(log) for log in (a, b)] == [[0, 1, 2], [0]]
+    over.thread.run()
+
+
+def shared(over: Manager, count: int) -> int:
+    """Have so many logs with a write each wait for the threads; return among how many shares they are divided."""
+    others = occupied(over, THREADS)
+    logs = [over.log(f"t{number}") for number in range(count)]
     for log in logs:
         append(log, batch(1))
-    steps = 0
-    while over.thread.is_busy:
-        over.thread.step()
-        steps += 1
-    assert steps == 3, "the first one, as many as allowed, and the last one"
-    assert over.thread.shares == [1, THREADS, 1], "threads at a time"
-    assert all(offsets_in(log) == [0] for log in logs)
+    given_count = over.thread.given_count
+    over.thread.step()
+    over.thread.run()
+    assert all(offsets_in(log) == [0] for log in [*others, *logs])
+    return over.thread.given_count - given_count
+
+
+def test_threads_share_the_writes_that_wait_while_these_are_fast(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    append(over.log("a"), batch(1))
+    over.thread.run()
+    # The first thread that is free gets as many as allowed, and so do the next ones.
+    assert shared(over, 2 * SHARE_WRITES_MAX) == 2
+
+
+def test_a_share_is_a_single_write_while_these_are_slow(tmp_path: Path) -> None:
+    over = Manager(tmp_path)
+    over.disk.write_s = 0.2
+    assert shared(over, 3) == 3
 
 
 def test_failed_write_takes_the_directory_offline(tmp_path: Path) -> None:
     over = Manager(tmp_path)
-    logs = logs_that_wait(over, "abc")
-    over.thread.step()
+    logs = logs_in_progress(over, "abc")
     over.disk.errors.append(errno.EIO)
     over.thread.run()
     assert over.disk.written == ["a-0", "c-0", "a-0"], "by threads that do not know; none of it is readable"
@@ -779,13 +819,12 @@ def test_failed_write_takes_the_directory_offline(tmp_path: Path) -> None:
     assert over.writer.pending_size == 0
 
 
-def test_lasting_shortage_of_one_write_does_not_fail_the_others_of_its_group(
+def test_lasting_shortage_of_one_write_does_not_fail_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.directory_writer.SHORTAGE_RETRY_S", 0.0)
     over = Manager(tmp_path)
-    logs = logs_that_wait(over, "abc")
-    over.thread.step()
+    logs = logs_in_progress(over, "abc")
     over.disk.errors.extend([errno.ENOMEM] * SHORTAGE_TRIES_MAX)
     over.thread.run()
     assert over.disk.written == ["a-0", "c-0", "a-0"]
@@ -824,7 +863,7 @@ def test_log_deleted_during_a_write_frees_its_name_after_the_write(tmp_path: Pat
 def test_stop_waits_until_all_is_written(tmp_path: Path) -> None:
     over = Manager(tmp_path)
     logs = [over.log(topic) for topic in "ab"]
-    for log in logs:
+    for log in [*logs, logs[0]]:
         append(log, batch(1))
     reported: list[bool] = []
     over.manager.when_written(lambda: reported.append(True))
@@ -834,7 +873,7 @@ def test_stop_waits_until_all_is_written(tmp_path: Path) -> None:
     assert reported
     over.manager.close(NOW_MS)
     assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
-    assert [load_log_of(tmp_path, topic) for topic in "ab"] == [1, 1]
+    assert [load_log_of(tmp_path, topic) for topic in "ab"] == [2, 1]
 
 
 def load_log_of(directory: Path, topic: str) -> int:
