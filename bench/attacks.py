@@ -383,7 +383,7 @@ def generated() -> Iterator[tuple[str, Callable[[], Attack]]]:
         version = api.versions[-1]
         for path in list_paths(api.request, version):
             name = f"{api.name} v{version}: {'.'.join(field.name for field in path)}"
-            count_max = elements_max(key, 0) // _elements_of_one(path[-1], version) - 100
+            count_max = elements_max(TABLE[key].API.elements, 0) // _elements_of_one(path[-1], version) - 100
             send = partial(_sent_stuffed, api.request, version, path, count_max)
             yield f"{name}, the same", partial(send, is_distinct=False)
             if has_distinct(path[-1], version):

@@ -14,6 +14,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from protocol.api_key import ApiKey
 from protocol.dataclass import dataclass
 from protocol.schema import message_info
 
@@ -25,7 +26,7 @@ class Api:
     Through the table a message has type Any; code that names the class gets its type.
     """
 
-    key: int
+    key: ApiKey
     module: str
     """The module in `protocol.messages`."""
     name: str
@@ -56,105 +57,106 @@ class Api:
         return declared
 
 
-def _api(key: int, module: str, versions: range, flexible: int | None, *, cluster_action: bool = False) -> Api:
+def _api(key: ApiKey, versions: range, flexible: int | None, *, cluster_action: bool = False) -> Api:
+    module = key._name_.lower()  # the property `name` takes two calls, which a start has no time for
     name = module.title().replace("_", "")
-    deprecated = range(_FIRST_NOT_DEPRECATED.get(name, 0))
+    deprecated = range(_FIRST_NOT_DEPRECATED.get(key, 0))
     return Api(key, module, name, versions, flexible, cluster_action, deprecated)
 
 
-_FIRST_NOT_DEPRECATED: Mapping[str, int] = MappingProxyType(
+_FIRST_NOT_DEPRECATED: Mapping[ApiKey, int] = MappingProxyType(
     {
-        "Produce": 7,
-        "Fetch": 4,
-        "ListOffsets": 1,
-        "Metadata": 4,
-        "OffsetCommit": 2,
-        "OffsetFetch": 1,
-        "FindCoordinator": 1,
-        "JoinGroup": 2,
-        "SaslHandshake": 1,
-        "CreateTopics": 2,
-        "DeleteTopics": 1,
-        "OffsetForLeaderEpoch": 2,
-        "DescribeAcls": 1,
-        "CreateAcls": 1,
-        "DeleteAcls": 1,
-        "DescribeConfigs": 1,
-        "AlterReplicaLogDirs": 1,
-        "DescribeLogDirs": 1,
-        "CreateDelegationToken": 1,
-        "RenewDelegationToken": 1,
-        "ExpireDelegationToken": 1,
-        "DescribeDelegationToken": 1,
-        "DeleteGroups": 1,
+        ApiKey.PRODUCE: 7,
+        ApiKey.FETCH: 4,
+        ApiKey.LIST_OFFSETS: 1,
+        ApiKey.METADATA: 4,
+        ApiKey.OFFSET_COMMIT: 2,
+        ApiKey.OFFSET_FETCH: 1,
+        ApiKey.FIND_COORDINATOR: 1,
+        ApiKey.JOIN_GROUP: 2,
+        ApiKey.SASL_HANDSHAKE: 1,
+        ApiKey.CREATE_TOPICS: 2,
+        ApiKey.DELETE_TOPICS: 1,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+        ApiKey.DESCRIBE_ACLS: 1,
+        ApiKey.CREATE_ACLS: 1,
+        ApiKey.DELETE_ACLS: 1,
+        ApiKey.DESCRIBE_CONFIGS: 1,
+        ApiKey.ALTER_REPLICA_LOG_DIRS: 1,
+        ApiKey.DESCRIBE_LOG_DIRS: 1,
+        ApiKey.CREATE_DELEGATION_TOKEN: 1,
+        ApiKey.RENEW_DELEGATION_TOKEN: 1,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: 1,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
+        ApiKey.DELETE_GROUPS: 1,
     }
 )
 """By API, the first version that KIP-896 does not deprecate. All versions of the others stay."""
 
 
 _ROWS = (
-    _api(0, "produce", range(0, 12), 9),
-    _api(1, "fetch", range(0, 18), 12),
-    _api(2, "list_offsets", range(0, 10), 6),
-    _api(3, "metadata", range(0, 13), 9),
-    _api(4, "leader_and_isr", range(0, 8), 4, cluster_action=True),
-    _api(5, "stop_replica", range(0, 5), 2, cluster_action=True),
-    _api(6, "update_metadata", range(0, 9), 6, cluster_action=True),
-    _api(7, "controlled_shutdown", range(0, 4), 3, cluster_action=True),
-    _api(8, "offset_commit", range(0, 10), 8),
-    _api(9, "offset_fetch", range(0, 10), 6),
-    _api(10, "find_coordinator", range(0, 7), 3),
-    _api(11, "join_group", range(0, 10), 6),
-    _api(12, "heartbeat", range(0, 5), 4),
-    _api(13, "leave_group", range(0, 6), 4),
-    _api(14, "sync_group", range(0, 6), 4),
-    _api(15, "describe_groups", range(0, 6), 5),
-    _api(16, "list_groups", range(0, 6), 3),
-    _api(17, "sasl_handshake", range(0, 2), None),
-    _api(18, "api_versions", range(0, 5), 3),
-    _api(19, "create_topics", range(0, 8), 5),
-    _api(20, "delete_topics", range(0, 7), 4),
-    _api(21, "delete_records", range(0, 3), 2),
-    _api(22, "init_producer_id", range(0, 6), 2),
-    _api(23, "offset_for_leader_epoch", range(0, 5), 4),
-    _api(24, "add_partitions_to_txn", range(0, 6), 3),
-    _api(25, "add_offsets_to_txn", range(0, 5), 3),
-    _api(26, "end_txn", range(0, 5), 3),
-    _api(27, "write_txn_markers", range(0, 2), 1, cluster_action=True),
-    _api(28, "txn_offset_commit", range(0, 5), 3),
-    _api(29, "describe_acls", range(0, 4), 2),
-    _api(30, "create_acls", range(0, 4), 2),
-    _api(31, "delete_acls", range(0, 4), 2),
-    _api(32, "describe_configs", range(0, 5), 4),
-    _api(33, "alter_configs", range(0, 3), 2),
-    _api(34, "alter_replica_log_dirs", range(0, 3), 2),
-    _api(35, "describe_log_dirs", range(0, 5), 2),
-    _api(36, "sasl_authenticate", range(0, 3), 2),
-    _api(37, "create_partitions", range(0, 4), 2),
-    _api(38, "create_delegation_token", range(0, 4), 2),
-    _api(39, "renew_delegation_token", range(0, 3), 2),
-    _api(40, "expire_delegation_token", range(0, 3), 2),
-    _api(41, "describe_delegation_token", range(0, 4), 2),
-    _api(42, "delete_groups", range(0, 3), 2),
-    _api(43, "elect_leaders", range(0, 3), 2),
-    _api(44, "incremental_alter_configs", range(0, 2), 1),
-    _api(45, "alter_partition_reassignments", range(0, 1), 0),
-    _api(46, "list_partition_reassignments", range(0, 1), 0),
-    _api(47, "offset_delete", range(0, 1), None),
-    _api(48, "describe_client_quotas", range(0, 2), 1),
-    _api(49, "alter_client_quotas", range(0, 2), 1),
-    _api(50, "describe_user_scram_credentials", range(0, 1), 0),
-    _api(51, "alter_user_scram_credentials", range(0, 1), 0),
-    _api(56, "alter_partition", range(0, 4), 0, cluster_action=True),
-    _api(57, "update_features", range(0, 2), 0, cluster_action=True),
-    _api(58, "envelope", range(0, 1), 0, cluster_action=True),
-    _api(60, "describe_cluster", range(0, 2), 0),
-    _api(61, "describe_producers", range(0, 1), 0),
-    _api(65, "describe_transactions", range(0, 1), 0),
-    _api(66, "list_transactions", range(0, 2), 0),
-    _api(67, "allocate_producer_ids", range(0, 1), 0, cluster_action=True),
-    _api(68, "consumer_group_heartbeat", range(0, 1), 0),
-    _api(69, "consumer_group_describe", range(0, 1), 0),
+    _api(ApiKey.PRODUCE, range(0, 12), 9),
+    _api(ApiKey.FETCH, range(0, 18), 12),
+    _api(ApiKey.LIST_OFFSETS, range(0, 10), 6),
+    _api(ApiKey.METADATA, range(0, 13), 9),
+    _api(ApiKey.LEADER_AND_ISR, range(0, 8), 4, cluster_action=True),
+    _api(ApiKey.STOP_REPLICA, range(0, 5), 2, cluster_action=True),
+    _api(ApiKey.UPDATE_METADATA, range(0, 9), 6, cluster_action=True),
+    _api(ApiKey.CONTROLLED_SHUTDOWN, range(0, 4), 3, cluster_action=True),
+    _api(ApiKey.OFFSET_COMMIT, range(0, 10), 8),
+    _api(ApiKey.OFFSET_FETCH, range(0, 10), 6),
+    _api(ApiKey.FIND_COORDINATOR, range(0, 7), 3),
+    _api(ApiKey.JOIN_GROUP, range(0, 10), 6),
+    _api(ApiKey.HEARTBEAT, range(0, 5), 4),
+    _api(ApiKey.LEAVE_GROUP, range(0, 6), 4),
+    _api(ApiKey.SYNC_GROUP, range(0, 6), 4),
+    _api(ApiKey.DESCRIBE_GROUPS, range(0, 6), 5),
+    _api(ApiKey.LIST_GROUPS, range(0, 6), 3),
+    _api(ApiKey.SASL_HANDSHAKE, range(0, 2), None),
+    _api(ApiKey.API_VERSIONS, range(0, 5), 3),
+    _api(ApiKey.CREATE_TOPICS, range(0, 8), 5),
+    _api(ApiKey.DELETE_TOPICS, range(0, 7), 4),
+    _api(ApiKey.DELETE_RECORDS, range(0, 3), 2),
+    _api(ApiKey.INIT_PRODUCER_ID, range(0, 6), 2),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(0, 5), 4),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, range(0, 6), 3),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, range(0, 5), 3),
+    _api(ApiKey.END_TXN, range(0, 5), 3),
+    _api(ApiKey.WRITE_TXN_MARKERS, range(0, 2), 1, cluster_action=True),
+    _api(ApiKey.TXN_OFFSET_COMMIT, range(0, 5), 3),
+    _api(ApiKey.DESCRIBE_ACLS, range(0, 4), 2),
+    _api(ApiKey.CREATE_ACLS, range(0, 4), 2),
+    _api(ApiKey.DELETE_ACLS, range(0, 4), 2),
+    _api(ApiKey.DESCRIBE_CONFIGS, range(0, 5), 4),
+    _api(ApiKey.ALTER_CONFIGS, range(0, 3), 2),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, range(0, 3), 2),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, range(0, 5), 2),
+    _api(ApiKey.SASL_AUTHENTICATE, range(0, 3), 2),
+    _api(ApiKey.CREATE_PARTITIONS, range(0, 4), 2),
+    _api(ApiKey.CREATE_DELEGATION_TOKEN, range(0, 4), 2),
+    _api(ApiKey.RENEW_DELEGATION_TOKEN, range(0, 3), 2),
+    _api(ApiKey.EXPIRE_DELEGATION_TOKEN, range(0, 3), 2),
+    _api(ApiKey.DESCRIBE_DELEGATION_TOKEN, range(0, 4), 2),
+    _api(ApiKey.DELETE_GROUPS, range(0, 3), 2),
+    _api(ApiKey.ELECT_LEADERS, range(0, 3), 2),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, range(0, 2), 1),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, range(0, 1), 0),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, range(0, 1), 0),
+    _api(ApiKey.OFFSET_DELETE, range(0, 1), None),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, range(0, 2), 1),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, range(0, 2), 1),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, range(0, 1), 0),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, range(0, 1), 0),
+    _api(ApiKey.ALTER_PARTITION, range(0, 4), 0, cluster_action=True),
+    _api(ApiKey.UPDATE_FEATURES, range(0, 2), 0, cluster_action=True),
+    _api(ApiKey.ENVELOPE, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.DESCRIBE_CLUSTER, range(0, 2), 0),
+    _api(ApiKey.DESCRIBE_PRODUCERS, range(0, 1), 0),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, range(0, 1), 0),
+    _api(ApiKey.LIST_TRANSACTIONS, range(0, 2), 0),
+    _api(ApiKey.ALLOCATE_PRODUCER_IDS, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 1), 0),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 1), 0),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ROWS})

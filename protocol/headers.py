@@ -21,12 +21,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from protocol.api import APIS, Api
+from protocol.api_key import ApiKey
 from protocol.errors import Malformed
 from protocol.reader import skip_tags
 from protocol.schema import Records
-
-_CONTROLLED_SHUTDOWN = 7
-_API_VERSIONS = 18
 
 _FIXED = Layout(">hhi")
 _WITH_CLIENT_ID = Layout(">hhih")
@@ -34,10 +32,10 @@ _CORRELATION_ID = Layout(">i")
 _CLIENT_ID_POSITION = _WITH_CLIENT_ID.size
 _unpack_with_client_id = _WITH_CLIENT_ID.unpack_from
 
-_WITHOUT_CLIENT_ID = (_CONTROLLED_SHUTDOWN, 0)
+_WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
 _IS_FLEXIBLE: Mapping[tuple[int, int], bool] = MappingProxyType(
     {
-        (api.key, version): api.is_flexible_in(version)
+        (api.key, version): api.flexible is not None and version >= api.flexible  # a start has no time for 370 calls
         for api in APIS.values()
         for version in api.versions
         if (api.key, version) != _WITHOUT_CLIENT_ID
@@ -70,7 +68,7 @@ class UnsupportedApi(Malformed):
 
     @property
     def is_api_versions(self) -> bool:
-        return self.header.api_key == _API_VERSIONS
+        return self.header.api_key == ApiKey.API_VERSIONS
 
 
 def read_request_header(buffer: Records) -> tuple[RequestHeader, int]:
@@ -116,7 +114,7 @@ def scan_request_header(buffer: Records) -> tuple[int, int, int, str | None, int
 
 def request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """Return the header of a request that this broker sends."""
-    if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+    if api_key == ApiKey.CONTROLLED_SHUTDOWN and api_version == 0:
         return _FIXED.pack(api_key, api_version, correlation_id)
     text = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(text)
@@ -148,4 +146,4 @@ def read_response_header(api_key: int, api_version: int, buffer: Records) -> tup
 
 
 def _response_header_is_flexible(api_key: int, api_version: int) -> bool:
-    return api_key != _API_VERSIONS and APIS[api_key].is_flexible_in(api_version)
+    return api_key != ApiKey.API_VERSIONS and APIS[api_key].is_flexible_in(api_version)

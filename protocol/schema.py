@@ -4,7 +4,7 @@ Owns wire types, the field specifier `since`, the decorators `message`, `stored`
 that they store in a class. Must not know how a field is read or written (`protocol.codec`) or which messages exist
 (`protocol.api`).
 
-    @message(12, versions=range(0, 5), flexible=4)
+    @message(ApiKey.HEARTBEAT, versions=range(0, 5), flexible=4)
     class HeartbeatRequest:
         group_id: string
         generation_id: int32

@@ -17,15 +17,17 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
+from broker.handlers.guard import DENIED
 from broker.loop.slices import Slices
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Dispatcher, Outcome
 from broker.network.outgoing import OutgoingConnection, PeerUnavailable
 from broker.requests.budget import ELEMENTS_ON_LOOP_MAX, RESPONSE_SIZE_MAX
+from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
-from broker.security.api_permissions import DENIED, PERMISSIONS
 from protocol.api import APIS, Api
+from protocol.api_key import ApiKey
 from protocol.codec import decoder, encode
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -45,10 +47,8 @@ OFFSETS_PER_REQUEST: Final = 1_000
 TIMEOUT_MS: Final = 3_000
 """How long another broker may take for one response."""
 LAST_VERSION_WITH_NAMES: Final = 12  # of Fetch; later ones name topics by their ids
-_VERSIONS: Final[Mapping[int, int]] = {1: LAST_VERSION_WITH_NAMES}
+_VERSIONS: Final[Mapping[ApiKey, int]] = {ApiKey.FETCH: LAST_VERSION_WITH_NAMES}
 CONNECTION_MUTE_MS_MAX: Final = 5_000
-
-OFFSET_FETCH_KEY, LIST_GROUPS_KEY, DESCRIBE_TRANSACTIONS_KEY, LIST_TRANSACTIONS_KEY = 9, 16, 65, 66
 
 TopicPartition = tuple[str, int]
 
@@ -211,7 +211,7 @@ class ClusterClient:
 
     def _require(self, api: Api, request: Any) -> None:
         """Check the permissions of a request to another broker as a whole. Raises KafkaError."""
-        permissions, authorizer, requester = PERMISSIONS[api.key], self._services.authorizer, self._requester
+        permissions, authorizer, requester = TABLE[api.key].API.permissions, self._services.authorizer, self._requester
         if permissions.cluster is not None and not authorizer.allows_cluster(requester, permissions.cluster):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         operations = {ResourceType.TOPIC: permissions.topic, ResourceType.GROUP: permissions.group}
@@ -224,18 +224,18 @@ class ClusterClient:
 
     def _hide(self, api: Api, response: Any) -> None:
         """Remove what the principal may not see from a response that lists without being asked for names."""
-        if api.key == LIST_GROUPS_KEY:
+        if api.key == ApiKey.LIST_GROUPS:
             may_see = partial(self.may, Operation.DESCRIBE, ResourceType.GROUP)
             response.groups = [each for each in response.groups if may_see(each.group_id)]
-        elif api.key in (LIST_TRANSACTIONS_KEY, DESCRIBE_TRANSACTIONS_KEY):
+        elif api.key in (ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS):
             may_see = partial(self.may, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
             response.transaction_states = [
                 each for each in response.transaction_states if may_see(each.transactional_id)
             ]
             may_see_topic = partial(self.may, Operation.DESCRIBE, ResourceType.TOPIC)
-            for state in response.transaction_states if api.key == DESCRIBE_TRANSACTIONS_KEY else ():
+            for state in response.transaction_states if api.key == ApiKey.DESCRIBE_TRANSACTIONS else ():
                 state.topics = [each for each in state.topics if may_see_topic(each.topic)]
-        elif api.key == OFFSET_FETCH_KEY:
+        elif api.key == ApiKey.OFFSET_FETCH:
             may_see = partial(self.may, Operation.DESCRIBE, ResourceType.TOPIC)
             for group in response.groups:
                 group.topics = [each for each in group.topics if may_see(each.name)]
@@ -247,7 +247,7 @@ class _Requester:
 
     principal: str
     client_host: str = "127.0.0.1"
-    api_key: int = 3
+    api_key: int = ApiKey.METADATA
     """In the audit log: the request that asks about the cluster."""
 
 

@@ -10,13 +10,24 @@ from typing import Protocol
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.transactions.coordinator import TransactionCoordinator
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+API = Declaration(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    permissions=Permissions(transactional_id=Operation.WRITE, group=Operation.READ),
+    names=Names(group="group_id", transactional_id="transactional_id"),
+    waits_for=COORDINATOR_LOG,
+)
 
 
 class Needs(Protocol):

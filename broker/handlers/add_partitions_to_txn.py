@@ -9,15 +9,20 @@ TRANSACTION_ABORTABLE, in v4 too.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Permissions
 from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.guard import Guard
 from broker.handlers.metric_names import ADD_PARTITIONS, VERIFY_PARTITIONS
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, whole
+from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import TopicPartition
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -35,6 +40,15 @@ FIRST_VERSION_OF_BROKERS = 4
 
 Outcome = ErrorCode | Mapping[TopicPartition, int]
 """One code for the whole transaction, or one for each partition."""
+
+
+API = Declaration(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    permissions=Permissions(
+        transactional_id=Operation.WRITE, topic=Operation.WRITE, note="from version 4 ClusterAction on the cluster"
+    ),
+    waits_for=COORDINATOR_LOG,
+)
 
 
 class Needs(Protocol):
@@ -166,3 +180,24 @@ def _topic_result(name: str, results: list[AddPartitionsToTxnPartitionResult]) -
 
 def _result(partition: int, code: int) -> AddPartitionsToTxnPartitionResult:
     return AddPartitionsToTxnPartitionResult(partition_index=partition, partition_error_code=code)
+
+
+class AuthorizationNeeds(PartNeeds, Needs, Protocol):
+    """The parts of the broker that the checks of permissions use."""
+
+
+def authorize(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
+    if context.api_version >= FIRST_VERSION_OF_BROKERS:
+        guard.require_cluster(context, Operation.CLUSTER_ACTION)
+        return guard.handle(services, request, context)
+    guard.require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+    return _authorize_topics(guard, services, request, context)
+
+
+async def _authorize_topics(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
+    _, denied = await guard.split(services, context, ResourceType.TOPIC, request.v3_and_below_topics)
+    if not denied:
+        return guard.handle(services, request, context)
+    return await guard.computed(
+        services, context, lambda: rejected(services, request, {topic.name for topic in denied})
+    )

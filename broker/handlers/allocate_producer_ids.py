@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import CONTROLLER, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
+from protocol.api_key import ApiKey
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+API = Declaration(
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    waits_for=CONTROLLER,
+)
 
 
 class Needs(Protocol):

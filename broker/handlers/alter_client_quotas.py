@@ -5,14 +5,23 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Protocol
 
+from broker.handlers.declaration import METADATA_STORE, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     EntryData,
     EntryResult,
+)
+
+API = Declaration(
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    permissions=Permissions(cluster=Operation.ALTER_CONFIGS),
+    waits_for=METADATA_STORE,
 )
 
 

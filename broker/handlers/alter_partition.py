@@ -9,11 +9,21 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
+from protocol.api_key import ApiKey
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+API = Declaration(
+    ApiKey.ALTER_PARTITION,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    waits_for=CONTROLLER,
+    elements=Elements.CONTROL,
+)
 
 
 class Needs(Protocol):

@@ -8,17 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation
 from controller.controller import Controller
 from controller.model import ApiError, TopicPartition
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
+)
+
+API = Declaration(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    permissions=Permissions(cluster=Operation.ALTER),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
 )
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, whole
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.manager import ReplicaManager
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,6 +25,12 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 from storage.log_manager import LogManager
 from storage.names import can_have_future
+
+API = Declaration(
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    permissions=Permissions(cluster=Operation.ALTER),
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

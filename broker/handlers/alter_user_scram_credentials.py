@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import METADATA_STORE, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.security.scram_credentials import Deletion, ScramCredentials, Upsertion
 from controller.controller import Controller
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+)
+
+API = Declaration(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    permissions=Permissions(cluster=Operation.ALTER),
+    waits_for=METADATA_STORE,
 )
 
 

@@ -10,12 +10,20 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
 from protocol.api import Api
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[-.a-zA-Z0-9]*[a-zA-Z0-9])?")
+
+
+API = Declaration(
+    ApiKey.API_VERSIONS,
+    is_served_before_login=True,
+)
 
 
 class Needs(Protocol):

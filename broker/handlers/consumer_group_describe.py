@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+
+API = Declaration(ApiKey.CONSUMER_GROUP_DESCRIBE)
 
 
 def handle(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+API = Declaration(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 
 def handle(

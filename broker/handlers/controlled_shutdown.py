@@ -9,17 +9,26 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import CONTROLLER, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.model import TopicPartition
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
+)
+
+API = Declaration(
+    ApiKey.CONTROLLED_SHUTDOWN,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    waits_for=CONTROLLER,
 )
 
 

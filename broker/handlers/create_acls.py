@@ -9,13 +9,20 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.acl_elements import acl_of
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
 from broker.security.acl_store import AclStore
-from broker.security.acls import Acl, Pattern, is_only_for_filters
+from broker.security.acls import Acl, Operation, Pattern, is_only_for_filters
 from broker.security.authorizer import Authorizer
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+API = Declaration(
+    ApiKey.CREATE_ACLS,
+    permissions=Permissions(cluster=Operation.ALTER),
+)
 
 
 class Needs(Protocol):

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.token_requests import require_own_login
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationTokens
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 USER = "User"
+
+
+API = Declaration(
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    permissions=Permissions(note="CreateTokens on the user for a token of another owner"),
+)
 
 
 class Needs(Protocol):

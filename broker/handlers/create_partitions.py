@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topics import TopicAdministration
+from broker.handlers.declaration import CONTROLLER, Declaration, Each, Names, PartitionChanges, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
+)
+
+
+class QuotaNeeds(Protocol):
+    """The parts of the broker that the quota of changes uses."""
+
+    metadata_cache: MetadataCache
+
+
+def added_partitions(services: QuotaNeeds, topic: CreatePartitionsTopic) -> int:
+    """Return how many partitions a topic gets; 0 if it does not exist."""
+    state = services.metadata_cache.topics.get(topic.name)
+    return 0 if state is None else max(topic.count - len(state.partitions), 0)
+
+
+API = Declaration(
+    ApiKey.CREATE_PARTITIONS,
+    permissions=Permissions(topic=Operation.ALTER),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "results")),
+    waits_for=CONTROLLER,
+    partition_changes=PartitionChanges(3, lambda _: "topics", "results", added_partitions),
 )
 
 

@@ -9,23 +9,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topics import TopicAdministration
+from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements, Names, PartitionChanges, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
+from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.describe import describe_topic
-from controller.topic_creation import TopicResult
+from controller.topic_creation import TopicResult, topic_name_problem
+from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
+    CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from protocol.schema import ZERO_UUID
+
+DEFAULT_COUNT = -1
+"""Asks for the default number of partitions."""
+
+
+class QuotaNeeds(Protocol):
+    """The parts of the broker that the quota of changes uses."""
+
+    config: BrokerConfig
+    metadata_cache: MetadataCache
+
+
+def created_partitions(services: QuotaNeeds, topic: CreatableTopic) -> int:
+    """Return how many partitions a topic gets; 0 if it is not created."""
+    if topic.name in services.metadata_cache.topics or topic_name_problem(topic.name) is not None:
+        return 0
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == DEFAULT_COUNT:
+        return services.config[properties.NUM_PARTITIONS]
+    return max(int(topic.num_partitions), 0)
+
+
+API = Declaration(
+    ApiKey.CREATE_TOPICS,
+    permissions=Permissions(
+        topic=Operation.CREATE,
+        cluster_instead=Operation.CREATE,
+        note="DescribeConfigs on the topic to get its configuration",
+    ),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "topics")),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
+    may_be_long=True,
+    partition_changes=PartitionChanges(6, lambda _: "topics", "topics", created_partitions),
+)
 
 
 class Needs(Protocol):

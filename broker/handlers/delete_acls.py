@@ -11,17 +11,24 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.acl_elements import filter_of
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
 from broker.security.acl_store import AclStore
-from broker.security.acls import Filter
+from broker.security.acls import Filter, Operation
 from broker.security.authorizer import Authorizer
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
+)
+
+API = Declaration(
+    ApiKey.DELETE_ACLS,
+    permissions=Permissions(cluster=Operation.ALTER),
 )
 
 

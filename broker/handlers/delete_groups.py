@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions, itself
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+API = Declaration(
+    ApiKey.DELETE_GROUPS,
+    permissions=Permissions(group=Operation.DELETE),
+    names=Names(each=Each(ResourceType.GROUP, "groups_names", "results", itself)),
+    waits_for=COORDINATOR_LOG,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers.declaration import REPLICAS, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
@@ -20,6 +21,8 @@ from broker.replica.delayed_delete_records import AwaitedDeletion
 from broker.replica.directory_writers import between_writes
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -29,6 +32,15 @@ from protocol.messages.delete_records import (
 )
 
 TopicPartition = tuple[str, int]
+
+
+API = Declaration(
+    ApiKey.DELETE_RECORDS,
+    permissions=Permissions(topic=Operation.DELETE),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "topics")),
+    waits_for=REPLICAS,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

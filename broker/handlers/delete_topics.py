@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topics import TopicAdministration
+from broker.handlers.declaration import CONTROLLER, Declaration, PartitionChanges, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
+from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation, ResourceType
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -20,6 +26,34 @@ from protocol.schema import ZERO_UUID
 
 FIRST_VERSION_WITH_STATES = 6
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+
+class QuotaNeeds(Protocol):
+    """The parts of the broker that the quota of changes uses."""
+
+    metadata_cache: MetadataCache
+
+
+def deleted_partitions(services: QuotaNeeds, topic: DeleteTopicState | str) -> int:
+    """Return how many partitions a topic has; 0 if it does not exist."""
+    name = topic if isinstance(topic, str) else topic.name
+    if name is None and not isinstance(topic, str):
+        name = services.metadata_cache.name_of(topic.topic_id)
+    state = None if name is None else services.metadata_cache.topics.get(name)
+    return 0 if state is None else len(state.partitions)
+
+
+API = Declaration(
+    ApiKey.DELETE_TOPICS,
+    permissions=Permissions(topic=Operation.DELETE, note="by topic id also Describe on the topic"),
+    waits_for=CONTROLLER,
+    partition_changes=PartitionChanges(
+        5,
+        lambda version: "topics" if version >= FIRST_VERSION_WITH_STATES else "topic_names",
+        "responses",
+        deleted_partitions,
+    ),
+)
 
 
 class Needs(Protocol):
@@ -70,3 +104,46 @@ def _name(services: Needs, state: DeleteTopicState) -> str | None:
 
 def _result(state: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
     return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=code)
+
+
+class AuthorizationNeeds(PartNeeds, Protocol):
+    """The parts of the broker that the checks of permissions use."""
+
+    metadata_cache: MetadataCache
+
+
+async def authorize(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
+    allowed = []
+    denied = []
+    pace = services.sliced_work.pace()
+    for state in _states(request, context):
+        await pace.keep()
+        result = _refused_deletion(guard, services, state, context)
+        if result is None:
+            allowed.append(state)
+        else:
+            denied.append(result)
+    if context.api_version < FIRST_VERSION_WITH_STATES:
+        request = with_field(request, "topic_names", [state.name for state in allowed])
+    else:
+        request = with_field(request, "topics", allowed)
+    if not allowed and denied:
+        return DeleteTopicsResponse(responses=denied)
+    return await guard.extended(services, guard.begun(services, request, context), context, "responses", lambda: denied)
+
+
+def _refused_deletion(
+    guard: Guard, services: AuthorizationNeeds, state: DeleteTopicState, context: RequestContext
+) -> DeletableTopicResult | None:
+    """Return the result of a topic that must not be deleted; its name only if the requester knows it."""
+    name = state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
+    if name is None:
+        return None  # the handler reports the unknown id
+    is_known = state.name is not None or guard.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    if is_known and guard.allows(context, ResourceType.TOPIC, name):
+        return None
+    return DeletableTopicResult(
+        name=name if is_known else None,
+        topic_id=state.topic_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )

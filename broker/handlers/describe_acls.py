@@ -8,16 +8,23 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.handlers.acl_elements import filter_of
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.security.acl_store import AclStore
-from broker.security.acls import PatternType
+from broker.security.acls import Operation, PatternType
 from broker.security.authorizer import Authorizer
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_ACLS,
+    permissions=Permissions(cluster=Operation.DESCRIBE),
 )
 
 

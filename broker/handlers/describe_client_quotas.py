@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import METADATA_STORE, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.quotas.client_quotas import ENTITY_TYPES, ClientQuotas, FilterComponent
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -13,6 +16,12 @@ from protocol.messages.describe_client_quotas import (
     EntityData,
     EntryData,
     ValueData,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    permissions=Permissions(cluster=Operation.DESCRIBE_CONFIGS),
+    waits_for=METADATA_STORE,
 )
 
 

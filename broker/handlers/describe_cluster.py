@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import ResourceType
 from broker.security.authorizer import NOT_ASKED, Authorizer
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
+
+
+API = Declaration(ApiKey.DESCRIBE_CLUSTER)
 
 
 class Needs(Protocol):

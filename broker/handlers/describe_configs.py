@@ -5,17 +5,24 @@ Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and 
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Awaitable
+from typing import Any, Protocol, cast
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
+from broker.handlers.config_permissions import authorize_resources
+from broker.handlers.declaration import Declaration, Elements, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices
+from broker.security.acls import Operation
 from broker.settings.logger_levels import describe_loggers
 from config.broker import BrokerConfig
 from config.definition import Source
 from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
 from controller.topic_creation import topic_name_problem
+from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
@@ -32,6 +39,15 @@ BROKER = 4
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
+
+
+API = Declaration(
+    ApiKey.DESCRIBE_CONFIGS,
+    permissions=Permissions(
+        topic=Operation.DESCRIBE_CONFIGS, note="DescribeConfigs on the cluster for brokers and loggers"
+    ),
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):
@@ -145,3 +161,7 @@ def _error(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConf
         resource_name=resource.resource_name,
         configs=[],
     )
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Awaitable[Any]:
+    return authorize_resources(guard, services, request, context, Operation.DESCRIBE_CONFIGS, results="results")

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.token_requests import require_own_login
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationToken, DelegationTokens
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_delegation_token import (
     DescribedDelegationToken,
     DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    permissions=Permissions(note="own tokens; others with Describe on the token or DescribeTokens on the user"),
 )
 
 

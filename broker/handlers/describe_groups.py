@@ -12,16 +12,25 @@ from typing import Protocol
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
 from broker.groups.states import GroupState
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
-from broker.security.acls import ResourceType
+from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_GROUPS,
+    permissions=Permissions(group=Operation.DESCRIBE),
+    names=Names(each=Each(ResourceType.GROUP, "groups", "groups", itself)),
+    elements=Elements.BULK,
 )
 
 

@@ -12,9 +12,12 @@ from typing import Protocol
 
 from aiofiles.os import statvfs
 
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
 from broker.replica.manager import ReplicaManager
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,6 +33,13 @@ from storage.log_manager import LogManager
 UNKNOWN_LAG = -1
 
 TopicPartition = tuple[str, int]
+
+
+API = Declaration(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    permissions=Permissions(cluster=Operation.DESCRIBE),
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

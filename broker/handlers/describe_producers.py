@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
 from broker.replica.manager import ReplicaManager
+from broker.security.acls import Operation, ResourceType
 from controller.topic_creation import topic_name_problem
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -16,6 +19,13 @@ from protocol.messages.describe_producers import (
     PartitionResponse,
     ProducerState,
     TopicResponse,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_PRODUCERS,
+    permissions=Permissions(topic=Operation.READ),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "topics")),
+    elements=Elements.BULK,
 )
 
 

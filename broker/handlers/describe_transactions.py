@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import Partitions
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    permissions=Permissions(
+        transactional_id=Operation.DESCRIBE, note="topics of the transaction: those with Describe are listed"
+    ),
+    names=Names(each=Each(ResourceType.TRANSACTIONAL_ID, "transactional_ids", "transaction_states", itself)),
+    elements=Elements.BULK,
 )
 
 
@@ -65,3 +80,18 @@ def _topics(partitions: Partitions) -> list[TopicData]:
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     return [TopicData(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    outcome = guard.serve(services, request, context)
+
+    async def respond() -> object:
+        response = await guard.settled(services, outcome, context)
+        for state in response.transaction_states:
+            if state.topics:
+                state.topics = await guard.visible(
+                    services, context, ResourceType.TOPIC, state.topics, attrgetter("topic"), Operation.DESCRIBE
+                )
+        return response
+
+    return respond()

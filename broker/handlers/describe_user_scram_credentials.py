@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import METADATA_STORE, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.security.scram_credentials import Iterations, ScramCredentials
 from controller.controller import Controller
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+)
+
+API = Declaration(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    permissions=Permissions(cluster=Operation.DESCRIBE),
+    waits_for=METADATA_STORE,
 )
 
 

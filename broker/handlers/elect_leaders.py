@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from broker.cluster.topics import TopicAdministration
+from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices, whole
+from broker.security.acls import Operation
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -24,6 +27,14 @@ from protocol.messages.elect_leaders import (
 )
 
 ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
+
+
+API = Declaration(
+    ApiKey.ELECT_LEADERS,
+    permissions=Permissions(cluster=Operation.ALTER),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

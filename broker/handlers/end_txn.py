@@ -8,13 +8,24 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from broker.transactions.coordinator import TransactionCoordinator
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+
+
+API = Declaration(
+    ApiKey.END_TXN,
+    permissions=Permissions(transactional_id=Operation.WRITE),
+    names=Names(transactional_id="transactional_id"),
+    waits_for=COORDINATOR_LOG,
+)
 
 
 class Needs(Protocol):

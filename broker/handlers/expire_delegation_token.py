@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.token_requests import require_own_login
 from broker.security.delegation_tokens import DelegationTokens
+from protocol.api_key import ApiKey
 from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+
+API = Declaration(
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    permissions=Permissions(note="by owner, requester or renewer of the token"),
+)
 
 
 class Needs(Protocol):

@@ -18,6 +18,7 @@ from uuid import UUID
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.cluster_action import is_listener_of_brokers
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.metric_names import FETCH_CONSUMER, FETCH_FOLLOWER
 from broker.handlers.request_context import RequestContext
@@ -34,6 +35,7 @@ from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -62,6 +64,14 @@ _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling 
 
 Response = FetchResponse | RowResponse
 """A `RowResponse` if no partition has an error."""
+
+
+API = Declaration(
+    ApiKey.FETCH,
+    permissions=Permissions(topic=Operation.READ, note="ClusterAction on the cluster for followers"),
+    elements=Elements.BULK,
+    applies_quota=True,
+)
 
 
 class Needs(leader_hints.Needs, Protocol):

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements, Permissions, itself
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+GROUP_KEY = 0
 FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
 SHARE = 2
@@ -32,6 +38,16 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 TOPICS: Mapping[int, str] = MappingProxyType({0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC})
 """The internal topic by key type: groups, transactional ids."""
+
+
+API = Declaration(
+    ApiKey.FIND_COORDINATOR,
+    permissions=Permissions(
+        transactional_id=Operation.DESCRIBE, group=Operation.DESCRIBE, note="by the kind of the key"
+    ),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):
@@ -116,3 +132,12 @@ def _response(context: RequestContext, coordinators: list[Coordinator]) -> FindC
         host=only.host,
         port=only.port,
     )
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    resource_type = ResourceType.GROUP if request.key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
+    if context.api_version < FIRST_VERSION_WITH_SEVERAL_KEYS:
+        guard.require(context, resource_type, request.key)
+        return guard.handle(services, request, context)
+    each = Each(resource_type, "coordinator_keys", "coordinators", itself)
+    return guard.serve_each(services, request, context, each)

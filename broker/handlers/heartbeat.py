@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.declaration import MEMBERS, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatResponse, ScannedHeartbeat
 
 SCANNED = ScannedHeartbeat
+
+
+API = Declaration(
+    ApiKey.HEARTBEAT,
+    permissions=Permissions(group=Operation.READ),
+    names=Names(group="group_id"),
+    waits_for=MEMBERS,
+)
 
 
 class Needs(Protocol):

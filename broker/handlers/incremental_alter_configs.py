@@ -5,17 +5,32 @@ Each resource has its own result.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Any, Protocol
 
+from broker.handlers.config_permissions import authorize_resources
+from broker.handlers.declaration import METADATA_STORE, Declaration, Elements, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices, each
+from broker.security.acls import Operation
 from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, ConfigChanges, KeyChange
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+
+API = Declaration(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    permissions=Permissions(topic=Operation.ALTER_CONFIGS, note="AlterConfigs on the cluster for brokers and loggers"),
+    waits_for=METADATA_STORE,
+    elements=Elements.BULK,
+    may_be_long=True,
 )
 
 
@@ -62,3 +77,7 @@ def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterCo
     if error is not None:
         response.error_code, response.error_message = error.code, error.message
     return response
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Awaitable[Any]:
+    return authorize_resources(guard, services, request, context, Operation.ALTER_CONFIGS, results="responses")

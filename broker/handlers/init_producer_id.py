@@ -10,17 +10,32 @@ is INVALID_PRODUCER_EPOCH in older versions.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.coordination.producer_ids import ProducerIds
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
+
+
+API = Declaration(
+    ApiKey.INIT_PRODUCER_ID,
+    permissions=Permissions(
+        transactional_id=Operation.WRITE,
+        note="without transactional id: IdempotentWrite on the cluster, or Write on any topic",
+    ),
+    waits_for=COORDINATOR_LOG,
+)
 
 
 class Needs(Protocol):
@@ -60,3 +75,11 @@ async def _init_transactional(
         Producer(request.producer_id, request.producer_epoch) if named else None,
     )
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    if request.transactional_id is not None:
+        guard.require(context, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not guard.authorizer.allows_on_any(context, Operation.WRITE, ResourceType.TOPIC):
+        guard.require_cluster(context, Operation.IDEMPOTENT_WRITE)
+    return guard.handle(services, request, context)

@@ -14,7 +14,10 @@ from uuid import UUID
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.events import JoinRequest, JoinResult, MemberProtocol
+from broker.handlers.declaration import MEMBERS, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -22,6 +25,14 @@ FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
+
+
+API = Declaration(
+    ApiKey.JOIN_GROUP,
+    permissions=Permissions(group=Operation.READ),
+    names=Names(group="group_id"),
+    waits_for=MEMBERS,
+)
 
 
 class Needs(Protocol):

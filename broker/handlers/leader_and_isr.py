@@ -11,10 +11,13 @@ from typing import Protocol, cast
 
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -25,6 +28,14 @@ from protocol.messages.leader_and_isr import (
 
 FIRST_VERSION_BY_TOPIC = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 5
+
+
+API = Declaration(
+    ApiKey.LEADER_AND_ISR,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    elements=Elements.CONTROL,
+    is_served_before_clients=True,
+)
 
 
 class Needs(Protocol):

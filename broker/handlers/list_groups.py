@@ -5,16 +5,30 @@ Version notes: v4 states and a filter by state (KIP-518); v5 types and a filter 
 
 from __future__ import annotations
 
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
+from broker.handlers.declaration import Declaration, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 GROUP_TYPE = "classic"
+
+
+API = Declaration(
+    ApiKey.LIST_GROUPS,
+    permissions=Permissions(
+        group=Operation.DESCRIBE, cluster_instead=Operation.DESCRIBE, note="other groups are not listed"
+    ),
+)
 
 
 class Needs(Protocol):
@@ -49,3 +63,18 @@ def _listed(group: Group) -> ListedGroup:
 
 def failed(request: ListGroupsRequest, context: RequestContext, code: ErrorCode) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=code, groups=[])
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    outcome = guard.begun(services, request, context)
+    if guard.has_instead(context):
+        return outcome
+
+    async def respond() -> object:
+        response = await guard.settled(services, outcome, context)
+        response.groups = await guard.visible(
+            services, context, ResourceType.GROUP, response.groups, attrgetter("group_id")
+        )
+        return response
+
+    return respond()

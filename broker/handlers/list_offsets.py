@@ -13,11 +13,14 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
 from broker.loop.slices import Slices, whole
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -60,6 +63,14 @@ Response = RowResponse | ListOffsetsResponse
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 
 T = TypeVar("T")
+
+
+API = Declaration(
+    ApiKey.LIST_OFFSETS,
+    permissions=Permissions(topic=Operation.DESCRIBE),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "topics")),
+    elements=Elements.BULK,
+)
 
 
 class Found(NamedTuple):

@@ -5,15 +5,25 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Protocol
 
+from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation
 from controller.controller import Controller
 from controller.model import TopicPartition
+from protocol.api_key import ApiKey
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
+)
+
+API = Declaration(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    permissions=Permissions(cluster=Operation.DESCRIBE),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
 )
 
 

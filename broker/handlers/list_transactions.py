@@ -7,19 +7,30 @@ Version notes: v1 filters by the minimum duration of the transaction (KIP-994).
 
 from __future__ import annotations
 
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
+from broker.handlers.declaration import Declaration, Permissions
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
 from broker.loop.slices import Slices, each
+from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.states import STATES_BY_TITLE
 from broker.transactions.transaction import Metadata
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
+)
+
+API = Declaration(
+    ApiKey.LIST_TRANSACTIONS,
+    permissions=Permissions(transactional_id=Operation.DESCRIBE, note="other transactions are not listed"),
 )
 
 
@@ -63,3 +74,20 @@ def _is_wanted(request: ListTransactionsRequest, metadata: Metadata, now_ms: int
     if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
         return False
     return request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    outcome = guard.begun(services, request, context)
+
+    async def respond() -> object:
+        response = await guard.settled(services, outcome, context)
+        response.transaction_states = await guard.visible(
+            services,
+            context,
+            ResourceType.TRANSACTIONAL_ID,
+            response.transaction_states,
+            attrgetter("transactional_id"),
+        )
+        return response
+
+    return respond()

@@ -12,12 +12,14 @@ from uuid import UUID
 
 from broker.cluster.metadata_cache import NO_LEADER, BrokerNode, MetadataCache, TopicState
 from broker.cluster.topics import TopicAdministration
+from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import NOT_ASKED, Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
@@ -33,6 +35,15 @@ from protocol.messages.update_metadata import UpdateMetadataPartitionState
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 FIRST_VERSION_WITH_LOOK_UP_BY_ID = 12
 NO_ID = UUID(int=0)
+
+
+API = Declaration(
+    ApiKey.METADATA,
+    permissions=Permissions(topic=Operation.DESCRIBE, note="to create a topic: Create on the topic or the cluster"),
+    waits_for=CONTROLLER,
+    elements=Elements.BULK,
+    may_be_long=True,
+)
 
 
 class Needs(Protocol):

@@ -21,10 +21,13 @@ from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.offset_commits import NOTHING_REFUSED, CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork, Slices, whole
+from broker.security.acls import Operation, ResourceType
 from config.topic_properties import LONG_MAX
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
 from protocol.row_writer import RowResponse, other_counts, row_writer
@@ -35,6 +38,15 @@ SCANNED = ScannedOffsetCommit
 VERSION_OF_CONSUMERS_TREE = 0
 DEFAULT = -1
 """For a timestamp: now. For a time to live: the broker's."""
+
+
+API = Declaration(
+    ApiKey.OFFSET_COMMIT,
+    permissions=Permissions(group=Operation.READ, topic=Operation.READ),
+    names=Names(group="group_id", each=Each(ResourceType.TOPIC, "topics", "topics")),
+    waits_for=COORDINATOR_LOG,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets import TopicPartition
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
+from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+)
+
+API = Declaration(
+    ApiKey.OFFSET_DELETE,
+    permissions=Permissions(group=Operation.DELETE, topic=Operation.READ),
+    names=Names(group="group_id"),
+    waits_for=COORDINATOR_LOG,
+    elements=Elements.BULK,
 )
 
 
@@ -70,3 +84,29 @@ def _response(
 def _result(partition: TopicPartition, codes: Mapping[TopicPartition, ErrorCode]) -> OffsetDeleteResponsePartition:
     code = codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return OffsetDeleteResponsePartition(partition_index=partition[1], error_code=code)
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    guard.require(context, ResourceType.GROUP, request.group_id)
+    return _authorize_topics(guard, services, request, context)
+
+
+async def _authorize_topics(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    allowed, denied = await guard.split(services, context, ResourceType.TOPIC, request.topics)
+
+    def refused() -> list[Any]:
+        return [
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=one.partition_index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in denied
+        ]
+
+    outcome = guard.begun(services, with_field(request, "topics", allowed), context)
+    return await guard.extended(services, outcome, context, "topics", refused)

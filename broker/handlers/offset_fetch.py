@@ -10,16 +10,23 @@ open transaction can change (KIP-447); v8 several groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.offsets import GroupOffsets, TopicPartition
 from broker.groups.records import NO_LEADER_EPOCH
+from broker.handlers.declaration import Declaration, Elements, Permissions
+from broker.handlers.guard import Guard, parted
+from broker.handlers.partial_service import Needs as PartNeeds
+from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -46,6 +53,13 @@ Wanted = Mapping[str, Iterable[int]]
 
 T = TypeVar("T")
 P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+
+API = Declaration(
+    ApiKey.OFFSET_FETCH,
+    permissions=Permissions(group=Operation.DESCRIBE, topic=Operation.DESCRIBE),
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):
@@ -229,3 +243,94 @@ async def _fetch_one(services: Needs, group_id: str, topic: str, partition: int)
     if offset is None:
         return _without_offset(OffsetFetchResponsePartition, partition, code)
     return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata="")
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    """Serve what is allowed: groups and topics that are denied get a result of their own."""
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
+        return _authorize_groups(guard, services, request, context)
+    guard.require(context, ResourceType.GROUP, request.group_id)
+    return _authorize_one_group(guard, services, request, context)
+
+
+async def _authorize_one_group(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    denied: Sequence[Any] = ()
+    if request.topics is not None:
+        allowed, denied = await guard.split(services, context, ResourceType.TOPIC, request.topics)
+        request = with_field(request, "topics", allowed)
+    response = await guard.settled(services, guard.begun(services, request, context), context)
+    response.topics = await guard.visible(services, context, ResourceType.TOPIC, response.topics)
+
+    def refused() -> list[Any]:
+        return [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(partition_index=index, **_DENIED_OFFSET)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in denied
+        ]
+
+    response.topics += await guard.computed(services, context, refused)
+    return response
+
+
+async def _authorize_groups(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    groups, denied_groups = await guard.split(
+        services, context, ResourceType.GROUP, request.groups, attrgetter("group_id")
+    )
+    asked = await guard.computed(services, context, lambda: _topic_names(groups))
+    refused_names = await services.sliced_work.finished(guard.refused(context, ResourceType.TOPIC, asked))
+    served, denied_topics = await guard.computed(services, context, lambda: _parted_groups(groups, refused_names))
+    response = await guard.settled(
+        services, guard.begun(services, with_field(request, "groups", served), context), context
+    )
+    found = await guard.computed(services, context, lambda: _topic_names(response.groups))
+    hidden = await services.sliced_work.finished(
+        guard.refused(context, ResourceType.TOPIC, found, is_logged_if_denied=False)
+    )
+
+    def completed() -> Any:
+        for group in response.groups:
+            group.topics = [topic for topic in group.topics if topic.name not in hidden]
+            group.topics += [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartitions(partition_index=index, **_DENIED_OFFSET)
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in denied_topics.get(group.group_id, ())
+            ]
+        refused = with_field(request, "groups", denied_groups)
+        response.groups += failed(refused, context, ErrorCode.GROUP_AUTHORIZATION_FAILED).groups
+        return response
+
+    return await guard.computed(services, context, completed)
+
+
+_DENIED_OFFSET: Mapping[str, Any] = {
+    "committed_offset": -1,
+    "metadata": "",
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+def _topic_names(groups: Iterable[Any]) -> Collection[str]:
+    return dict.fromkeys(topic.name for group in groups for topic in group.topics or ())
+
+
+def _parted_groups(groups: Iterable[Any], refused: Collection[str]) -> tuple[list[Any], Mapping[str, Sequence[Any]]]:
+    """Return the groups with their allowed topics, and by group the refused ones."""
+    served = []
+    refused_topics: dict[str, Sequence[Any]] = {}
+    for group in groups:
+        allowed = group.topics
+        if allowed is not None:
+            allowed, denied = parted(allowed, attrgetter("name"), refused)
+            refused_topics.setdefault(group.group_id, denied)
+        served.append(with_field(group, "topics", allowed))
+    return served, refused_topics

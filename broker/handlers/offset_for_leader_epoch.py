@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import Slices, each
 from broker.replica.manager import ReplicaManager
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,6 +19,13 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
+)
+
+API = Declaration(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    permissions=Permissions(topic=Operation.DESCRIBE, cluster_instead=Operation.CLUSTER_ACTION),
+    names=Names(each=Each(ResourceType.TOPIC, "topics", "topics", attrgetter("topic"))),
+    elements=Elements.BULK,
 )
 
 

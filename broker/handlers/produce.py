@@ -17,6 +17,7 @@ from itertools import repeat
 from typing import Protocol, cast
 
 from broker.handlers import leader_hints
+from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.promise import Promise, going_on
@@ -31,7 +32,9 @@ from broker.replica.appends import (
     Outcomes,
     with_own_records,
 )
+from broker.security.acls import Operation, ResourceType
 from protocol.api import APIS
+from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -58,7 +61,16 @@ _NO_ERROR = int(ErrorCode.NONE)  # looked up once: access to an enum member cost
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 _TERMS_OF_VERSIONS = tuple(
     ClientTerms(AppendOrigin.of_produce_version(version), version >= FIRST_VERSION_WITH_ABORTABLE)
-    for version in APIS[0].versions
+    for version in APIS[ApiKey.PRODUCE].versions
+)
+
+
+API = Declaration(
+    ApiKey.PRODUCE,
+    permissions=Permissions(transactional_id=Operation.WRITE, topic=Operation.WRITE),
+    names=Names(transactional_id="transactional_id", each=Each(ResourceType.TOPIC, "topic_data", "responses")),
+    elements=Elements.BULK,
+    has_records=True,
 )
 
 

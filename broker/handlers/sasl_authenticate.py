@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.security_disabled import LOGGED_IN_ALREADY
 from broker.loop.clock import Clock
@@ -16,8 +17,14 @@ from broker.network.channel import Channel
 from broker.network.principals import NoPrincipalError
 from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage, WrongState
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+API = Declaration(
+    ApiKey.SASL_AUTHENTICATE,
+    is_served_before_login=True,
+)
 
 
 class Needs(Protocol):

@@ -6,12 +6,20 @@ SASL, and after a completed authentication, the request fails with ILLEGAL_SASL_
 
 from __future__ import annotations
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
 from broker.network.sasl.session import Stage, WrongState
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 FIRST_VERSION_WITH_SASL_AUTHENTICATE = 1
+
+
+API = Declaration(
+    ApiKey.SASL_HANDSHAKE,
+    is_served_before_login=True,
+)
 
 
 def handle(services: object, request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:

@@ -10,15 +10,26 @@ from typing import Protocol
 
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 
 FIRST_VERSION_BY_TOPIC = 1
 FIRST_VERSION_WITH_STATES = 3
+
+
+API = Declaration(
+    ApiKey.STOP_REPLICA,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    elements=Elements.CONTROL,
+    is_served_before_clients=True,
+)
 
 
 class Needs(Protocol):

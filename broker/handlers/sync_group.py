@@ -10,11 +10,22 @@ from typing import Protocol
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.events import SyncRequest, SyncResult
+from broker.handlers.declaration import MEMBERS, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+API = Declaration(
+    ApiKey.SYNC_GROUP,
+    permissions=Permissions(group=Operation.READ),
+    names=Names(group="group_id"),
+    waits_for=MEMBERS,
+)
 
 
 class Needs(Protocol):

@@ -20,11 +20,14 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import OffsetAndMetadata
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork, Slices, whole
 from broker.replica.transaction_verification import TransactionVerifier
+from broker.security.acls import Operation, ResourceType
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -37,6 +40,17 @@ from storage.producer_state import Producer
 
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_ABORTABLE = 4
+
+
+API = Declaration(
+    ApiKey.TXN_OFFSET_COMMIT,
+    permissions=Permissions(transactional_id=Operation.WRITE, group=Operation.READ, topic=Operation.READ),
+    names=Names(
+        group="group_id", transactional_id="transactional_id", each=Each(ResourceType.TOPIC, "topics", "topics")
+    ),
+    waits_for=COORDINATOR_LOG,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):

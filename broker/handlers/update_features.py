@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation
 from controller.controller import Controller
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -21,6 +24,12 @@ from protocol.messages.update_features import (
 UPGRADE = 1
 UPGRADE_TYPES = range(1, 4)
 """Upgrade, safe downgrade, unsafe downgrade."""
+
+
+API = Declaration(
+    ApiKey.UPDATE_FEATURES,
+    permissions=Permissions(cluster=Operation.ALTER),
+)
 
 
 class Needs(Protocol):

@@ -11,11 +11,14 @@ from typing import Protocol
 
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
+from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices
+from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.requests import SECURITY_PROTOCOL_IDS
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -31,6 +34,14 @@ FIRST_VERSION_BY_TOPIC = 5
 
 PLAINTEXT_ID = SECURITY_PROTOCOL_IDS["PLAINTEXT"]
 PROTOCOL_NAMES = {number: name for name, number in SECURITY_PROTOCOL_IDS.items()}
+
+
+API = Declaration(
+    ApiKey.UPDATE_METADATA,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
+    elements=Elements.CONTROL,
+    is_served_before_clients=True,
+)
 
 
 class Needs(Protocol):

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from broker.handlers.declaration import REPLICAS, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork, Slices, whole
+from broker.security.acls import Operation
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -29,6 +34,14 @@ from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 STEP_SIZE = 100
 """Partitions to which a marker is appended before other requests get their turn."""
+
+
+API = Declaration(
+    ApiKey.WRITE_TXN_MARKERS,
+    permissions=Permissions(cluster=Operation.CLUSTER_ACTION, note="or Alter on the cluster"),
+    waits_for=REPLICAS,
+    elements=Elements.BULK,
+)
 
 
 class Needs(Protocol):
@@ -107,3 +120,9 @@ def _response(results: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[Writ
         response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
         yield
     return response
+
+
+def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    if not guard.authorizer.allows_cluster(context, Operation.ALTER, is_logged_if_denied=False):
+        guard.require_cluster(context, Operation.CLUSTER_ACTION)
+    return guard.handle(services, request, context)

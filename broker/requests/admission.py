@@ -1,7 +1,7 @@
 """Serve the controller before clients, while a broker of a cluster starts.
 
-Owns which requests wait, and until when. Must not know requests beyond their keys. Afterwards it costs nothing: its
-`dispatch` is then that of the dispatcher.
+Owns that requests wait, and until when. Must not know requests beyond their declarations. Afterwards it costs nothing:
+its `dispatch` is then that of the dispatcher.
 """
 
 from __future__ import annotations
@@ -9,24 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.handlers.declaration import Declaration
 from broker.network.channel import Channel
 from broker.network.connection import Buffers, Dispatcher, Outcome, Response
+from broker.requests.routes import TABLE
 from protocol.frame import kept
 from protocol.headers import UnsupportedApi, read_request_header
-
-LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY = 4, 5, 6
-SASL_HANDSHAKE_KEY, API_VERSIONS_KEY, SASL_AUTHENTICATE_KEY = 17, 18, 36
-
-SERVED_BEFORE_CLIENTS = frozenset(
-    {
-        LEADER_AND_ISR_KEY,
-        STOP_REPLICA_KEY,
-        UPDATE_METADATA_KEY,
-        SASL_HANDSHAKE_KEY,
-        API_VERSIONS_KEY,
-        SASL_AUTHENTICATE_KEY,
-    }
-)
 
 
 class Admission:
@@ -47,9 +35,16 @@ class Admission:
             header, _ = read_request_header(frame)
         except UnsupportedApi:
             return self._dispatcher.dispatch(frame, channel)
-        if header.api_key in SERVED_BEFORE_CLIENTS:
+        if self._is_served(header.api_key):
             return self._dispatcher.dispatch(frame, channel)
         return asyncio.ensure_future(self._dispatch_later(kept(frame), channel))
+
+    @staticmethod
+    def _is_served(api_key: int) -> bool:
+        if api_key not in TABLE:
+            return False
+        declaration: Declaration = TABLE[api_key].API
+        return declaration.is_served_before_login or declaration.is_served_before_clients
 
     async def _dispatch_later(self, frame: memoryview, channel: Channel) -> Buffers | Outcome | None:
         await self._admitted.wait()

@@ -10,6 +10,8 @@ with more than `elements_max` closes its connection.
 
 from __future__ import annotations
 
+from broker.handlers.declaration import Elements
+
 ELEMENTS_AT_ONCE_MAX = 50
 """The most lists, list elements and tagged fields of a request that is served as soon as it has arrived. A request with
 more shares one slice per turn of the event loop with such requests of all connections. If it arrives after that slice
@@ -24,49 +26,8 @@ _BULK_ELEMENTS_BASE = 64_000
 _FRAME_SIZE_PER_BULK_ELEMENT = 32
 _ELEMENTS_MAX = 10_000
 
-# A partition in a request of the controller takes about 60 bytes and has about 14 elements. Only brokers may send them.
-CONTROL_APIS = frozenset(
-    {
-        4,  # LeaderAndIsr
-        5,  # StopReplica
-        6,  # UpdateMetadata
-        56,  # AlterPartition
-    }
-)
+# A partition in a request of the controller takes about 60 bytes and has about 14 elements.
 _FRAME_SIZE_PER_CONTROL_ELEMENT = 3
-
-BULK_APIS = frozenset(
-    {
-        0,  # Produce
-        1,  # Fetch
-        2,  # ListOffsets
-        3,  # Metadata
-        8,  # OffsetCommit
-        9,  # OffsetFetch
-        10,  # FindCoordinator
-        15,  # DescribeGroups
-        19,  # CreateTopics
-        21,  # DeleteRecords
-        23,  # OffsetForLeaderEpoch
-        27,  # WriteTxnMarkers
-        28,  # TxnOffsetCommit
-        32,  # DescribeConfigs
-        33,  # AlterConfigs
-        34,  # AlterReplicaLogDirs
-        35,  # DescribeLogDirs
-        42,  # DeleteGroups
-        43,  # ElectLeaders
-        44,  # IncrementalAlterConfigs
-        45,  # AlterPartitionReassignments
-        46,  # ListPartitionReassignments
-        47,  # OffsetDelete
-        61,  # DescribeProducers
-        65,  # DescribeTransactions
-    }
-)
-"""APIs whose requests may name every topic, partition or group of a large cluster. Their handlers work in slices. For
-example, MirrorMaker 2 alters some thirty configurations of each replicated topic in one request. A request of any other
-API names only what one user or one transaction changes."""
 
 LARGE_REQUESTS_MAX = 2
 """How many requests of more than `ELEMENTS_ON_LOOP_MAX` elements are decoded and served at a time, of all clients.
@@ -83,31 +44,22 @@ RESPONSE_SIZE_MAX = 100 << 20
 SIZE_IN_STEPS_MAX = 16 << 20
 """The most bytes of a request that is decoded on the event loop if it has few elements, or takes only one of the places
 of `LARGE_REQUESTS_MAX`. A longer one is decoded in a thread while it has all of them: its strings take up to four times
-their encoded size. One at a time is served, until it has its response."""
-
-LONG_APIS = frozenset(
-    {
-        3,  # Metadata
-        19,  # CreateTopics
-        33,  # AlterConfigs
-        44,  # IncrementalAlterConfigs
-    }
-)
-"""APIs whose requests may have more than `SIZE_IN_STEPS_MAX` bytes, besides Produce, whose records are not copied.
-
-Their handlers work in steps of one element, which takes the same time whatever its strings are. Others have steps of
-many elements, which would take too long if each had 32 KB, or store groups and commits as a whole. Fetch and
-DeleteRecords may wait with their request as long as their client likes."""
+their encoded size. One at a time is served, until it has its response. Only some APIs have such requests: their
+handlers work in steps of one element, which takes the same time whatever its strings are. Others have steps of many
+elements, which would take too long if each had 32 KB, or store groups and commits as a whole. Fetch and DeleteRecords
+may wait with their request as long as their client likes."""
 
 
-def elements_max(api_key: int, frame_size: int) -> int:
-    """Return how many lists, list elements and tagged fields a request of this API and `frame_size` bytes may have.
+def elements_max(elements: Elements, frame_size: int) -> int:
+    """Return how many lists, list elements and tagged fields a request of `frame_size` bytes may have.
 
     The number no longer grows beyond `SIZE_IN_STEPS_MAX`, so that a long request takes no more memory for its elements.
     """
     frame_size = min(frame_size, SIZE_IN_STEPS_MAX)
-    if api_key in CONTROL_APIS:
-        return _ELEMENTS_MAX + frame_size // _FRAME_SIZE_PER_CONTROL_ELEMENT
-    if api_key not in BULK_APIS:
-        return _ELEMENTS_MAX
-    return _BULK_ELEMENTS_BASE + frame_size // _FRAME_SIZE_PER_BULK_ELEMENT
+    match elements:
+        case Elements.FEW:
+            return _ELEMENTS_MAX
+        case Elements.BULK:
+            return _BULK_ELEMENTS_BASE + frame_size // _FRAME_SIZE_PER_BULK_ELEMENT
+        case Elements.CONTROL:
+            return _ELEMENTS_MAX + frame_size // _FRAME_SIZE_PER_CONTROL_ELEMENT

@@ -18,31 +18,32 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import GeneratorType, MappingProxyType, ModuleType
 from typing import Any, cast
 
+from broker.handlers.declaration import Declaration
+from broker.handlers.guard import guarded
 from broker.handlers.metric_names import BESIDE_API
+from broker.handlers.partial_service import Handle
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.promise import Promise, going_on
 from broker.loop.slices import is_sliced
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
-from broker.requests.authorization import authorized
 from broker.requests.budget import (
     ELEMENTS_AT_ONCE_MAX,
     ELEMENTS_ON_LOOP_MAX,
     LARGE_REQUESTS_MAX,
-    LONG_APIS,
     REQUESTS_IN_TURN_MAX,
     RESPONSE_SIZE_MAX,
     SIZE_IN_STEPS_MAX,
     elements_max,
 )
 from broker.requests.error_counts import CODE_FIELDS, NONE, error_counts
-from broker.requests.partial_service import Handle
 from broker.requests.request_log import described, described_response
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
-from broker.requests.routes import TABLE, WAITS_FOR
+from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
 from protocol.api import APIS, Api
+from protocol.api_key import ApiKey
 from protocol.codec import Decoder, Encoder, decoder, encode, encoder, scanner
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -55,10 +56,6 @@ from protocol.schema import Struct
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 
-PRODUCE_KEY, METADATA_KEY, API_VERSIONS_KEY = 0, 3, 18
-
-SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
-SERVED_BEFORE_AUTHENTICATION = frozenset({API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY})
 PENDING = Authentication.PENDING
 
 RESPONSE_STARTS: Mapping[int, struct.Struct] = MappingProxyType({4: struct.Struct(">ii"), 5: struct.Struct(">iix")})
@@ -73,6 +70,7 @@ class Route:
     """The functions and constants that serve one version of one API."""
 
     api: Api
+    declaration: Declaration
     handle: Callable[[Services, Any, RequestContext], Any]
     decode: Decoder[Any]
     encode: Encoder
@@ -83,8 +81,6 @@ class Route:
     metrics: RequestMetrics
     metrics_of: Callable[[Any], RequestMetrics] | None
     """Returns the metrics of a request whose name depends on its content; None if `metrics` counts every request."""
-    waits_for: str
-    """What an awaited response waits for (`WAITS_FOR`); empty if the handler names its waits or has none."""
     own_error_count: int
     """How many error codes a `RowResponse` has in addition to those of its rows."""
 
@@ -133,7 +129,8 @@ class RequestDispatcher:
         if context.is_recorded:
             return response
         context.is_recorded = True
-        return applied(self._services.enforced_quotas, context, response, self._monotonic_s())
+        declaration = self._table[context.api_key].API
+        return applied(self._services.enforced_quotas, declaration, context, response, self._monotonic_s())
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""
@@ -141,7 +138,7 @@ class RequestDispatcher:
         try:
             api_key, api_version, correlation_id, client_id, position = scan_request_header(frame)
         except UnsupportedApi as unsupported:
-            return unsupported_version(unsupported, APIS[API_VERSIONS_KEY].versions)
+            return unsupported_version(unsupported, APIS[ApiKey.API_VERSIONS].versions)
         route = self._routes.get((api_key, api_version)) or self._new_route(
             RequestHeader(api_key, api_version, correlation_id, client_id)
         )
@@ -151,7 +148,9 @@ class RequestDispatcher:
         context = ServedRequest(
             api_key, api_version, correlation_id, client_id, channel, route.metrics, size, received_s
         )
-        is_long = size > SIZE_IN_STEPS_MAX and api_key != PRODUCE_KEY  # then its first list is too much already
+        is_long = (
+            size > SIZE_IN_STEPS_MAX and not route.declaration.has_records
+        )  # then its first list is too much already
         try:
             request = route.decode(frame, position, 0 if is_long else ELEMENTS_AT_ONCE_MAX)
         except TooManyElements:
@@ -162,7 +161,7 @@ class RequestDispatcher:
                 serve = self._serve_long if is_long else self._serve_large if has_time else self._serve_in_turn
                 serving = serve(route, kept(frame), position, context)
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
-                return going_on(serving) if api_key == PRODUCE_KEY else asyncio.ensure_future(serving)
+                return going_on(serving) if route.declaration.has_records else asyncio.ensure_future(serving)
         except Malformed as error:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
         if context.extras is not None:
@@ -199,8 +198,8 @@ class RequestDispatcher:
 
     def _begin_wait(self, route: Route, context: ServedRequest, response: object) -> None:
         # A future is work in slices that has to go on in a later turn, which waits for nobody.
-        if route.waits_for and not isinstance(response, asyncio.Future):
-            context.begin_wait(route.waits_for, self._monotonic_s())
+        if route.declaration.waits_for and not isinstance(response, asyncio.Future):
+            context.begin_wait(route.declaration.waits_for, self._monotonic_s())
 
     def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
         """Record the end of a request whose response is encoded, or that expects none, and return its outcome."""
@@ -317,7 +316,7 @@ class RequestDispatcher:
         self, route: Route, frame: memoryview, position: int, context: ServedRequest
     ) -> object:
         context.with_extras().queue_s = self._monotonic_s() - context.received_s
-        limit = elements_max(context.api_key, len(frame))
+        limit = elements_max(route.declaration.elements, len(frame))
         try:
             return await self._services.cpu_pool.run(lambda: route.decode(frame, position, limit))
         except Malformed as error:
@@ -419,20 +418,20 @@ class RequestDispatcher:
         if quotas.is_active:
             handle = limited(module, api, handle, quotas)
         if authorizer.is_active:
-            handle = authorized(module, api, handle, authorizer)
+            handle = guarded(module, api, handle, authorizer)
         if version in api.deprecated:
             handle = _counted(handle, self.metrics[api.name])
         header_size = len(response_header(api.key, version, 0))
         route = Route(
             api,
+            module.API,
             handle,
-            request_decoder(self._table[api.key], api, version),
+            request_decoder(module, api, version),
             encoder(api.response, version),
             header_size,
             RESPONSE_STARTS[header_size].pack,
             self.metrics[api.name],
-            self._metrics_of(self._table[api.key]),
-            WAITS_FOR.get(api.key, ""),
+            self._metrics_of(module),
             sum(field.name in CODE_FIELDS and field.is_in(version) for field in api.response.__fields__),
         )
         self._routes[api.key, version] = route
@@ -467,9 +466,10 @@ class RequestDispatcher:
 
 def _check_admission(route: Route, header: RequestHeader, size: int, channel: Channel) -> None:
     """Reject a request that is too large, or comes before the client has authenticated itself. Raises Malformed."""
-    if size > SIZE_IN_STEPS_MAX and header.api_key != PRODUCE_KEY and header.api_key not in LONG_APIS:
+    declared = route.declaration
+    if size > SIZE_IN_STEPS_MAX and not declared.has_records and not declared.may_be_long:
         raise Malformed(f"{_named(route.api, header)}: {size} bytes, expected at most {SIZE_IN_STEPS_MAX}")
-    if channel.authentication is PENDING and header.api_key not in SERVED_BEFORE_AUTHENTICATION:
+    if channel.authentication is PENDING and not declared.is_served_before_login:
         raise CloseConnection(f"{_named(route.api, header)}: the client has not authenticated itself")
 
 
@@ -490,9 +490,9 @@ def unsupported_version(unsupported: UnsupportedApi, versions: range) -> Buffers
     """
     if not unsupported.is_api_versions:
         raise unsupported
-    itself = ApiVersion(api_key=API_VERSIONS_KEY, min_version=versions.start, max_version=versions.stop - 1)
+    itself = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=versions.start, max_version=versions.stop - 1)
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[itself])
-    header = response_header(API_VERSIONS_KEY, 0, unsupported.header.correlation_id)
+    header = response_header(ApiKey.API_VERSIONS, 0, unsupported.header.correlation_id)
     payload = header + b"".join(encode(response, 0))
     return [LENGTH.pack(len(payload)) + payload]
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from broker.network.channel import Channel
 from broker.network.connection import Dispatcher, Response
-from broker.requests.dispatch import API_VERSIONS_KEY, unsupported_version
+from broker.requests.dispatch import unsupported_version
 from protocol.api import APIS, Api
+from protocol.api_key import ApiKey
 from protocol.headers import UnsupportedApi, read_request_header
 from protocol.releases import newest_versions
 
@@ -40,7 +41,7 @@ class ReleaseGate:
             if header.api_version not in self._versions.get(header.api_key, ()):
                 raise UnsupportedApi(header, APIS[header.api_key])
         except UnsupportedApi as error:
-            if API_VERSIONS_KEY not in self._versions:
+            if ApiKey.API_VERSIONS not in self._versions:
                 raise
-            return unsupported_version(error, self._versions[API_VERSIONS_KEY])
+            return unsupported_version(error, self._versions[ApiKey.API_VERSIONS])
         return self._dispatcher.dispatch(frame, channel)

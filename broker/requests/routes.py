@@ -11,8 +11,9 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from protocol.api import APIS
+from protocol.api_key import ApiKey
 
-NOT_SERVED = frozenset({58})
+NOT_SERVED = frozenset({ApiKey.ENVELOPE})
 """Envelope: brokers send it to each other while they migrate to KRaft (docs/not-yet.md)."""
 
 
@@ -36,43 +37,3 @@ class _Handlers(Mapping[int, ModuleType]):
 
 
 TABLE: Mapping[int, ModuleType] = _Handlers()
-
-_CONTROLLER, _STORE, _COORDINATOR_LOG = "controller", "metadata store", "coordinator log"
-
-WAITS_FOR: Mapping[int, str] = MappingProxyType(
-    {
-        3: _CONTROLLER,  # creates missing topics
-        7: _CONTROLLER,
-        8: _COORDINATOR_LOG,
-        10: _CONTROLLER,  # creates the coordinators' topics
-        11: "members",
-        12: "members",
-        13: "members",
-        14: "members",
-        19: _CONTROLLER,
-        20: _CONTROLLER,
-        21: "replicas",
-        22: _COORDINATOR_LOG,
-        24: _COORDINATOR_LOG,
-        25: _COORDINATOR_LOG,
-        26: _COORDINATOR_LOG,
-        27: "replicas",
-        28: _COORDINATOR_LOG,
-        33: _STORE,
-        37: _CONTROLLER,
-        42: _COORDINATOR_LOG,
-        43: _CONTROLLER,
-        44: _STORE,
-        45: _CONTROLLER,
-        46: _CONTROLLER,
-        47: _COORDINATOR_LOG,
-        48: _STORE,
-        49: _STORE,
-        50: _STORE,
-        51: _STORE,
-        56: _CONTROLLER,
-        67: _CONTROLLER,
-    }
-)
-"""What an awaited response of each API waits for; this counts as remote time. The handlers of Produce and Fetch name
-their waits themselves. Responses of other APIs wait only for disks and threads of this broker, which is local time."""

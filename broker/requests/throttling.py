@@ -9,33 +9,20 @@ with `throttle_time_ms`, and its connection is muted for that time (KIP-219).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
+from broker.handlers.declaration import Declaration, PartitionChanges
+from broker.handlers.partial_service import Handle, PartialService, with_field
 from broker.handlers.request_context import RequestContext
 from broker.network.channel import Authentication
 from broker.quotas.enforcement import EnforcedQuotas
-from broker.requests.partial_service import Handle, PartialService, with_field
 from broker.requests.request_metrics import ServedRequest
 from broker.requests.services import Services
-from config import broker_properties as properties
-from controller.topic_creation import topic_name_problem
 from protocol.api import APIS, Api
 from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.row_writer import RowResponse
-
-PRODUCE, FETCH = 0, 1
-CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
-FIRST_STRICT_VERSIONS: Mapping[int, int] = MappingProxyType({CREATE_TOPICS: 6, DELETE_TOPICS: 5, CREATE_PARTITIONS: 3})
-"""The first versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know the code of the quota."""
-
-FIRST_VERSION_WITH_STATES = 6  # of DeleteTopics
-RESULTS: Mapping[int, str] = MappingProxyType(
-    {CREATE_TOPICS: "topics", DELETE_TOPICS: "responses", CREATE_PARTITIONS: "results"}
-)
-DEFAULT_COUNT = -1
 
 PERCENT_PER_SECOND = 100.0
 
@@ -45,7 +32,9 @@ def quota_entity(context: RequestContext) -> tuple[str, str]:
     return context.principal.partition(":")[2], context.client_id or ""
 
 
-def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, now_s: float) -> Any:
+def applied(
+    quotas: EnforcedQuotas, declaration: Declaration, context: ServedRequest, response: object, now_s: float
+) -> Any:
     """Record a request and return its response, which may state a throttle. `response` may be None."""
     if context.channel.authentication is not Authentication.COMPLETE:
         return response
@@ -56,7 +45,7 @@ def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, no
         quotas.record_exempt_request(elapsed_s * PERCENT_PER_SECOND)
         return response
     user, client_id = quota_entity(context)
-    produced_size = context.size if context.api_key == PRODUCE else 0
+    produced_size = context.size if declaration.has_records else 0
     throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
     if not throttle_ms and not context.mute_ms:
         return response
@@ -64,7 +53,7 @@ def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, no
     context.mute_ms = throttle_ms
     if response is None:
         return None
-    if type(response) is RowResponse and context.api_key != FETCH:
+    if type(response) is RowResponse and not declaration.applies_quota:
         # A throttled response is rare, so its rows are not written with a throttle of their own.
         response = decode(APIS[context.api_key].response, context.api_version, b"".join(response.write()))
     if hasattr(response, "throttle_time_ms"):
@@ -74,68 +63,49 @@ def applied(quotas: EnforcedQuotas, context: ServedRequest, response: object, no
 
 def limited(module: ModuleType, api: Api, handle: Handle, quotas: EnforcedQuotas) -> Handle:
     """Return `handle` behind the quota of changes to partitions, for the APIs that change some."""
-    if api.key not in FIRST_STRICT_VERSIONS:
-        return handle
-    return _MutationGuard(module, api, handle, quotas).serve
+    changes: PartitionChanges | None = module.API.partition_changes
+    return handle if changes is None else _MutationGuard(module, api, handle, quotas, changes).serve
 
 
 class _MutationGuard(PartialService):
-    """CreateTopics, CreatePartitions or DeleteTopics: topics that exceed the quota are refused one by one."""
+    """An API that creates or deletes partitions: topics that exceed the quota are refused one by one."""
 
-    def __init__(self, module: ModuleType, api: Api, handle: Handle, quotas: EnforcedQuotas) -> None:
+    def __init__(
+        self, module: ModuleType, api: Api, handle: Handle, quotas: EnforcedQuotas, changes: PartitionChanges
+    ) -> None:
         super().__init__(module, api, handle)
         self._quotas = quotas
+        self._changes = changes
 
     async def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
         if getattr(request, "validate_only", False):
-            return self._handle(services, request, context)
-        is_strict = context.api_version >= FIRST_STRICT_VERSIONS[self._api.key]
-        names_only = self._api.key == DELETE_TOPICS and context.api_version < FIRST_VERSION_WITH_STATES
-        field = "topic_names" if names_only else "topics"
+            return self.handle(services, request, context)
+        is_strict = context.api_version >= self._changes.strict_from
+        field = self._changes.items(context.api_version)
         user, client_id = quota_entity(context)
         allowed: list[Any] = []
         refused: list[Any] = []
         pace = services.sliced_work.pace()
         for topic in getattr(request, field):
             await pace.keep()
-            size = self._partition_count(services, topic)
+            size = self._changes.count_of(services, topic)
             # What changes nothing gets an error of its own, which must not depend on the quota.
             throttle_ms = self._quotas.take(user, client_id, size, is_strict=is_strict) if size else 0
             (refused if throttle_ms is None else allowed).append(topic)
             if not is_strict:
                 context.mute_ms = max(context.mute_ms, throttle_ms or 0)
         if not refused:
-            return self._handle(services, request, context)
+            return self.handle(services, request, context)
         context.mute_ms = max(context.mute_ms, self._quotas.mutation_throttle_ms(user, client_id))
-        results = RESULTS[self._api.key]
-        denied = await self._computed(
+        results = self._changes.results
+        denied = await self.computed(
             services,
             context,
-            lambda: self._module.failed(
+            lambda: self.module.failed(
                 with_field(request, field, refused), context, ErrorCode.THROTTLING_QUOTA_EXCEEDED
             ),
         )
         if not allowed:
             return denied
-        outcome = self._begun(services, with_field(request, field, allowed), context)
-        return await self._extended(services, outcome, context, results, lambda: getattr(denied, results))
-
-    def _partition_count(self, services: Services, topic: Any) -> int:
-        """Return how many partitions a request creates or deletes for a topic; 0 if it is going to fail."""
-        topics = services.metadata_cache.topics
-        if self._api.key == CREATE_TOPICS:
-            if topic.name in topics or topic_name_problem(topic.name) is not None:
-                return 0
-            if topic.assignments:
-                return len(topic.assignments)
-            if topic.num_partitions == DEFAULT_COUNT:
-                return services.config[properties.NUM_PARTITIONS]
-            return max(int(topic.num_partitions), 0)
-        name = topic if isinstance(topic, str) else topic.name
-        if name is None:
-            name = services.metadata_cache.name_of(topic.topic_id)
-        state = topics.get(name) if name is not None else None
-        if state is None:
-            return 0
-        present = len(state.partitions)
-        return max(topic.count - present, 0) if self._api.key == CREATE_PARTITIONS else present
+        outcome = self.begun(services, with_field(request, field, allowed), context)
+        return await self.extended(services, outcome, context, results, lambda: getattr(denied, results))

@@ -4,6 +4,7 @@ v0-3 serve one producer. v4+ serve brokers: many transactions in a request, for 
 (KIP-890).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
 
 
@@ -22,7 +23,7 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic]
 
 
-@message(24, versions=range(0, 6), flexible=3)
+@message(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), flexible=3)
 class AddPartitionsToTxnRequest:
     transactions: list[AddPartitionsToTxnTransaction] = since(4, default=[])
     v3_and_below_transactional_id: string = since(0, until=3, default="")
@@ -49,7 +50,7 @@ class AddPartitionsToTxnResult:
     topic_results: list[AddPartitionsToTxnTopicResult]
 
 
-@message(24, versions=range(0, 6), flexible=3)
+@message(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), flexible=3)
 class AddPartitionsToTxnResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = since(4, default=0)

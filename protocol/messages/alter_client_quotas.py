@@ -3,6 +3,7 @@
 v1 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, float64, int16, int32, message, string, struct
 
 
@@ -25,7 +26,7 @@ class EntryData:
     ops: list[OpData]
 
 
-@message(49, versions=range(0, 2), flexible=1)
+@message(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), flexible=1)
 class AlterClientQuotasRequest:
     entries: list[EntryData]
     validate_only: boolean
@@ -38,7 +39,7 @@ class EntryResult:
     entity: list[EntityData]
 
 
-@message(49, versions=range(0, 2), flexible=1)
+@message(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), flexible=1)
 class AlterClientQuotasResponse:
     throttle_time_ms: int32 = 0
     entries: list[EntryResult]

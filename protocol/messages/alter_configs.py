@@ -3,6 +3,7 @@
 v2 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int8, int16, int32, message, string, struct
 
 
@@ -19,7 +20,7 @@ class AlterConfigsResource:
     configs: list[AlterableConfig]
 
 
-@message(33, versions=range(0, 3), flexible=2)
+@message(ApiKey.ALTER_CONFIGS, versions=range(0, 3), flexible=2)
 class AlterConfigsRequest:
     resources: list[AlterConfigsResource]
     validate_only: boolean
@@ -33,7 +34,7 @@ class AlterConfigsResourceResponse:
     resource_name: string
 
 
-@message(33, versions=range(0, 3), flexible=2)
+@message(ApiKey.ALTER_CONFIGS, versions=range(0, 3), flexible=2)
 class AlterConfigsResponse:
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse]

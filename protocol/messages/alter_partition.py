@@ -3,6 +3,7 @@
 v1 adds recovery after unclean elections (KIP-704), v2 topic ids, v3 the epoch of every replica (KIP-903).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, int8, int16, int32, int64, message, since, string, struct, uuid
 
 
@@ -29,7 +30,7 @@ class TopicData:
     partitions: list[PartitionData]
 
 
-@message(56, versions=range(0, 4), flexible=0)
+@message(ApiKey.ALTER_PARTITION, versions=range(0, 4), flexible=0)
 class AlterPartitionRequest:
     broker_id: int32
     broker_epoch: int64 = -1
@@ -54,7 +55,7 @@ class TopicResult:
     partitions: list[PartitionResult]
 
 
-@message(56, versions=range(0, 4), flexible=0)
+@message(ApiKey.ALTER_PARTITION, versions=range(0, 4), flexible=0)
 class AlterPartitionResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

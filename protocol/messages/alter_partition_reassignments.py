@@ -1,5 +1,6 @@
 """AlterPartitionReassignments (45): moves partitions to other brokers, or cancels the move (KIP-455)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct
 
 
@@ -15,7 +16,7 @@ class ReassignableTopic:
     partitions: list[ReassignablePartition]
 
 
-@message(45, versions=range(0, 1), flexible=0)
+@message(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 1), flexible=0)
 class AlterPartitionReassignmentsRequest:
     timeout_ms: int32 = 60000
     topics: list[ReassignableTopic]
@@ -34,7 +35,7 @@ class ReassignableTopicResponse:
     partitions: list[ReassignablePartitionResponse]
 
 
-@message(45, versions=range(0, 1), flexible=0)
+@message(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 1), flexible=0)
 class AlterPartitionReassignmentsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v2 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct
 
 
@@ -18,7 +19,7 @@ class AlterReplicaLogDir:
     topics: list[AlterReplicaLogDirTopic]
 
 
-@message(34, versions=range(0, 3), flexible=2)
+@message(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), flexible=2)
 class AlterReplicaLogDirsRequest:
     dirs: list[AlterReplicaLogDir]
 
@@ -35,7 +36,7 @@ class AlterReplicaLogDirTopicResult:
     partitions: list[AlterReplicaLogDirPartitionResult]
 
 
-@message(34, versions=range(0, 3), flexible=2)
+@message(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), flexible=2)
 class AlterReplicaLogDirsResponse:
     throttle_time_ms: int32 = 0
     results: list[AlterReplicaLogDirTopicResult]

@@ -1,5 +1,6 @@
 """AlterUserScramCredentials (51): creates, changes and deletes SCRAM credentials (KIP-554)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int8, int16, int32, message, string, struct
 
 
@@ -18,7 +19,7 @@ class ScramCredentialUpsertion:
     salted_password: bytes_
 
 
-@message(51, versions=range(0, 1), flexible=0)
+@message(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), flexible=0)
 class AlterUserScramCredentialsRequest:
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]
@@ -31,7 +32,7 @@ class AlterUserScramCredentialsResult:
     error_message: string | None = None
 
 
-@message(51, versions=range(0, 1), flexible=0)
+@message(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), flexible=0)
 class AlterUserScramCredentialsResponse:
     throttle_time_ms: int32 = 0
     results: list[AlterUserScramCredentialsResult]

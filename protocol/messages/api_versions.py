@@ -4,10 +4,11 @@ Clients send it first, so its response header never changes, and the response to
 adds the client's name and features, v4 allows supported features of minimum version 0.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
 
 
-@message(18, versions=range(0, 5), flexible=3)
+@message(ApiKey.API_VERSIONS, versions=range(0, 5), flexible=3)
 class ApiVersionsRequest:
     client_software_name: string = since(3, ignorable=True, default="")
     client_software_version: string = since(3, ignorable=True, default="")
@@ -34,7 +35,7 @@ class FinalizedFeatureKey:
     min_version_level: int16
 
 
-@message(18, versions=range(0, 5), flexible=3)
+@message(ApiKey.API_VERSIONS, versions=range(0, 5), flexible=3)
 class ApiVersionsResponse:
     error_code: int16 = 0
     api_keys: list[ApiVersion]

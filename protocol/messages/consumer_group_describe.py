@@ -1,9 +1,10 @@
 """ConsumerGroupDescribe (69): returns state and members of groups with the new protocol (KIP-848)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, message, string, struct, uuid
 
 
-@message(69, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest:
     group_ids: list[string]
     include_authorized_operations: boolean
@@ -48,7 +49,7 @@ class DescribedGroup:
     authorized_operations: int32 = -0x8000_0000  # the lowest number: not requested
 
 
-@message(69, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 1), flexible=0)
 class ConsumerGroupDescribeResponse:
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup]

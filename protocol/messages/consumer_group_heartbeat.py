@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat (68): a member subscribes, stays alive and gets its assignment (KIP-848)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct, uuid
 
 
@@ -9,7 +10,7 @@ class TopicPartitions:
     partitions: list[int32]
 
 
-@message(68, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 1), flexible=0)
 class ConsumerGroupHeartbeatRequest:
     group_id: string
     member_id: string
@@ -27,7 +28,7 @@ class Assignment:
     topic_partitions: list[TopicPartitions]
 
 
-@message(68, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 1), flexible=0)
 class ConsumerGroupHeartbeatResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, since, string, struct
 
 
@@ -17,7 +18,7 @@ class AclCreation:
     permission_type: int8  # 2: deny, 3: allow
 
 
-@message(30, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_ACLS, versions=range(0, 4), flexible=2)
 class CreateAclsRequest:
     creations: list[AclCreation]
 
@@ -28,7 +29,7 @@ class AclCreationResult:
     error_message: string | None = None
 
 
-@message(30, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_ACLS, versions=range(0, 4), flexible=2)
 class CreateAclsResponse:
     throttle_time_ms: int32 = 0
     results: list[AclCreationResult]

@@ -3,6 +3,7 @@
 v3 lets one principal create tokens for another (KIP-373).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int16, int32, int64, message, since, string, struct
 
 
@@ -12,7 +13,7 @@ class CreatableRenewers:
     principal_name: string
 
 
-@message(38, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4), flexible=2)
 class CreateDelegationTokenRequest:
     owner_principal_type: string | None = since(3, default=None)
     owner_principal_name: string | None = since(3, default=None)
@@ -20,7 +21,7 @@ class CreateDelegationTokenRequest:
     max_lifetime_ms: int64
 
 
-@message(38, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4), flexible=2)
 class CreateDelegationTokenResponse:
     error_code: int16 = 0
     principal_type: string = ""

@@ -3,6 +3,7 @@
 v2 is flexible, v3 adds THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, message, string, struct
 
 
@@ -18,7 +19,7 @@ class CreatePartitionsTopic:
     assignments: list[CreatePartitionsAssignment] | None  # None: the controller assigns
 
 
-@message(37, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), flexible=2)
 class CreatePartitionsRequest:
     topics: list[CreatePartitionsTopic]
     timeout_ms: int32
@@ -32,7 +33,7 @@ class CreatePartitionsTopicResult:
     error_message: string | None = None
 
 
-@message(37, versions=range(0, 4), flexible=2)
+@message(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), flexible=2)
 class CreatePartitionsResponse:
     throttle_time_ms: int32 = 0
     results: list[CreatePartitionsTopicResult]

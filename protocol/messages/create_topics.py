@@ -4,6 +4,7 @@ v1 can validate only and explains errors, v4 uses the broker's defaults for -1, 
 topic ids.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, boolean, int8, int16, int32, message, since, string, struct, uuid
 
 
@@ -28,7 +29,7 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig]
 
 
-@message(19, versions=range(0, 8), flexible=5)
+@message(ApiKey.CREATE_TOPICS, versions=range(0, 8), flexible=5)
 class CreateTopicsRequest:
     topics: list[CreatableTopic]
     timeout_ms: int32 = 60000
@@ -56,7 +57,7 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = since(5, default=None)
 
 
-@message(19, versions=range(0, 8), flexible=5)
+@message(ApiKey.CREATE_TOPICS, versions=range(0, 8), flexible=5)
 class CreateTopicsResponse:
     throttle_time_ms: int32 = since(2, default=0)
     topics: list[CreatableTopicResult] = since(0, takes_encoded=True)

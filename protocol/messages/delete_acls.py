@@ -3,6 +3,7 @@
 v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, since, string, struct
 
 
@@ -17,7 +18,7 @@ class DeleteAclsFilter:
     permission_type: int8
 
 
-@message(31, versions=range(0, 4), flexible=2)
+@message(ApiKey.DELETE_ACLS, versions=range(0, 4), flexible=2)
 class DeleteAclsRequest:
     filters: list[DeleteAclsFilter]
 
@@ -42,7 +43,7 @@ class DeleteAclsFilterResult:
     matching_acls: list[DeleteAclsMatchingAcl] = []
 
 
-@message(31, versions=range(0, 4), flexible=2)
+@message(ApiKey.DELETE_ACLS, versions=range(0, 4), flexible=2)
 class DeleteAclsResponse:
     throttle_time_ms: int32 = 0
     filter_results: list[DeleteAclsFilterResult]

@@ -3,10 +3,11 @@
 v2 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct
 
 
-@message(42, versions=range(0, 3), flexible=2)
+@message(ApiKey.DELETE_GROUPS, versions=range(0, 3), flexible=2)
 class DeleteGroupsRequest:
     groups_names: list[string]
 
@@ -17,7 +18,7 @@ class DeletableGroupResult:
     error_code: int16 = 0
 
 
-@message(42, versions=range(0, 3), flexible=2)
+@message(ApiKey.DELETE_GROUPS, versions=range(0, 3), flexible=2)
 class DeleteGroupsResponse:
     throttle_time_ms: int32 = 0
     results: list[DeletableGroupResult]

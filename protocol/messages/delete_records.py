@@ -3,6 +3,7 @@
 v1 throttles after the response, v2 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, string, struct
 
 
@@ -18,7 +19,7 @@ class DeleteRecordsTopic:
     partitions: list[DeleteRecordsPartition]
 
 
-@message(21, versions=range(0, 3), flexible=2)
+@message(ApiKey.DELETE_RECORDS, versions=range(0, 3), flexible=2)
 class DeleteRecordsRequest:
     topics: list[DeleteRecordsTopic]
     timeout_ms: int32
@@ -37,7 +38,7 @@ class DeleteRecordsTopicResult:
     partitions: list[DeleteRecordsPartitionResult]
 
 
-@message(21, versions=range(0, 3), flexible=2)
+@message(ApiKey.DELETE_RECORDS, versions=range(0, 3), flexible=2)
 class DeleteRecordsResponse:
     throttle_time_ms: int32 = 0
     topics: list[DeleteRecordsTopicResult]

@@ -3,6 +3,7 @@
 v5 explains errors, v6 accepts topic ids.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, int16, int32, message, since, string, struct, uuid
 
 
@@ -12,7 +13,7 @@ class DeleteTopicState:
     topic_id: uuid
 
 
-@message(20, versions=range(0, 7), flexible=4)
+@message(ApiKey.DELETE_TOPICS, versions=range(0, 7), flexible=4)
 class DeleteTopicsRequest:
     topics: list[DeleteTopicState] = since(6, default=[])
     topic_names: list[string] = since(0, until=5, ignorable=True, default=[])
@@ -27,7 +28,7 @@ class DeletableTopicResult:
     error_message: string | None = since(5, default=None)
 
 
-@message(20, versions=range(0, 7), flexible=4)
+@message(ApiKey.DELETE_TOPICS, versions=range(0, 7), flexible=4)
 class DeleteTopicsResponse:
     throttle_time_ms: int32 = since(1, default=0)
     responses: list[DeletableTopicResult]

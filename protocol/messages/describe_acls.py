@@ -3,10 +3,11 @@
 v1 adds pattern types (KIP-290), v3 the resource type of users (KIP-373).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, since, string, struct
 
 
-@message(29, versions=range(0, 4), flexible=2)
+@message(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), flexible=2)
 class DescribeAclsRequest:
     resource_type_filter: int8
     resource_name_filter: string | None  # None: any
@@ -33,7 +34,7 @@ class DescribeAclsResource:
     acls: list[AclDescription]
 
 
-@message(29, versions=range(0, 4), flexible=2)
+@message(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), flexible=2)
 class DescribeAclsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, float64, int8, int16, int32, message, string, struct
 
 
@@ -13,7 +14,7 @@ class ComponentData:
     match: string | None
 
 
-@message(48, versions=range(0, 2), flexible=1)
+@message(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2), flexible=1)
 class DescribeClientQuotasRequest:
     components: list[ComponentData]
     strict: boolean
@@ -37,7 +38,7 @@ class EntryData:
     values: list[ValueData]
 
 
-@message(48, versions=range(0, 2), flexible=1)
+@message(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2), flexible=1)
 class DescribeClientQuotasResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

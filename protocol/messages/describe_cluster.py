@@ -3,10 +3,11 @@
 v1 adds the type of endpoint (KIP-919).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int8, int16, int32, message, since, string, struct
 
 
-@message(60, versions=range(0, 2), flexible=0)
+@message(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 2), flexible=0)
 class DescribeClusterRequest:
     include_cluster_authorized_operations: boolean
     endpoint_type: int8 = since(1, default=1)  # 1: brokers, 2: controllers
@@ -20,7 +21,7 @@ class DescribeClusterBroker:
     rack: string | None = None
 
 
-@message(60, versions=range(0, 2), flexible=0)
+@message(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 2), flexible=0)
 class DescribeClusterResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 adds synonyms and sources, v3 types and documentation.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int8, int16, int32, message, since, string, struct
 
 
@@ -13,7 +14,7 @@ class DescribeConfigsResource:
     configuration_keys: list[string] | None  # None: all
 
 
-@message(32, versions=range(0, 5), flexible=4)
+@message(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), flexible=4)
 class DescribeConfigsRequest:
     resources: list[DescribeConfigsResource]
     include_synonyms: boolean = since(1, default=False)
@@ -49,7 +50,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = []
 
 
-@message(32, versions=range(0, 5), flexible=4)
+@message(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), flexible=4)
 class DescribeConfigsResponse:
     throttle_time_ms: int32 = 0
     results: list[DescribeConfigsResult] = since(0, takes_encoded=True)

@@ -3,6 +3,7 @@
 v3 adds their requester (KIP-373).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int16, int32, int64, message, since, string, struct
 
 
@@ -12,7 +13,7 @@ class DescribeDelegationTokenOwner:
     principal_name: string
 
 
-@message(41, versions=range(0, 4), flexible=2)
+@message(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), flexible=2)
 class DescribeDelegationTokenRequest:
     owners: list[DescribeDelegationTokenOwner] | None  # None: all
 
@@ -37,7 +38,7 @@ class DescribedDelegationToken:
     renewers: list[DescribedDelegationTokenRenewer]
 
 
-@message(41, versions=range(0, 4), flexible=2)
+@message(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), flexible=2)
 class DescribeDelegationTokenResponse:
     error_code: int16 = 0
     tokens: list[DescribedDelegationToken] = []

@@ -3,10 +3,11 @@
 v3 adds authorized operations, v4 static members.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, bytes_, int16, int32, message, since, string, struct
 
 
-@message(15, versions=range(0, 6), flexible=5)
+@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 6), flexible=5)
 class DescribeGroupsRequest:
     groups: list[string]
     include_authorized_operations: boolean = since(3, default=False)
@@ -33,7 +34,7 @@ class DescribedGroup:
     authorized_operations: int32 = since(3, default=-0x8000_0000)  # the lowest number: not requested
 
 
-@message(15, versions=range(0, 6), flexible=5)
+@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 6), flexible=5)
 class DescribeGroupsResponse:
     throttle_time_ms: int32 = since(1, default=0)
     groups: list[DescribedGroup]

@@ -3,6 +3,7 @@
 v3 adds a top-level error, v4 the size of the volumes (KIP-827).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
 
 
@@ -12,7 +13,7 @@ class DescribableLogDirTopic:
     partitions: list[int32]
 
 
-@message(35, versions=range(0, 5), flexible=2)
+@message(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 5), flexible=2)
 class DescribeLogDirsRequest:
     topics: list[DescribableLogDirTopic] | None  # None: all
 
@@ -40,7 +41,7 @@ class DescribeLogDirsResult:
     usable_bytes: int64 = since(4, default=-1)
 
 
-@message(35, versions=range(0, 5), flexible=2)
+@message(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 5), flexible=2)
 class DescribeLogDirsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = since(3, default=0)

@@ -1,5 +1,6 @@
 """DescribeProducers (61): returns the active producers of partitions (KIP-664)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, string, struct
 
 
@@ -9,7 +10,7 @@ class TopicRequest:
     partition_indexes: list[int32]
 
 
-@message(61, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), flexible=0)
 class DescribeProducersRequest:
     topics: list[TopicRequest]
 
@@ -38,7 +39,7 @@ class TopicResponse:
     partitions: list[PartitionResponse]
 
 
-@message(61, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), flexible=0)
 class DescribeProducersResponse:
     throttle_time_ms: int32 = 0
     topics: list[TopicResponse]

@@ -1,9 +1,10 @@
 """DescribeTransactions (65): returns the state of transactions (KIP-664)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, string, struct
 
 
-@message(65, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), flexible=0)
 class DescribeTransactionsRequest:
     transactional_ids: list[string]
 
@@ -26,7 +27,7 @@ class TransactionState:
     topics: list[TopicData] = []
 
 
-@message(65, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), flexible=0)
 class DescribeTransactionsResponse:
     throttle_time_ms: int32 = 0
     transaction_states: list[TransactionState]

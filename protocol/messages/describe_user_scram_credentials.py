@@ -1,5 +1,6 @@
 """DescribeUserScramCredentials (50): returns the SCRAM mechanisms of users (KIP-554)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, string, struct
 
 
@@ -8,7 +9,7 @@ class UserName:
     name: string
 
 
-@message(50, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1), flexible=0)
 class DescribeUserScramCredentialsRequest:
     users: list[UserName] | None  # None: all
 
@@ -27,7 +28,7 @@ class DescribeUserScramCredentialsResult:
     credential_infos: list[CredentialInfo] = []
 
 
-@message(50, versions=range(0, 1), flexible=0)
+@message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1), flexible=0)
 class DescribeUserScramCredentialsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 adds the kind of election and a top-level error (KIP-460).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, since, string, struct
 
 
@@ -12,7 +13,7 @@ class TopicPartitions:
     partitions: list[int32]
 
 
-@message(43, versions=range(0, 3), flexible=2)
+@message(ApiKey.ELECT_LEADERS, versions=range(0, 3), flexible=2)
 class ElectLeadersRequest:
     election_type: int8 = since(1, default=0)  # 0: preferred, 1: unclean
     topic_partitions: list[TopicPartitions] | None  # None: all
@@ -32,7 +33,7 @@ class ReplicaElectionResult:
     partition_result: list[PartitionResult]
 
 
-@message(43, versions=range(0, 3), flexible=2)
+@message(ApiKey.ELECT_LEADERS, versions=range(0, 3), flexible=2)
 class ElectLeadersResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = since(1, default=0)

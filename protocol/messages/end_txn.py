@@ -3,10 +3,11 @@
 v2 adds PRODUCER_FENCED, v3 is flexible, v4 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, string
 
 
-@message(26, versions=range(0, 5), flexible=3)
+@message(ApiKey.END_TXN, versions=range(0, 5), flexible=3)
 class EndTxnRequest:
     transactional_id: string
     producer_id: int64
@@ -14,7 +15,7 @@ class EndTxnRequest:
     committed: boolean  # False: abort
 
 
-@message(26, versions=range(0, 5), flexible=3)
+@message(ApiKey.END_TXN, versions=range(0, 5), flexible=3)
 class EndTxnResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

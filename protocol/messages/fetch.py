@@ -9,6 +9,7 @@ ids instead of names (KIP-516), v15 moves the replica into a tagged struct (KIP-
 from typing import NamedTuple
 from uuid import UUID
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, int8, int16, int32, int64, message, records_, since, string, struct, uuid
 
 
@@ -43,7 +44,7 @@ class ForgottenTopic:
     partitions: list[int32]  # to be removed from the session
 
 
-@message(1, versions=range(0, 18), flexible=12)
+@message(ApiKey.FETCH, versions=range(0, 18), flexible=12)
 class FetchRequest:
     cluster_id: string | None = since(12, tag=0, ignorable=True, default=None)
     replica_id: int32 = since(0, until=14, default=-1)  # -1: a consumer, -2: a debugger
@@ -149,7 +150,7 @@ class NodeEndpoint:
     rack: string | None = None
 
 
-@message(1, versions=range(0, 18), flexible=12)
+@message(ApiKey.FETCH, versions=range(0, 18), flexible=12)
 class FetchResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = since(7, default=0)

@@ -3,10 +3,11 @@
 v1 adds the type of the key, v4 several keys in a request, v6 the code TRANSACTION_ABORTABLE (KIP-890).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, message, since, string, struct
 
 
-@message(10, versions=range(0, 7), flexible=3)
+@message(ApiKey.FIND_COORDINATOR, versions=range(0, 7), flexible=3)
 class FindCoordinatorRequest:
     key: string = since(0, until=3, default="")
     key_type: int8 = since(1, default=0)  # 0: group, 1: transaction
@@ -23,7 +24,7 @@ class Coordinator:
     error_message: string | None = None
 
 
-@message(10, versions=range(0, 7), flexible=3)
+@message(ApiKey.FIND_COORDINATOR, versions=range(0, 7), flexible=3)
 class FindCoordinatorResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = since(0, until=3, default=0)

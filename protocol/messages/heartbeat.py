@@ -5,10 +5,11 @@ v3 adds static members.
 
 from typing import NamedTuple
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, since, string
 
 
-@message(12, versions=range(0, 5), flexible=4)
+@message(ApiKey.HEARTBEAT, versions=range(0, 5), flexible=4)
 class HeartbeatRequest:
     group_id: string
     generation_id: int32
@@ -25,7 +26,7 @@ class ScannedHeartbeat(NamedTuple):
     group_instance_id: str | None
 
 
-@message(12, versions=range(0, 5), flexible=4)
+@message(ApiKey.HEARTBEAT, versions=range(0, 5), flexible=4)
 class HeartbeatResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int8, int16, int32, message, string, struct
 
 
@@ -20,7 +21,7 @@ class AlterConfigsResource:
     configs: list[AlterableConfig]
 
 
-@message(44, versions=range(0, 2), flexible=1)
+@message(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), flexible=1)
 class IncrementalAlterConfigsRequest:
     resources: list[AlterConfigsResource]
     validate_only: boolean
@@ -34,7 +35,7 @@ class AlterConfigsResourceResponse:
     resource_name: string
 
 
-@message(44, versions=range(0, 2), flexible=1)
+@message(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), flexible=1)
 class IncrementalAlterConfigsResponse:
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse]

@@ -3,10 +3,11 @@
 v3 lets a producer raise its own epoch (KIP-360), v4 adds PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE (KIP-890).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, since, string
 
 
-@message(22, versions=range(0, 6), flexible=2)
+@message(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), flexible=2)
 class InitProducerIdRequest:
     transactional_id: string | None  # None: only idempotent
     transaction_timeout_ms: int32
@@ -14,7 +15,7 @@ class InitProducerIdRequest:
     producer_epoch: int16 = since(3, default=-1)
 
 
-@message(22, versions=range(0, 6), flexible=2)
+@message(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), flexible=2)
 class InitProducerIdResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

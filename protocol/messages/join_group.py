@@ -4,6 +4,7 @@ v1 adds the rebalance timeout, v4 makes members rejoin with their new member id 
 static members, v7 the protocol type, v8 reasons, v9 lets the leader skip the assignment.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, bytes_, int16, int32, message, since, string, struct
 
 
@@ -13,7 +14,7 @@ class JoinGroupRequestProtocol:
     metadata: bytes_
 
 
-@message(11, versions=range(0, 10), flexible=6)
+@message(ApiKey.JOIN_GROUP, versions=range(0, 10), flexible=6)
 class JoinGroupRequest:
     group_id: string
     session_timeout_ms: int32
@@ -32,7 +33,7 @@ class JoinGroupResponseMember:
     metadata: bytes_
 
 
-@message(11, versions=range(0, 10), flexible=6)
+@message(ApiKey.JOIN_GROUP, versions=range(0, 10), flexible=6)
 class JoinGroupResponse:
     throttle_time_ms: int32 = since(2, default=0)
     error_code: int16 = 0

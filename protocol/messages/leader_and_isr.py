@@ -4,6 +4,7 @@ v0-1 list partitions flat, v2+ by topic with the broker epoch (KIP-380). v3 adds
 recovery after unclean elections (KIP-704), v7 migration to KRaft (KIP-866).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, boolean, int8, int16, int32, int64, message, since, string, struct, uuid
 
 
@@ -37,7 +38,7 @@ class LeaderAndIsrLiveLeader:
     port: int32
 
 
-@message(4, versions=range(0, 8), flexible=4)
+@message(ApiKey.LEADER_AND_ISR, versions=range(0, 8), flexible=4)
 class LeaderAndIsrRequest:
     controller_id: int32
     is_kraft_controller: boolean = since(7, default=False)
@@ -62,7 +63,7 @@ class LeaderAndIsrTopicError:
     partition_errors: list[LeaderAndIsrPartitionError]
 
 
-@message(4, versions=range(0, 8), flexible=4)
+@message(ApiKey.LEADER_AND_ISR, versions=range(0, 8), flexible=4)
 class LeaderAndIsrResponse:
     error_code: int16 = 0
     partition_errors: list[LeaderAndIsrPartitionError] = since(0, until=4, default=[])

@@ -3,6 +3,7 @@
 v0-2 name one member, v3+ several, also static ones. v5 adds reasons.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, since, string, struct
 
 
@@ -13,7 +14,7 @@ class MemberIdentity:
     reason: string | None = since(5, ignorable=True, default=None)
 
 
-@message(13, versions=range(0, 6), flexible=4)
+@message(ApiKey.LEAVE_GROUP, versions=range(0, 6), flexible=4)
 class LeaveGroupRequest:
     group_id: string
     member_id: string = since(0, until=2, default="")
@@ -27,7 +28,7 @@ class MemberResponse:
     error_code: int16 = 0
 
 
-@message(13, versions=range(0, 6), flexible=4)
+@message(ApiKey.LEAVE_GROUP, versions=range(0, 6), flexible=4)
 class LeaveGroupResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = 0

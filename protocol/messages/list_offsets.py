@@ -6,6 +6,7 @@ offset of the largest timestamp, v8 the earliest local and v9 the latest tiered 
 
 from typing import NamedTuple
 
+from protocol.api_key import ApiKey
 from protocol.schema import int8, int16, int32, int64, message, since, string, struct
 
 
@@ -23,7 +24,7 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition]
 
 
-@message(2, versions=range(0, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=range(0, 10), flexible=6)
 class ListOffsetsRequest:
     replica_id: int32  # -1: a consumer
     isolation_level: int8 = since(2, default=0)  # 0: read uncommitted, 1: read committed
@@ -61,7 +62,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@message(2, versions=range(0, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=range(0, 10), flexible=6)
 class ListOffsetsResponse:
     throttle_time_ms: int32 = since(2, default=0)
     topics: list[ListOffsetsTopicResponse]

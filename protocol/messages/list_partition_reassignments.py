@@ -1,5 +1,6 @@
 """ListPartitionReassignments (46): lists the partitions that are being reassigned (KIP-455)."""
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct
 
 
@@ -9,7 +10,7 @@ class ListPartitionReassignmentsTopics:
     partition_indexes: list[int32]
 
 
-@message(46, versions=range(0, 1), flexible=0)
+@message(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1), flexible=0)
 class ListPartitionReassignmentsRequest:
     timeout_ms: int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None  # None: all
@@ -29,7 +30,7 @@ class OngoingTopicReassignment:
     partitions: list[OngoingPartitionReassignment]
 
 
-@message(46, versions=range(0, 1), flexible=0)
+@message(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1), flexible=0)
 class ListPartitionReassignmentsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -3,10 +3,11 @@
 v1 filters by duration (KIP-994).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, since, string, struct
 
 
-@message(66, versions=range(0, 2), flexible=0)
+@message(ApiKey.LIST_TRANSACTIONS, versions=range(0, 2), flexible=0)
 class ListTransactionsRequest:
     state_filters: list[string]
     producer_id_filters: list[int64]
@@ -20,7 +21,7 @@ class TransactionState:
     transaction_state: string
 
 
-@message(66, versions=range(0, 2), flexible=0)
+@message(ApiKey.LIST_TRANSACTIONS, versions=range(0, 2), flexible=0)
 class ListTransactionsResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -4,6 +4,7 @@ v0 asks for all topics with an empty list, v1+ with null. v4 can forbid auto-cre
 authorized operations, v10 topic ids, v12 lookup by topic id.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, boolean, int16, int32, message, since, string, struct, uuid
 
 
@@ -13,7 +14,7 @@ class MetadataRequestTopic:
     name: string | None = since(0, nullable=10)
 
 
-@message(3, versions=range(0, 13), flexible=9)
+@message(ApiKey.METADATA, versions=range(0, 13), flexible=9)
 class MetadataRequest:
     topics: list[MetadataRequestTopic] | None = since(0, nullable=1)  # None, and an empty list in v0: all
     allow_auto_topic_creation: boolean = since(4, default=True)
@@ -50,7 +51,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int32 = since(8, default=-0x8000_0000)  # the lowest number: not requested
 
 
-@message(3, versions=range(0, 13), flexible=9)
+@message(ApiKey.METADATA, versions=range(0, 13), flexible=9)
 class MetadataResponse:
     throttle_time_ms: int32 = since(3, default=0)
     brokers: list[MetadataResponseBroker]

@@ -6,6 +6,7 @@ the client choose the retention, v6 adds leader epochs, v7 static members.
 
 from typing import NamedTuple
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, since, string, struct
 
 
@@ -24,7 +25,7 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition]
 
 
-@message(8, versions=range(0, 10), flexible=8)
+@message(ApiKey.OFFSET_COMMIT, versions=range(0, 10), flexible=8)
 class OffsetCommitRequest:
     group_id: string
     generation_id_or_member_epoch: int32 = since(1, ignorable=True, default=-1)  # -1: not a member
@@ -68,7 +69,7 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition]
 
 
-@message(8, versions=range(0, 10), flexible=8)
+@message(ApiKey.OFFSET_COMMIT, versions=range(0, 10), flexible=8)
 class OffsetCommitResponse:
     throttle_time_ms: int32 = since(3, default=0)
     topics: list[OffsetCommitResponseTopic]

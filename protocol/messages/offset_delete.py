@@ -3,6 +3,7 @@
 Never flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, message, string, struct
 
 
@@ -17,7 +18,7 @@ class OffsetDeleteRequestTopic:
     partitions: list[OffsetDeleteRequestPartition]
 
 
-@message(47, versions=range(0, 1), flexible=None)
+@message(ApiKey.OFFSET_DELETE, versions=range(0, 1), flexible=None)
 class OffsetDeleteRequest:
     group_id: string
     topics: list[OffsetDeleteRequestTopic]
@@ -35,7 +36,7 @@ class OffsetDeleteResponseTopic:
     partitions: list[OffsetDeleteResponsePartition]
 
 
-@message(47, versions=range(0, 1), flexible=None)
+@message(ApiKey.OFFSET_DELETE, versions=range(0, 1), flexible=None)
 class OffsetDeleteResponse:
     error_code: int16 = 0
     throttle_time_ms: int32 = 0

@@ -4,6 +4,7 @@ v0 read from ZooKeeper. v2 asks for all topics with null and adds a top-level er
 offsets only, v8 several groups in a request, v9 members of the new group protocol (KIP-848).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
 
 
@@ -27,7 +28,7 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None  # None: all
 
 
-@message(9, versions=range(0, 10), flexible=6)
+@message(ApiKey.OFFSET_FETCH, versions=range(0, 10), flexible=6)
 class OffsetFetchRequest:
     group_id: string = since(0, until=7, default="")
     topics: list[OffsetFetchRequestTopic] | None = since(0, until=7, nullable=2, default=None)  # None: all
@@ -72,7 +73,7 @@ class OffsetFetchResponseGroup:
     error_code: int16 = 0
 
 
-@message(9, versions=range(0, 10), flexible=6)
+@message(ApiKey.OFFSET_FETCH, versions=range(0, 10), flexible=6)
 class OffsetFetchResponse:
     throttle_time_ms: int32 = since(3, default=0)
     topics: list[OffsetFetchResponseTopic] = since(0, until=7, default=[])

@@ -3,6 +3,7 @@
 v1 adds the epoch found, v2 the reader's own epoch, v3 the requesting replica.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, since, string, struct
 
 
@@ -19,7 +20,7 @@ class OffsetForLeaderTopic:
     partitions: list[OffsetForLeaderPartition]
 
 
-@message(23, versions=range(0, 5), flexible=4)
+@message(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), flexible=4)
 class OffsetForLeaderEpochRequest:
     replica_id: int32 = since(3, ignorable=True, default=-2)  # -1: a consumer, -2: a debugger
     topics: list[OffsetForLeaderTopic]
@@ -39,7 +40,7 @@ class OffsetForLeaderTopicResult:
     partitions: list[EpochEndOffset]
 
 
-@message(23, versions=range(0, 5), flexible=4)
+@message(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), flexible=4)
 class OffsetForLeaderEpochResponse:
     throttle_time_ms: int32 = since(2, default=0)
     topics: list[OffsetForLeaderTopicResult]

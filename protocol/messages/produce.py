@@ -7,6 +7,7 @@ TRANSACTION_ABORTABLE (KIP-890).
 
 from typing import NamedTuple
 
+from protocol.api_key import ApiKey
 from protocol.schema import Records, int16, int32, int64, message, records_, since, string, struct
 
 
@@ -22,7 +23,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@message(0, versions=range(0, 12), flexible=9)
+@message(ApiKey.PRODUCE, versions=range(0, 12), flexible=9)
 class ProduceRequest:
     transactional_id: string | None = since(3, default=None)
     acks: int16  # 0: no response, 1: once the leader has it, -1: once all in-sync replicas have it
@@ -85,7 +86,7 @@ class NodeEndpoint:
     rack: string | None = None
 
 
-@message(0, versions=range(0, 12), flexible=9)
+@message(ApiKey.PRODUCE, versions=range(0, 12), flexible=9)
 class ProduceResponse:
     responses: list[TopicProduceResponse]
     throttle_time_ms: int32 = since(1, default=0)

@@ -3,16 +3,17 @@
 v2 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int16, int32, int64, message
 
 
-@message(39, versions=range(0, 3), flexible=2)
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3), flexible=2)
 class RenewDelegationTokenRequest:
     hmac: bytes_
     renew_period_ms: int64
 
 
-@message(39, versions=range(0, 3), flexible=2)
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3), flexible=2)
 class RenewDelegationTokenResponse:
     error_code: int16 = 0
     expiry_timestamp_ms: int64 = -1

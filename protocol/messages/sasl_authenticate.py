@@ -3,15 +3,16 @@
 v1 adds the lifetime of the session (KIP-368).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int16, int64, message, since, string
 
 
-@message(36, versions=range(0, 3), flexible=2)
+@message(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3), flexible=2)
 class SaslAuthenticateRequest:
     auth_bytes: bytes_
 
 
-@message(36, versions=range(0, 3), flexible=2)
+@message(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3), flexible=2)
 class SaslAuthenticateResponse:
     error_code: int16 = 0
     error_message: string | None = None

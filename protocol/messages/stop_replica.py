@@ -4,6 +4,7 @@ v0 lists partitions flat, v1-2 by topic with plain indexes, v3+ with a state eac
 v4 migration to KRaft (KIP-866).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, since, string, struct
 
 
@@ -32,7 +33,7 @@ class StopReplicaTopicState:
     partition_states: list[StopReplicaPartitionState]
 
 
-@message(5, versions=range(0, 5), flexible=2)
+@message(ApiKey.STOP_REPLICA, versions=range(0, 5), flexible=2)
 class StopReplicaRequest:
     controller_id: int32
     is_kraft_controller: boolean = since(4, default=False)
@@ -51,7 +52,7 @@ class StopReplicaPartitionError:
     error_code: int16 = 0
 
 
-@message(5, versions=range(0, 5), flexible=2)
+@message(ApiKey.STOP_REPLICA, versions=range(0, 5), flexible=2)
 class StopReplicaResponse:
     error_code: int16 = 0
     partition_errors: list[StopReplicaPartitionError] = []

@@ -3,6 +3,7 @@
 v3 adds static members, v5 the protocol, so that the coordinator can check it.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import bytes_, int16, int32, message, since, string, struct
 
 
@@ -12,7 +13,7 @@ class SyncGroupRequestAssignment:
     assignment: bytes_
 
 
-@message(14, versions=range(0, 6), flexible=4)
+@message(ApiKey.SYNC_GROUP, versions=range(0, 6), flexible=4)
 class SyncGroupRequest:
     group_id: string
     generation_id: int32
@@ -23,7 +24,7 @@ class SyncGroupRequest:
     assignments: list[SyncGroupRequestAssignment]  # from the leader only
 
 
-@message(14, versions=range(0, 6), flexible=4)
+@message(ApiKey.SYNC_GROUP, versions=range(0, 6), flexible=4)
 class SyncGroupResponse:
     throttle_time_ms: int32 = since(1, default=0)
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v2 adds leader epochs, v3 checks member and generation (KIP-447), v4 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import int16, int32, int64, message, since, string, struct
 
 
@@ -20,7 +21,7 @@ class TxnOffsetCommitRequestTopic:
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@message(28, versions=range(0, 5), flexible=3)
+@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 5), flexible=3)
 class TxnOffsetCommitRequest:
     transactional_id: string
     group_id: string
@@ -44,7 +45,7 @@ class TxnOffsetCommitResponseTopic:
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-@message(28, versions=range(0, 5), flexible=3)
+@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 5), flexible=3)
 class TxnOffsetCommitResponse:
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic]

@@ -3,6 +3,7 @@
 v1 adds validation only, and the kind of change instead of a flag.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int8, int16, int32, message, since, string, struct
 
 
@@ -14,7 +15,7 @@ class FeatureUpdateKey:
     upgrade_type: int8 = since(1, default=1)  # 1: upgrade, 2: safe downgrade, 3: unsafe downgrade
 
 
-@message(57, versions=range(0, 2), flexible=0)
+@message(ApiKey.UPDATE_FEATURES, versions=range(0, 2), flexible=0)
 class UpdateFeaturesRequest:
     timeout_ms: int32 = 60000
     feature_updates: list[FeatureUpdateKey]
@@ -28,7 +29,7 @@ class UpdatableFeatureResult:
     error_message: string | None = None
 
 
-@message(57, versions=range(0, 2), flexible=0)
+@message(ApiKey.UPDATE_FEATURES, versions=range(0, 2), flexible=0)
 class UpdateFeaturesResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

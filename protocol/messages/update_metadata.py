@@ -6,6 +6,7 @@ v0 knows brokers by host and port only, v1+ by endpoint. v5 groups partitions by
 
 from typing import Final
 
+from protocol.api_key import ApiKey
 from protocol.schema import ZERO_UUID, boolean, int8, int16, int32, int64, message, since, string, struct, uuid
 
 UPDATE: Final = 0
@@ -49,7 +50,7 @@ class UpdateMetadataBroker:
     rack: string | None = since(2, ignorable=True, default=None)
 
 
-@message(6, versions=range(0, 9), flexible=6)
+@message(ApiKey.UPDATE_METADATA, versions=range(0, 9), flexible=6)
 class UpdateMetadataRequest:
     controller_id: int32
     is_kraft_controller: boolean = since(8, default=False)
@@ -61,6 +62,6 @@ class UpdateMetadataRequest:
     live_brokers: list[UpdateMetadataBroker]
 
 
-@message(6, versions=range(0, 9), flexible=6)
+@message(ApiKey.UPDATE_METADATA, versions=range(0, 9), flexible=6)
 class UpdateMetadataResponse:
     error_code: int16 = 0

@@ -3,6 +3,7 @@
 v1 is flexible.
 """
 
+from protocol.api_key import ApiKey
 from protocol.schema import boolean, int16, int32, int64, message, string, struct
 
 
@@ -21,7 +22,7 @@ class WritableTxnMarker:
     coordinator_epoch: int32
 
 
-@message(27, versions=range(0, 2), flexible=1)
+@message(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 2), flexible=1)
 class WriteTxnMarkersRequest:
     markers: list[WritableTxnMarker]
 
@@ -44,6 +45,6 @@ class WritableTxnMarkerResult:
     topics: list[WritableTxnMarkerTopicResult]
 
 
-@message(27, versions=range(0, 2), flexible=1)
+@message(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 2), flexible=1)
 class WriteTxnMarkersResponse:
     markers: list[WritableTxnMarkerResult]

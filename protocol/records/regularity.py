@@ -44,12 +44,12 @@ from protocol.records.pieces import PieceReader
 _TOO_FAR = 1 << 62
 _NULL = 0x01
 _STEPS = tuple(
-    1 if code == _NULL else _TOO_FAR if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100)
+    [1 if code == _NULL else _TOO_FAR if code & 1 or code >= 0x80 else 1 + (code >> 1) for code in range(0x100)]
 )
 # The same if a key must not be null.
 _STEPS_WITH_KEY = (*_STEPS[:_NULL], _TOO_FAR, *_STEPS[_NULL + 1 :])
 # The same for the first byte of two; the second byte counts 64 each.
-_LOW_STEPS = tuple(_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in range(0x100))
+_LOW_STEPS = tuple([_TOO_FAR if low & 1 else 2 + ((low & 0x7F) >> 1) for low in range(0x100)])
 
 _CONTINUES = bytes(0x80) + b"\x01" * 0x80  # low >> 7
 
@@ -73,7 +73,7 @@ _BLOCK = 8192
 _BLOCKS = 128
 _HIGH_COUNT = _BLOCK // _ONE_BYTE
 _LOWS = bytes(range(0x80, 0x100, 2)) * _HIGH_COUNT  # delta << 1 & 0x7F | 0x80
-_HIGHS = b"".join(bytes((high,)) * _ONE_BYTE for high in range(_HIGH_COUNT))  # delta >> 6
+_HIGHS = b"".join([bytes((high,)) * _ONE_BYTE for high in range(_HIGH_COUNT)])  # delta >> 6
 _CONTINUED_HIGHS = b"".join(bytes((high | 0x80,)) * _ONE_BYTE for high in range(_HIGH_COUNT))
 _DELTAS = (
     _Deltas(0, _ONE_BYTE, 1, bytes(range(0, 2 * _ONE_BYTE, 2)), b"", 0),

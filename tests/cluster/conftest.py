@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.spark_jobs.conftest import spark as spark  # the fixture of the Spark session, for test_spark.py
@@ -20,6 +22,7 @@ from tests.support.parts import skip_when_unavailable
 IS_KAFKA = os.environ.get("MILENA_TEST_CLUSTER") == "kafka"
 PARTITIONS = 3
 CREATE_TIMEOUT_S = 30
+RETRY_PAUSE_S = 0.1
 
 _numbers = itertools.count()
 
@@ -56,7 +59,16 @@ def create_topic(
         new = NewTopic(name, partitions, replicas, config=settings)
     else:
         new = NewTopic(name, len(assignment), replica_assignment=[list(it) for it in assignment], config=settings)
-    admin.create_topics([new], operation_timeout=CREATE_TIMEOUT_S)[name].result(CREATE_TIMEOUT_S)
+    while True:
+        try:
+            admin.create_topics([new], operation_timeout=CREATE_TIMEOUT_S)[name].result(CREATE_TIMEOUT_S)
+        except KafkaException as error:
+            # The client knows the controller that a test before has deposed, and does not repeat the request itself.
+            if error.args[0].code() == KafkaError.NOT_CONTROLLER:
+                time.sleep(RETRY_PAUSE_S)
+                continue
+            raise
+        break
     cluster.wait_until_in_sync(name)
     return name
 

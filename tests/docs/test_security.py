@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.api_permissions import PERMISSIONS
+from broker.requests.routes import TABLE
 from protocol.api import APIS
 from tests.support.broker import ROOT
 
@@ -23,7 +23,8 @@ STEPS = TEXT.partition("## From open to secured in five steps")[2].partition("\n
 
 def rows() -> Iterator[str]:
     """Yield the rows of the table of permissions."""
-    for key, permissions in sorted(PERMISSIONS.items()):
+    for key in sorted(TABLE):
+        permissions = TABLE[key].API.permissions
         needs = [
             f"{operation.title} on the {noun}"
             for operation, noun in (
@@ -42,7 +43,7 @@ def rows() -> Iterator[str]:
 def test_table_is_that_of_the_code() -> None:
     table = TEXT.split("### The permission for each request\n\n")[1].splitlines()
     assert table[:2] == ["| request | permission | |", "|---|---|---|"]
-    assert table[2 : 2 + len(PERMISSIONS)] == list(rows())
+    assert table[2 : 2 + len(TABLE)] == list(rows())
 
 
 def commands() -> list[str]:

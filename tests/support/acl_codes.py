@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from broker.requests.routes import TABLE
 from broker.security.acls import OPERATIONS, Operation, ResourceType
-from broker.security.api_permissions import PERMISSIONS
 from protocol.api import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -106,7 +106,7 @@ async def _wait_for_coordinators(ask: Ask) -> None:
 async def codes(ask: Ask, topic_id: UUID) -> dict[str, dict[str, list[str]]]:
     """Return the codes by request and user: `Produce v11 of unknown-topic` -> `Topic-Read` -> `responses...=29`."""
     found: dict[str, dict[str, list[str]]] = {}
-    for key in sorted(PERMISSIONS.keys() - NOT_SENT):
+    for key in sorted(TABLE.keys() - NOT_SENT):
         api = APIS[key]
         for version in VERSIONS.get(key, (api.versions[-1],)):
             for topic in (TOPIC, UNKNOWN):

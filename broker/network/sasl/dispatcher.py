@@ -19,6 +19,7 @@ from broker.network.principals import NoPrincipalError
 from broker.network.sasl import gssapi
 from broker.network.sasl.exchange import AuthenticationFailed, Step
 from broker.network.sasl.session import SaslSession, Stage
+from protocol.api_key import ApiKey
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
 from storage.shortages import LineLimit
@@ -26,7 +27,6 @@ from storage.shortages import LineLimit
 logger = logging.getLogger("kafka.network.Selector")
 
 _API_KEY = struct.Struct(">h")
-_SASL_HANDSHAKE_KEY = 17
 _GSSAPI_TOKEN = bytes((gssapi.FIRST_BYTE,))
 
 
@@ -74,7 +74,7 @@ class SaslDispatcher:
     def _check_lifetime(self, frame: memoryview, channel: Channel, session: SaslSession) -> None:
         """Begin a re-authentication if the client asks for one. Raises Malformed if its login has ended."""
         now_ms = self._clock.monotonic_ms()
-        is_handshake = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] == _SASL_HANDSHAKE_KEY
+        is_handshake = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] == ApiKey.SASL_HANDSHAKE
         if is_handshake and session.begin_again(now_ms):
             channel.authentication = Authentication.PENDING
         elif session.is_expired(now_ms):

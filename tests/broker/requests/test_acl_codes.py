@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.security.api_permissions import PERMISSIONS
+from broker.requests.routes import TABLE
 from config.broker_properties import AUTHORIZERS
 from protocol.api import APIS
 from protocol.errors import Malformed
@@ -42,7 +42,7 @@ async def found(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[
 
 
 def test_every_api_with_a_permission_was_recorded() -> None:
-    names = {APIS[key].name for key in PERMISSIONS.keys() - acl_codes.NOT_SENT}
+    names = {APIS[key].name for key in TABLE.keys() - acl_codes.NOT_SENT}
     assert {request.partition(" ")[0] for request in RECORDED} == names
 
 

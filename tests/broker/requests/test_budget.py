@@ -21,6 +21,7 @@ from broker.requests.budget import (
     SIZE_IN_STEPS_MAX,
     elements_max,
 )
+from broker.requests.routes import TABLE
 from config.broker import BrokerConfig
 from config.describe import describe_topic
 from protocol.api import APIS
@@ -53,11 +54,11 @@ METADATA, UPDATE_METADATA, OFFSET_COMMIT, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEAT
     [(0, 64_000), (MIB, 64_000 + MIB // 32), (16 * MIB, 64_000 + MIB // 2)],
 )
 def test_the_limit_of_bulk_requests_grows_with_the_frame(frame_size: int, expected: int) -> None:
-    assert elements_max(METADATA, frame_size) == expected
+    assert elements_max(TABLE[METADATA].API.elements, frame_size) == expected
 
 
 def test_the_limit_of_other_requests_is_fixed() -> None:
-    assert {elements_max(UPDATE_FEATURES, size) for size in (0, MIB, 16 * MIB)} == {10_000}
+    assert {elements_max(TABLE[UPDATE_FEATURES].API.elements, size) for size in (0, MIB, 16 * MIB)} == {10_000}
 
 
 def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None:
@@ -67,7 +68,7 @@ def test_offsets_of_a_hundred_thousand_partitions_are_within_the_limit() -> None
     ]
     topics = [OffsetCommitRequestTopic(name=f"topic-{number}", partitions=committed) for number in range(100)]
     size = sum(map(len, encode(OffsetCommitRequest(group_id="g", topics=topics), 8)))
-    assert 100_000 + 2 * len(topics) + 1 <= elements_max(OFFSET_COMMIT, size)
+    assert 100_000 + 2 * len(topics) + 1 <= elements_max(TABLE[OFFSET_COMMIT].API.elements, size)
 
 
 @pytest.mark.parametrize("topic_count", [500, 5000])
@@ -81,7 +82,7 @@ def test_configurations_of_all_topics_that_mirror_maker_replicates_are_within_th
         for number in range(topic_count)
     ]
     size = sum(map(len, encode(IncrementalAlterConfigsRequest(resources=resources, validate_only=False), 1)))
-    assert topic_count * (2 + len(configs)) + 1 <= elements_max(INCREMENTAL_ALTER_CONFIGS, size)
+    assert topic_count * (2 + len(configs)) + 1 <= elements_max(TABLE[INCREMENTAL_ALTER_CONFIGS].API.elements, size)
 
 
 def metadata_request(count: int) -> MetadataRequest:
@@ -241,7 +242,8 @@ async def test_large_requests_of_many_connections_are_served_two_at_a_time(
 
 def test_the_elements_of_a_long_request_are_those_of_16_mib() -> None:
     for api_key in (METADATA, INCREMENTAL_ALTER_CONFIGS, UPDATE_METADATA, UPDATE_FEATURES):
-        assert elements_max(api_key, 100 * MIB) == elements_max(api_key, 16 * MIB)
+        elements = TABLE[api_key].API.elements
+        assert elements_max(elements, 100 * MIB) == elements_max(elements, 16 * MIB)
 
 
 async def test_long_request_gets_its_response(tmp_path: Path) -> None:

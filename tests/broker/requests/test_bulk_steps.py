@@ -16,9 +16,10 @@ import pytest
 
 from bench.attacks import has_distinct, list_paths, stuffed
 from broker.handlers import offset_fetch
+from broker.handlers.declaration import Elements
 from broker.loop.slices import SLICE_MS
 from broker.requests import dispatch
-from broker.requests.budget import BULK_APIS
+from broker.requests.routes import TABLE
 from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
 from config.broker_properties import AUTHORIZERS
@@ -106,7 +107,7 @@ async def broker_in_single_steps(
 
 def bulk_cases() -> list[Any]:
     cases = []
-    for key in sorted(BULK_APIS):
+    for key in (key for key in sorted(TABLE) if TABLE[key].API.elements is Elements.BULK):
         api = APIS[key]
         version = api.versions[-1]
         for path in list_paths(api.request, version):

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Authentication, Channel
@@ -16,6 +17,7 @@ from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.authorizer import Authorizer
 from protocol.api import APIS
+from protocol.api_key import ApiKey
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
@@ -39,6 +41,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
     table = {}
     for key, handle in handlers.items():
         table[key] = module = ModuleType("scripted")
+        module.API = Declaration(ApiKey(key))
         module.handle = handle  # type: ignore[attr-defined]
     clock = ManualClock()
     services = SimpleNamespace(

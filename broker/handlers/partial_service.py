@@ -9,18 +9,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import is_sliced
-from broker.requests.services import Services
+from broker.loop.cpu_pool import CpuPool
+from broker.loop.slices import SlicedWork, is_sliced
 from protocol.api import Api
 from protocol.codec import decode
 from protocol.row_writer import RowResponse
 
 T = TypeVar("T")
 
-Handle = Callable[[Services, Any, RequestContext], Any]
+Handle = Callable[[Any, Any, RequestContext], Any]
+"""Serves a request, given the services, the request and its context, as a handler module does."""
+
+
+class Needs(Protocol):
+    """The parts of the broker that every service of a part uses."""
+
+    sliced_work: SlicedWork
+    cpu_pool: CpuPool
 
 
 class PartialService:
@@ -28,43 +36,43 @@ class PartialService:
 
     def __init__(self, module: ModuleType, api: Api, handle: Handle) -> None:
         """`handle` serves what this service lets through: that of `module`, or another service."""
-        self._module = module
-        self._api = api
-        self._handle = handle
+        self.module = module
+        self.api = api
+        self.handle = handle
 
-    def _begun(self, services: Services, request: Any, context: RequestContext) -> Any:
+    def begun(self, services: Needs, request: Any, context: RequestContext) -> Any:
         """Begin to serve a request, which must happen before dispatch returns: it may point into its frame."""
-        outcome = self._handle(services, request, context)
+        outcome = self.handle(services, request, context)
         return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
 
-    async def _extended(
+    async def extended(
         self,
-        services: Services,
+        services: Needs,
         outcome: object,
         context: RequestContext,
         results: str,
         refused: Callable[[], Sequence[Any]],
     ) -> object:
         """Return the response of the handler with the results of what was denied."""
-        response = await self._settled(services, outcome, context)
-        further = await self._computed(services, context, refused)
+        response = await self.settled(services, outcome, context)
+        further = await self.computed(services, context, refused)
         if response is not None:
             setattr(response, results, [*getattr(response, results), *further])
         return response
 
-    async def _settled(self, services: Services, outcome: object, context: RequestContext) -> Any:
+    async def settled(self, services: Needs, outcome: object, context: RequestContext) -> Any:
         response = await services.sliced_work.settled(outcome)
-        return await self._computed(services, context, lambda: self._as_message(response, context))
+        return await self.computed(services, context, lambda: self.as_message(response, context))
 
-    async def _computed(self, services: Services, context: RequestContext, work: Callable[[], T]) -> T:
+    async def computed(self, services: Needs, context: RequestContext, work: Callable[[], T]) -> T:
         """Return the result of `work`, whose time depends on the number of elements: in a thread if they are many."""
         return await services.cpu_pool.run(work) if context.is_frame_kept else work()
 
-    def _as_message(self, response: object, context: RequestContext) -> Any:
+    def as_message(self, response: object, context: RequestContext) -> Any:
         """Return a response as an object of its class, also if its handler returned rows."""
         if type(response) is not RowResponse:
             return response
-        return decode(self._api.response, context.api_version, b"".join(response.write()))
+        return decode(self.api.response, context.api_version, b"".join(response.write()))
 
 
 def with_field(request: Any, field: str, value: object) -> Any:

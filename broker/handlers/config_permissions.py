@@ -1,0 +1,46 @@
+"""The permissions of requests about configurations: on a topic, or on the cluster for brokers and loggers.
+
+Owns how the results of allowed and denied resources become one response, for the handlers of such requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.handlers.guard import Guard
+from broker.handlers.partial_service import Needs, with_field
+from broker.handlers.request_context import RequestContext
+from broker.security.acls import Operation, ResourceType
+from protocol.errors import ErrorCode
+
+TOPIC_RESOURCE = 2
+
+
+async def authorize_resources(
+    guard: Guard, services: Needs, request: Any, context: RequestContext, operation: Operation, *, results: str
+) -> Any:
+    """Serve the resources of a request that are allowed; `results` is the field of the response."""
+    allowed: list[Any] = []
+    denied: dict[ErrorCode, list[Any]] = {}
+    pace = services.sliced_work.pace()
+    for resource in request.resources:
+        await pace.keep()
+        if resource.resource_type == TOPIC_RESOURCE:
+            is_allowed = guard.allows(context, ResourceType.TOPIC, resource.resource_name)
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            is_allowed = guard.authorizer.allows_cluster(context, operation)
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        (allowed if is_allowed else denied.setdefault(code, [])).append(resource)
+    if not denied:
+        return guard.handle(services, request, context)
+
+    def refused() -> list[Any]:
+        parts = [
+            getattr(guard.module.failed(with_field(request, "resources", them), context, code), results)
+            for code, them in denied.items()
+        ]
+        return [result for part in parts for result in part]
+
+    outcome = guard.begun(services, with_field(request, "resources", allowed), context)
+    return await guard.extended(services, outcome, context, results, refused)
