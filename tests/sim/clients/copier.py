@@ -19,6 +19,7 @@ from protocol.messages.txn_offset_commit import (
 )
 from tests.sim.clients.base import GROUP, TRANSACTION, Failed, Retry, Surroundings
 from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.pipelined import FORGOTTEN
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
 from tests.sim.history import (
     Commit,
@@ -158,12 +159,15 @@ class Copier(Consumer):
             committed.acked_us = self.now_us()
         return commit
 
-    async def _in_transaction(self, what: str, attempt: Any) -> Any:
+    async def _in_transaction(self, what: str, attempt: Any, partition: Partition | None = None) -> Any:
         try:
             return await self.until_done(what, attempt)
         except Failed as error:
             if error.code in _FENCED:
                 self.history.counts[f"fenced with {error.code.name}"] += 1
+                if error.code in _OUT_OF_SEQUENCE:
+                    # It has one batch in flight, so the leader lacks one that was acknowledged.
+                    self.note_anomaly(FORGOTTEN, f"{what} failed with {error.code.name}", partition)
                 raise Fenced from None
             raise
 
@@ -189,7 +193,7 @@ class Copier(Consumer):
             send.acked_us = self.now_us()
             send.broker = leader
 
-        await self._in_transaction(f"Produce {values}", attempt)
+        await self._in_transaction(f"Produce {values}", attempt, target)
         self._sequences[target] += len(values)
         self.history.counts["acknowledged records"] += len(values)
 
@@ -236,13 +240,12 @@ class Copier(Consumer):
         self.expect((await self.ask_coordinator(TRANSACTION, self.name, request, 3)).error_code)
 
 
-_FENCED = frozenset(
+_OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+_FENCED = _OUT_OF_SEQUENCE | frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
