@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from controller.paths import CONTROLLER
 from tests.sim.cluster import Cluster
 from tests.sim.disk import DiskFiles
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 SECOND_US: Final = 1_000_000
+LOOK_US: Final = 500
+"""How often it is looked whether a controller has been elected."""
+ELECTION_US_MAX: Final = 3 * SECOND_US
+"""Less than a session that hears nothing lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class Injector:
             cluster.network.slow_down(one, other, 0)
             cluster.network.mend(one, other)
         cluster.network.tear_nothing()
+        cluster.network.flip_nothing()
+        cluster.zookeeper.forget_next_writes()
         cluster.zookeeper.become_available()
         for broker_id, machine in cluster.machines.items():
             if machine.process is None:
@@ -188,6 +195,14 @@ class Injector:
             source, target = (one, other) if fault.amount == 0 else (other, one)
             self._cluster.network.tear(source, target)
 
+    def _flip_bits(self, fault: Fault) -> None:
+        """Flip bits of the next batches from a broker to each other, and of the next batch from each client to it."""
+        for here, other in self._hosts(fault):
+            self._cluster.network.flip_bits(here, other, fault.amount, epochs=True)
+        for client in self._clients:
+            # The leader sets the epoch.
+            self._cluster.network.flip_bits(client, self._cluster.machines[fault.broker].host, 1, epochs=False)
+
     def _slow_disk(self, fault: Fault) -> None:
         disk = self._cluster.machines[fault.broker].disk
         disk.delay_us = fault.amount
@@ -221,14 +236,63 @@ class Injector:
     def _expire_controller(self, fault: Fault) -> None:
         """End the session of the controller, wherever it is, right after a broker died: it has states to write."""
         cluster = self._cluster
-        entry = cluster.zookeeper.tree.entries.get("/controller")
-        if entry is None:
+        controller = self._controller()
+        if controller is None:
             return
-        controller = int(json.loads(entry.data or b"{}")["brokerid"])
+        self._leave_beside(controller, fault)
+        cluster.world.after(fault.amount, lambda: cluster.zookeeper.expire(cluster.machines[controller].host))
+
+    def _depose_controller(self, fault: Fault) -> None:
+        """Delete the node of the controller, as operators do to have another one elected, while a write is on its way.
+
+        The write is that of states, because a broker has died. It arrives when the next controller has been elected.
+        """
+        cluster, zookeeper = self._cluster, self._cluster.zookeeper
+        controller = self._controller()
+        if controller is None or len(cluster.machines) == 1:
+            return
+        host = cluster.machines[controller].host
+        self._leave_beside(controller, fault)
+
+        def depose() -> None:
+            if self._controller() != controller:
+                return
+            self._cut_until_elected(host, fault)
+            zookeeper.delete_as_operator(CONTROLLER)
+
+        zookeeper.on_next_write(host, depose)
+
+    def _cut_until_elected(self, host: str, fault: Fault) -> None:
+        """Cut a host from ZooKeeper until `amount` after the next election, but not until its session expires."""
+        cluster = self._cluster
+        cluster.network.cut(host, ZOOKEEPER)
+        self._links.add((host, ZOOKEEPER))
+        latest_us = cluster.world.now_us + ELECTION_US_MAX
+
+        def mend() -> None:
+            cluster.network.mend(host, ZOOKEEPER)
+
+        def look() -> None:
+            if self._controller() is not None:
+                cluster.world.after(fault.amount, mend)
+            elif cluster.world.now_us > latest_us:
+                mend()
+            else:
+                cluster.world.after(LOOK_US, look)
+
+        cluster.world.after(LOOK_US, look)
+
+    def _controller(self) -> int | None:
+        """Return the id of the controller, according to ZooKeeper."""
+        entry = self._cluster.zookeeper.tree.entries.get(CONTROLLER)
+        return None if entry is None else int(json.loads(entry.data or b"{}")["brokerid"])
+
+    def _leave_beside(self, controller: int, fault: Fault) -> None:
+        """Kill a broker that is not the controller, unless there is no other, and end its session."""
+        cluster = self._cluster
         victim = fault.broker if fault.broker != controller else controller % len(cluster.machines) + 1
         cluster.kill(victim)
         cluster.zookeeper.expire(cluster.machines[victim].host)
-        cluster.world.after(fault.amount, lambda: cluster.zookeeper.expire(cluster.machines[controller].host))
         self._later(fault, lambda: self._start(victim))
 
     def _lose_store_connection(self, fault: Fault) -> None:
@@ -253,11 +317,13 @@ _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "cut": Injector._cut,
     "slow link": Injector._slow_link,
     "torn message": Injector._tear,
+    "flipped bits": Injector._flip_bits,
     "slow disk": Injector._slow_disk,
     "full disk": Injector._fill_disk,
     "failing disk": Injector._break_disk,
     "expired session": Injector._expire_session,
     "expired controller": Injector._expire_controller,
+    "deposed controller": Injector._depose_controller,
     "lost store connection": Injector._lose_store_connection,
     "store unavailable": Injector._stop_store,
     "clock jump": Injector._jump_clock,
@@ -274,11 +340,13 @@ WEIGHTS: Final = {
     "cut": 8,
     "slow link": 3,
     "torn message": 4,
+    "flipped bits": 4,
     "slow disk": 2,
     "full disk": 1,
     "failing disk": 1,
     "expired session": 3,
     "expired controller": 3,
+    "deposed controller": 2,
     "lost store connection": 3,
     "store unavailable": 2,
     "clock jump": 1,
@@ -305,7 +373,10 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
     duration_us = round(duration_us * (0.5 + random.random()))
     other = ""
     amount = 0
-    if kind in ("cut", "slow link", "torn message"):
+    if kind == "flipped bits":
+        other = "*"
+        amount = random.choice([1, 6])
+    elif kind in ("cut", "slow link", "torn message"):
         peers = [f"broker-{one}" for one in brokers if one != broker]
         other = random.choice([*peers, "*", ZOOKEEPER, *([random.choice(list(clients))] if clients else [])])
         if kind == "cut":
@@ -318,6 +389,8 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
         amount = random.randrange(60)
     elif kind == "expired controller":
         amount = random.randrange(10_000)
+    elif kind == "deposed controller":
+        amount = random.randrange(3_000)
     elif kind == "slow disk":
         amount = random.choice([2_000, 30_000, 400_000])
     elif kind == "clock jump":

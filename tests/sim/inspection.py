@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from controller.paths import CONTROLLER, TOPICS
 from controller.state_store import Create, Operation, SetData
 from storage.checkpoints import encode_id
 from storage.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches
 from tests.sim.cluster import FOLDER, Cluster, Machine
 from tests.sim.disk import SimulatedDisk
-from tests.sim.history import History, LeaderState, LogRecord, Partition, ReplicaLog
+from tests.sim.history import Anomaly, History, LeaderState, LogRecord, Partition, ReplicaLog
 
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
@@ -30,6 +31,8 @@ _STATUS: Final = 16
 _DECISIONS: Final = (b"\x02", b"\x03")
 """PrepareCommit and PrepareAbort."""
 ABORT_KEY: Final = b"\x00\x00\x00\x00"
+LATEST_WRITES: Final = "only the latest controller writes states"
+"""The rule that no controller writes anything about topics once another one has been elected."""
 
 
 class StateRecorder:
@@ -39,6 +42,7 @@ class StateRecorder:
         self._cluster = cluster
         self._history = history
         self._latest: dict[Partition, LeaderState] = {}
+        self._controller = 0  # the session of the latest controller
         cluster.zookeeper.on_commit = self._committed
 
     @property
@@ -46,8 +50,13 @@ class StateRecorder:
         return self._latest
 
     def _committed(self, operations: Sequence[Operation], session_id: int) -> None:
+        if any(isinstance(operation, Create) and operation.path == CONTROLLER for operation in operations):
+            self._history.counts["controller elections"] += 1
+            self._controller = session_id
         for operation in operations:
             self._cluster.world.note("store", session_id, type(operation).__name__, operation.path)
+            if session_id != self._controller and self._is_of_controller(operation):
+                self._note_late(operation)
             if isinstance(operation, Create | SetData):
                 found = _STATE.fullmatch(operation.path)
                 if found is not None:
@@ -56,8 +65,16 @@ class StateRecorder:
                     node = json.loads(self._cluster.zookeeper.tree.entries[operation.path].data or b"{}")
                     self._history.incarnation(created[1], node["topic_id"])
                     self._history.partition_counts.setdefault(created[1], set()).add(len(node["partitions"]))
-                elif operation.path == "/controller":
-                    self._history.counts["controller elections"] += 1
+
+    @staticmethod
+    def _is_of_controller(operation: Operation) -> bool:
+        """Return whether only controllers write this. Every broker may create a topic."""
+        is_new_topic = isinstance(operation, Create) and _TOPIC.fullmatch(operation.path)
+        return operation.path.startswith(f"{TOPICS}/") and not is_new_topic
+
+    def _note_late(self, operation: Operation) -> None:
+        text = f"{operation.path} was written in an earlier session than that of the latest controller"
+        self._history.anomalies.append(Anomaly(LATEST_WRITES, text, self._cluster.world.now_us))
 
     def _note_state(self, partition: Partition, path: str) -> None:
         world, entries = self._cluster.world, self._cluster.zookeeper.tree.entries

@@ -16,6 +16,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from broker.network.network import Arrival, ListenError, ListeningPort, SocketOptions
+from tests.sim.bit_flips import with_flipped_bit
 from tests.sim.world import ProcessLoop, World
 
 DELAY_US_MIN: Final = 20
@@ -36,6 +37,8 @@ class SimulatedNetwork:
         self._cut: set[tuple[str, str]] = set()
         self._slow_us: dict[tuple[str, str], int] = {}
         self._to_tear: set[tuple[str, str]] = set()
+        self._to_flip: dict[tuple[str, str], tuple[int, bool]] = {}
+        self.flipped_bits = 0
         self._connecting: list[tuple[str, str, ProcessLoop, asyncio.Future[None]]] = []
         self._on_mended: list[Callable[[], None]] = []
         self._next_port = FIRST_PORT
@@ -96,6 +99,14 @@ class SimulatedNetwork:
     def tear_nothing(self) -> None:
         """Forget the messages that are still to be torn."""
         self._to_tear.clear()
+
+    def flip_bits(self, source: str, target: str, count: int, *, epochs: bool) -> None:
+        """Flip a bit in each of the next messages with record batches; with `epochs` perhaps of a leader epoch."""
+        self._to_flip[source, target] = count, epochs
+
+    def flip_nothing(self) -> None:
+        """Forget the messages of which a bit is still to be flipped."""
+        self._to_flip.clear()
 
     def process_died(self, loop: ProcessLoop) -> None:
         """Close the ports and connections of a killed process, as the kernel of its machine does."""
@@ -159,6 +170,17 @@ class SimulatedNetwork:
             return False
         self._to_tear.remove((source, target))
         return True
+
+    def as_received(self, source: str, target: str, message: bytes) -> bytes:
+        """Return a message, with a bit flipped if that is due and it has a batch."""
+        count, epochs = self._to_flip.get((source, target), (0, False))
+        flipped = with_flipped_bit(message, self.world.random, epochs=epochs) if count else None
+        if flipped is None:
+            return message
+        self._to_flip[source, target] = count - 1, epochs
+        self.flipped_bits += 1
+        self.world.note("flipped bit", source, target)
+        return flipped
 
     def delay_us(self, source: str, target: str) -> int:
         slow_us = self._slow_us.get((source, target), 0) if self._slow_us else 0
@@ -316,6 +338,7 @@ class SimulatedTransport(asyncio.Transport):
             world.note("torn", self.host, peer.host, len(content))
             self.close()
             return
+        content = network.as_received(self.host, peer.host, content)
         if world.traces_messages:
             world.note("sent", self.host, peer.host, self.is_client, content[:16], len(content), crc32(content))
         self._send(peer._receive, content)

@@ -172,6 +172,7 @@ class Run:
         self.history.counts["log truncations"] = sum(
             machine.disk.log_truncations for machine in self.cluster.machines.values()
         )
+        self.history.counts["messages with a flipped bit"] = self.cluster.network.flipped_bits
         for failure in self.cluster.collect_failures():
             self._note("no exception in a broker", failure)
         return check(self.history)

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from controller import paths
 from controller.paths import decode_uuid
-from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.alter_partition_reassignments import (
@@ -195,10 +194,7 @@ class Script(Run):
 
     def depose_controller(self) -> None:
         """Delete the node of the controller, as an operator may, although its session continues."""
-        store = self.cluster.zookeeper.new_store("operator", self.actor.loop, ZooKeeperSettings("zookeeper:2181"))
-        self.do(store.open())
-        self.do(store.delete(paths.CONTROLLER))
-        self.do(store.close())
+        self.cluster.zookeeper.delete_as_operator(paths.CONTROLLER)
 
     def elect_controller(self, broker: int) -> None:
         """Have a broker become the controller: all others are paused for a moment."""

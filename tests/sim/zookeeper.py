@@ -49,6 +49,8 @@ HOST: Final = "zookeeper"
 WATCH_DELAY_US_MAX: Final = 200_000
 RECONNECT_US_MAX: Final = 500_000
 FIRST_SESSION: Final = 0x1000_0000
+NO_SESSION: Final = 0
+"""Stands for the session of an operator."""
 
 
 class SimulatedZooKeeper:
@@ -62,6 +64,7 @@ class SimulatedZooKeeper:
         self.on_commit: Callable[[Sequence[Operation], int], None] = lambda operations, session_id: None
         """Called after each transaction with its operations and session id."""
         self.on_session_end: Callable[[str], None] = lambda host: None
+        self._on_next_write: dict[str, Callable[[], None]] = {}
         self._sessions: dict[int, _Session] = {}
         self._next_session = FIRST_SESSION
         network.on_mended(self._resume)
@@ -94,6 +97,25 @@ class SimulatedZooKeeper:
         for session in [session for session in self._sessions.values() if session.store.host == host]:
             session.store.disconnect()
             self.world.after(self.world.random.randrange(RECONNECT_US_MAX), session.hear)
+
+    def on_next_write(self, host: str, callback: Callable[[], None]) -> None:
+        """Call back when a process on a host sends a write, before it arrives; only once."""
+        self._on_next_write[host] = callback
+
+    def forget_next_writes(self) -> None:
+        """Call back for no write that is still to be sent."""
+        self._on_next_write.clear()
+
+    def note_write(self, host: str) -> None:
+        callback = self._on_next_write.pop(host, None)
+        if callback is not None:
+            callback()
+
+    def delete_as_operator(self, path: str) -> None:
+        """Delete a node by hand, if it exists."""
+        if path in self.tree.entries:
+            self.tree.apply([Delete(path)], NO_SESSION)
+            self.on_commit([Delete(path)], NO_SESSION)
 
     # Sessions
 
@@ -304,6 +326,7 @@ class SimulatedStore(SingleWrites):
         return await self._ask(perform)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        self.server.note_write(self.host)
         return await self._ask(lambda session: self.server.apply(operations, session))
 
     async def _ask(self, perform: Callable[[_Session], T]) -> T:
