@@ -7,14 +7,17 @@ both. Must not know what a run does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from statistics import median
 from typing import Any, NamedTuple
 
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.transactions import transaction
 from broker.transactions.transaction import Metadata, Transaction
+from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
 from storage import log as log_module
 from storage import producer_state
 from storage.leader_epochs import LeaderEpochs
@@ -101,6 +104,25 @@ def epochs_of_fetched_batches_are_not_checked(patch: Patch) -> None:
     )
 
 
+# Metadata
+
+
+def metadata_changes_partition_by_partition(patch: Patch) -> None:
+    original = MetadataCache.update
+
+    def update(self: MetadataCache, request: UpdateMetadataRequest, *declared_counts: Any) -> Any:
+        for topic in request.topic_states:
+            for partition in topic.partition_states:
+                part = copy(request)
+                part.type = 1 - UPDATE_OF_ALL
+                part.topic_states = [copy(topic)]
+                part.topic_states[0].partition_states = [partition]
+                yield from original(self, part)
+        return (yield from original(self, request, *declared_counts))
+
+    patch.setattr(MetadataCache, "update", update)
+
+
 # Coordinators
 
 
@@ -151,6 +173,7 @@ GUARDS = [
         "the last stable offset waits for uncommitted markers", transactions_are_stable_before_their_markers
     ),
     RemovableGuard("epochs of replicated batches", epochs_of_fetched_batches_are_not_checked),
+    RemovableGuard("an UpdateMetadata is applied in one step", metadata_changes_partition_by_partition),
     RemovableGuard("OffsetCommit waits for the ISR", commits_do_not_wait),
     RemovableGuard("markers wait until the ISR has PrepareCommit", states_of_transactions_do_not_wait),
     RemovableGuard("InitProducerId raises the epoch", no_new_epoch),

@@ -22,6 +22,8 @@ from tests.sim.network import SimulatedNetwork
 from tests.sim.world import ProcessLoop, SimulatedThreads
 
 PORT = 9092
+SLICE_US_MAX = 1_000
+"""How long a slice takes at most, so that requests arrive between the slices of one work."""
 
 
 class SimulatedClock:
@@ -45,10 +47,11 @@ class SimulatedClock:
 
 
 class SliceClock:
-    """Measures slices of long work. A turn takes no virtual time, so each reading ends the slice by chance."""
+    """Measures slices of long work. Each reading ends the slice by chance; then the turn takes some time."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, stall: Callable[[int], None]) -> None:
         self._random = random
+        self._stall = stall
         self._chance = random.choice([0.0, 0.05, 0.5])
         self.steps_min = random.choice([1, 2, STEPS_MIN])
         self._now_ms = 0
@@ -56,6 +59,7 @@ class SliceClock:
     def now_ms(self) -> int:
         if self._random.random() < self._chance:
             self._now_ms += SLICE_MS
+            self._stall(self._random.randrange(SLICE_US_MAX))
         return self._now_ms
 
 
@@ -108,7 +112,7 @@ class BrokerProcess:
             }
         )
         seed = network.world.random.getrandbits(64)
-        slices = SliceClock(Random(f"{seed}/slices")) if ends_slices else None
+        slices = SliceClock(Random(f"{seed}/slices"), self.loop.stall) if ends_slices else None
         environment = Environment(
             clock=SimulatedClock(self.loop, clock_error_ms),
             random=Random(seed),

@@ -271,7 +271,14 @@ class Run:
             moved = [*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS]
             return Mover(name, self, moved, count=12, replication_factor=self._replication_factor)
         if name == "admin":
-            return Admin(name, self, [*PLAIN, SOURCE, *TARGETS], count=4, replication_factor=self._replication_factor)
+            return Admin(
+                name,
+                self,
+                [*PLAIN, SOURCE, *TARGETS],
+                count=4,
+                replication_factor=self._replication_factor,
+                polls_metadata=True,
+            )
         return Member(name, self, "group", [*PLAIN, SOURCE], count=12)
 
     def _heal(self) -> bool:

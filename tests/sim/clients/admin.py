@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -11,20 +12,34 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest
-from tests.sim.clients.base import Failed, SimulatedClient, Surroundings
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.history import Partition
+
+POLLS: Final = 16
+"""How often each broker is asked for a topic that is created or grows."""
+POLL_PAUSE_S: Final = 0.003
 
 
 class Admin(SimulatedClient):
     """Performs `count` operations, one after the other."""
 
     def __init__(
-        self, name: str, around: Surroundings, partitions: Sequence[Partition], *, count: int, replication_factor: int
+        self,
+        name: str,
+        around: Surroundings,
+        partitions: Sequence[Partition],
+        *,
+        count: int,
+        replication_factor: int,
+        polls_metadata: bool = False,
     ) -> None:
         super().__init__(name, around)
+        self._polls_metadata = polls_metadata
         self._partitions = partitions
         self._count = count
         self._replication_factor = replication_factor
@@ -32,10 +47,10 @@ class Admin(SimulatedClient):
         self._created = 0
 
     async def run(self) -> None:
-        for _ in range(self._count):
+        for number in range(self._count):
             await self.think(4.0)
-            operation = self.random.choice([self._create, self._delete, self._reassign, self._elect])
-            await operation()
+            operations = [self._create, self._grow, self._delete, self._reassign, self._elect]
+            await self.random.choice(operations if number else [self._create])()
         self.doing = "finished"
 
     async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
@@ -57,8 +72,28 @@ class Admin(SimulatedClient):
             response = await self.ask(await self.controller(), request, 4)
             self.expect(response.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS)
 
-        if await self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR):
+        creation = self._perform(f"CreateTopics {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR)
+        if await self._while_polled(topic, creation):
             self.history.created_topics.setdefault(topic, partitions)
+
+    async def _while_polled(self, topic: str, work: Coroutine[Any, Any, bool]) -> bool:
+        """Perform an operation. Meanwhile each broker may be asked again and again how many partitions a topic has."""
+        brokers = sorted(self.around.brokers()) if self._polls_metadata else []
+        polls = [self.loop.create_task(self._poll_metadata(broker, topic)) for broker in brokers]
+        done = await work
+        await asyncio.gather(*polls)
+        return done
+
+    async def _poll_metadata(self, broker: int, topic: str) -> None:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        for _ in range(POLLS):
+            try:
+                response = await self.ask(broker, request, 9, timeout_s=1.0)
+            except Retry:
+                return
+            self.check_counts(response)
+            self.history.counts["polls of metadata"] += 1
+            await asyncio.sleep(POLL_PAUSE_S * self.random.random())
 
     async def _perform(self, what: str, attempt: Any, *allowed: ErrorCode) -> bool:
         """Perform an operation; an error that is not retriable ends it. Return whether it succeeded."""
@@ -79,6 +114,29 @@ class Admin(SimulatedClient):
         topic = f"extra-{self._created}"
         await self.create(topic, 2)
         self._extra.append(topic)
+
+    async def _grow(self) -> None:
+        """Add a partition or two to a topic."""
+        # The deletion of an earlier topic of the same name may still wait for a broker.
+        certain = self.history.created_topics.keys() - self.history.deleted_topics.keys()
+        topic = next((topic for topic in self._extra if topic in certain), None)
+        if topic is None:
+            return
+        count = self.history.created_topics[topic] + self.random.randint(1, 2)
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+            timeout_ms=5000,
+            validate_only=False,
+        )
+
+        async def attempt() -> None:
+            response = await self.ask(await self.controller(), request, 2)
+            # It has so many already if the response to an earlier attempt was lost.
+            self.expect(response.results[0].error_code, ErrorCode.INVALID_PARTITIONS)
+
+        growth = self._perform(f"CreatePartitions {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR)
+        if await self._while_polled(topic, growth):
+            self.history.created_topics[topic] = count
 
     async def _delete(self) -> None:
         if not self._extra:

@@ -226,10 +226,8 @@ class SimulatedClient:
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         response = await self.ask(self.any_broker(), request, 9)
         self._controller = response.controller_id
+        self.check_counts(response)
         for topic in response.topics:
-            count = len(topic.partitions)
-            if topic.error_code == ErrorCode.NONE and count not in self.history.partition_counts.get(topic.name, ()):
-                self.note_anomaly("metadata names all partitions of a topic", f"{topic.name} with {count} of them")
             for found in topic.partitions:
                 partition = Partition(topic.name, found.partition_index)
                 latest = max(found.leader_epoch, self._latest_epochs.get(partition, found.leader_epoch))
@@ -240,6 +238,13 @@ class SimulatedClient:
                 else:
                     self._leaders.pop(partition, None)
         return response
+
+    def check_counts(self, response: Any) -> None:
+        """Note topics in a Metadata response that have another number of partitions than they ever had."""
+        for topic in response.topics:
+            count = len(topic.partitions)
+            if topic.error_code == ErrorCode.NONE and count not in self.history.partition_counts.get(topic.name, ()):
+                self.note_anomaly("metadata names all partitions of a topic", f"{topic.name} with {count} of them")
 
     async def leader_of(self, partition: Partition) -> tuple[int, int]:
         """Return the leader of a partition and its epoch. Raises Retry if none is known."""
