@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from protocol.java_hash import absolute, string_hash
 from tests.sim.history import (
     CommittedRead,
     DataLoss,
@@ -32,9 +33,9 @@ from tests.sim.history import (
 )
 
 OFFSETS = Partition("__consumer_offsets", 0)
-"""The partition of all groups: the brokers of a run have one."""
+"""The first partition of groups."""
 TRANSACTIONS = Partition("__transaction_state", 0)
-"""The partition of all transactions."""
+"""The first partition of transactions."""
 
 
 class Violation(NamedTuple):
@@ -109,6 +110,12 @@ def forgiven_since(history: History) -> dict[Partition, int]:
         if lossy[event.partition] and lossy[event.partition] >= set(event.isr):
             lost.setdefault(event.partition, at_us)
     return lost
+
+
+def partition_of(history: History, topic: str, key: str) -> Partition:
+    """Return the partition of an internal topic that stores a group or a transactional id."""
+    count = max(history.partition_counts.get(topic, {1}))
+    return Partition(topic, absolute(string_hash(key)) % count)
 
 
 def _is_unclean(before: LeaderState, after: LeaderState) -> bool:
@@ -650,7 +657,7 @@ def no_pre_commit_read(history: History) -> Iterator[str]:
 
 @_rule("each instance of a transactional producer has its own epoch")
 def epochs_are_given_once(history: History) -> Iterator[str]:
-    if TRANSACTIONS in forgiven(history):
+    if _has_lost_any(history, TRANSACTIONS.topic):
         return
     for number, later in enumerate(history.initializations):
         for earlier in history.initializations[:number]:
@@ -662,7 +669,7 @@ def epochs_are_given_once(history: History) -> Iterator[str]:
 
 @_rule("a decision about a transaction is stored by min.insync.replicas")
 def decisions_are_stored(history: History) -> Iterator[str]:
-    if TRANSACTIONS in forgiven(history):
+    if _has_lost_any(history, TRANSACTIONS.topic):
         return
     for transaction in history.transactions.values():
         ended_us = transaction.ended_us
@@ -679,7 +686,7 @@ def transactions_are_atomic(history: History) -> Iterator[str]:
     If the state of transactions is lost, nothing ends those in progress, and a later state may end them otherwise.
     """
     excused = forgiven(history)
-    if TRANSACTIONS in excused:
+    if _has_lost_any(history, TRANSACTIONS.topic):
         return
     owner = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
     ends: dict[str, dict[str, str]] = defaultdict(dict)
@@ -809,7 +816,7 @@ def _cycle(after: dict[str, set[str]]) -> list[str] | None:
 
 @_rule("one owner per partition and generation")
 def one_owner(history: History) -> Iterator[str]:
-    if _have_groups_lost_data(history):
+    if _has_lost_any(history, OFFSETS.topic):
         return  # generations begin anew
     owners: dict[tuple[str, int, Partition], str] = {}
     for assignment in history.assignments:
@@ -828,8 +835,9 @@ def _is_of_deposed_coordinator(history: History, read: CommittedRead) -> bool:
     That happens while LeaderAndIsr is on its way to a broker whose session has ended. Nothing fences OffsetFetch.
     """
     leader = read.broker
+    partition = partition_of(history, OFFSETS.topic, read.group)
     for state in history.leader_states:
-        if state.partition == OFFSETS and state.at_us <= read.asked_us:
+        if state.partition == partition and state.at_us <= read.asked_us:
             leader = state.leader
     return leader != read.broker
 
@@ -837,7 +845,7 @@ def _is_of_deposed_coordinator(history: History, read: CommittedRead) -> bool:
 @_rule("committed offsets survive")
 def committed_offsets_survive(history: History) -> Iterator[str]:
     """A read sees the last commit acknowledged before it was asked, or one that may have followed."""
-    if _have_groups_lost_data(history):
+    if _has_lost_any(history, OFFSETS.topic):
         return
     commits = defaultdict(list)
     for commit in history.commits:
@@ -862,7 +870,7 @@ def committed_offsets_survive(history: History) -> Iterator[str]:
 
 @_rule("an acknowledged commit is stored by min.insync.replicas")
 def commits_are_stored(history: History) -> Iterator[str]:
-    if _have_groups_lost_data(history):
+    if _has_lost_any(history, OFFSETS.topic):
         return
     for commit in history.commits:
         if commit.acked_us is not None and commit.stored_by is not None:
@@ -877,7 +885,7 @@ def commits_are_stored(history: History) -> Iterator[str]:
 @_rule("no commit of an earlier generation")
 def no_commit_of_an_earlier_generation(history: History) -> Iterator[str]:
     """What a member commits in a generation is refused once another one has begun: a member was assigned partitions."""
-    if _have_groups_lost_data(history):
+    if _has_lost_any(history, OFFSETS.topic):
         return
     for commit in history.commits:
         if commit.generation < 0 or commit.acked_us is None:
@@ -890,8 +898,9 @@ def no_commit_of_an_earlier_generation(history: History) -> Iterator[str]:
                 )
 
 
-def _have_groups_lost_data(history: History) -> bool:
-    return OFFSETS in forgiven(history)
+def _has_lost_any(history: History, topic: str) -> bool:
+    """Return whether any partition of an internal topic may have lost records by the rules."""
+    return any(partition.topic == topic for partition in forgiven(history))
 
 
 def _time(at_us: int | None) -> str:

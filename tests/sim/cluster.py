@@ -43,6 +43,7 @@ PROPERTIES: Final = {
     "controlled.shutdown.retry.backoff.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
+    "unclean.leader.election.enable": "false",
     "log.cleaner.enable": "false",
     "leader.imbalance.check.interval.seconds": "20",
     "request.timeout.ms": "10000",

@@ -99,6 +99,8 @@ class StateRecorder:
         if before is not None:
             if before.leader != state.leader:
                 self._history.counts["elections"] += 1
+                if state.leader >= 0 and state.leader not in before.isr:
+                    self._history.counts["unclean elections"] += 1
             if before.isr != state.isr:
                 self._history.counts["ISR changes"] += 1
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from protocol.errors import ErrorCode
-from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check
+from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
 from tests.sim.clients.admin import Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import Consumer
@@ -40,17 +40,20 @@ from tests.sim.trace import formatted
 from tests.sim.world import ProcessLoop, World
 
 BROKERS: Final = 3
+COPIER: Final = "copier"
 CLIENTS: Final = (
     "plain",
     "leader-only",
     "idempotent",
-    "copier",
+    COPIER,
     "reader",
     "committed-reader",
     "member-1",
     "member-2",
     "admin",
 )
+UNCLEAN: Final = 0.1
+"""How many of the runs allow unclean elections."""
 MOVER: Final = "mover"
 """Takes part only if there are more brokers than replicas of a partition."""
 FAULTS_US: Final = 15 * SECOND_US
@@ -113,6 +116,7 @@ class Run:
         self.cluster = Cluster(
             self.world, brokers, {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties}
         )
+        self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart
         self._checks = ReplicaChecks(self.cluster, self.history, self.states, self._note)
@@ -172,6 +176,9 @@ class Run:
         self.history.counts["log truncations"] = sum(
             machine.disk.log_truncations for machine in self.cluster.machines.values()
         )
+        self.history.counts["partitions of internal topics"] = sum(
+            max(self.history.partition_counts.get(topic, {0})) for topic in (OFFSETS.topic, TRANSACTIONS.topic)
+        )
         self.history.counts["messages with a flipped bit"] = self.cluster.network.flipped_bits
         for failure in self.cluster.collect_failures():
             self._note("no exception in a broker", failure)
@@ -188,7 +195,8 @@ class Run:
         the records before the committed position of the copier, that one waits until there are as many again, because
         it resets no position: a reset would hide a loss against the rules.
         """
-        waits_for = {ErrorCode.UNSTABLE_OFFSET_COMMIT: TRANSACTIONS, ErrorCode.OFFSET_OUT_OF_RANGE: SOURCE}
+        transactions = partition_of(self.history, TRANSACTIONS.topic, COPIER)
+        waits_for = {ErrorCode.UNSTABLE_OFFSET_COMMIT: transactions, ErrorCode.OFFSET_OUT_OF_RANGE: SOURCE}
         concerned = (partition for code, partition in waits_for.items() if code.name in client.doing)
         self._note("no client is stuck", f"{client.name}: {client.doing}", next(concerned, None))
 
@@ -260,7 +268,7 @@ class Run:
             return Producer(name, self, PLAIN, count=20, acks=1)
         if name == "idempotent":
             return PipelinedProducer(name, self, [SOURCE, PLAIN[0]], count=30)
-        if name == "copier":
+        if name == COPIER:
             # A transaction is ten appends to the internal topics, each with four fetches of followers.
             return Copier(name, self, SOURCE, TARGETS, count=8, pause_s=1.6)
         if name == "reader":
@@ -355,6 +363,9 @@ def drawn_properties(random: Random) -> dict[str, str]:
         "log.segment.bytes": segment_bytes,
         "offsets.topic.segment.bytes": segment_bytes,
         "transaction.state.log.segment.bytes": segment_bytes,
+        "offsets.topic.num.partitions": str(random.choice([1, 1, 3])),
+        "transaction.state.log.num.partitions": str(random.choice([1, 1, 3])),
+        "unclean.leader.election.enable": "true" if random.random() < UNCLEAN else "false",
     }
 
 

@@ -53,7 +53,7 @@ class Script(Run):
 
     def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None, brokers: int = BROKERS) -> None:
         super().__init__(seed, brokers=brokers, clients=[], faults=[])
-        self.cluster.ends_slices = False
+        self.cluster.ends_slices = self.history.allows_unclean = False
         self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
         self._numbers = 0
         self.actor = Actor("actor", self)

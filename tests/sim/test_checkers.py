@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.checkers import CHECKERS, TRANSACTIONS, check, forgiven
+from tests.sim.checkers import CHECKERS, TRANSACTIONS, check, forgiven, partition_of
 from tests.sim.history import (
     Anomaly,
     Assignment,
@@ -477,3 +477,9 @@ def test_reads_of_transactions_are_judged_until_their_partition_has_lost_records
     assert rule in [violation.rule for violation in check(history)]
     history.losses = [DataLoss(read_us, broker) for broker in (1, 2, 3)]
     assert rule not in [violation.rule for violation in check(history)]
+
+
+def test_group_is_stored_where_its_java_hash_says() -> None:
+    history = History(partition_counts={OFFSETS.topic: {3}})
+    assert partition_of(history, OFFSETS.topic, "group") == Partition(OFFSETS.topic, 98629247 % 3)
+    assert partition_of(History(), OFFSETS.topic, "group") == OFFSETS
