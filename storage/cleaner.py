@@ -15,6 +15,7 @@ A pass reads the segments twice:
 Invariants:
 - Offsets, keys, values, headers and timestamps of kept records do not change, nor does their order. An unchanged batch
   is copied byte for byte.
+- A batch of up to 100 MiB of plain records is opened whole, a larger one piece by piece (`large_batches`).
 - The files and names of new segments are synced when `clean` returns, and removed when it raises. So is all that
   justifies the removal of a record: the newer record of its key, and the marker of the transaction of either.
 - Nothing that this module writes replaces a segment: the thread that owns the log renames the files
@@ -32,7 +33,7 @@ from protocol.dataclass import dataclass
 from protocol.errors import Malformed
 from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
 from protocol.records.builder import assemble, rebuild_batch
-from protocol.records.compression import compress
+from protocol.records.compression import OpensTooFar, compress
 from protocol.records.control import TransactionMarker
 from protocol.records.entries import entry_records
 from protocol.records.legacy import build_message_set, read_message_header
@@ -54,7 +55,7 @@ from storage.recovery import stored_batches
 from storage.segment import Segment
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.transaction_index import AbortedTransaction
-from storage.validation import PLAIN_SIZE_MAX
+from storage.validation import SHARED_PLAIN_SIZE_MAX
 
 _BUFFER_SIZE_MIN: Final = 4096
 _TOMBSTONE: Final = bytes([TOMBSTONE])
@@ -209,7 +210,10 @@ class _Pass:
         if header is not None and (transactions.is_data_useless(header) or header.records_count == 0):
             dirty.skip(header.records_count)
             return True
-        found = _keys_in(batch)
+        try:
+            found = _keys_in(batch)
+        except OpensTooFar:
+            return self._map_in_chunks(batch)
         first_dirty = self._job.first_dirty_offset
         known = 0
         if batch.extent.base_offset < first_dirty or header is None:
@@ -223,6 +227,20 @@ class _Pass:
         if added:
             self._result.end_offset = _offsets_in(batch)[known + added - 1] + 1
         return False
+
+    def _map_in_chunks(self, batch: StoredBatch) -> bool:
+        from storage.large_batches import keys_in_chunks  # on demand: few batches are so large
+
+        for found, offsets in keys_in_chunks(batch.view):
+            known = sum(offset < self._job.first_dirty_offset for offset in offsets)
+            self._next_number -= known
+            keys = found.keys[known:]
+            added = self._dirty.add(keys, [place - known for place in found.tombstones if place >= known])
+            if added:
+                self._result.end_offset = offsets[known + added - 1] + 1
+            if added < len(keys):
+                return False
+        return True
 
     # Second walk: copy the records to keep
 
@@ -324,8 +342,19 @@ class _Pass:
     def _states(self, batch: StoredBatch, count: int, first: int | None) -> bytes:
         """Return one state of `dirty_records` for each record of a batch."""
         if first is None or batch.extent.base_offset < self._job.first_dirty_offset:
-            return self._dirty.look_up(*_keys_in(batch), first)
+            try:
+                return self._dirty.look_up(*_keys_in(batch), first)
+            except OpensTooFar:
+                return self._states_in_chunks(batch, first)
         return self._dirty.states_of(first, count)
+
+    def _states_in_chunks(self, batch: StoredBatch, first: int | None) -> bytes:
+        from storage.large_batches import keys_in_chunks
+
+        states = bytearray()
+        for found, _ in keys_in_chunks(batch.view):
+            states += self._dirty.look_up(*found, None if first is None else first + len(states))
+        return bytes(states)
 
     def _kept_records(self, batch: StoredBatch, header: BatchHeader, states: bytes) -> bytes | memoryview:
         job, horizon_ms = self._job, header.delete_horizon_ms
@@ -356,12 +385,12 @@ class _Pass:
         self._result.records_kept += header.records_count
         if not is_useless or horizon_ms is not None:
             return batch.view
-        records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
+        records = list(entry_records(batch.view))
         return rebuild_batch(header, records, delete_horizon_ms=self._job.now_ms + self._job.delete_retention_ms)
 
     def _kept_legacy(self, batch: StoredBatch, source: SourceSegment) -> bytes | memoryview:
         header = read_message_header(batch.view)
-        records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
+        records = list(entry_records(batch.view))
         first = self._numbered(batch, len(records))
         self._result.records_read += len(records)
         states = self._dirty.look_up(*_keys_in(batch), first)
@@ -400,7 +429,12 @@ def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms
 
     The base timestamp is the delete horizon, or without a horizon the timestamp of the first kept record.
     """
-    plain = _plain(batch, header)
+    try:
+        plain = _plain(batch, header)
+    except OpensTooFar:
+        from storage.large_batches import rebuild
+
+        return rebuild(batch.view, header, is_kept, horizon_ms)
     bounds = boundaries(plain, header.records_count)
     kept = [plain[start:end] for start, end in chosen(pairwise(bounds), is_kept)]
     base_timestamp = header.base_timestamp + timestamp_delta(kept[0])
@@ -426,7 +460,7 @@ def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms
 def _keys_in(batch: StoredBatch) -> Keys:
     if batch.header is not None:
         return read_keys(_plain(batch, batch.header), batch.header.records_count)
-    records = list(entry_records(batch.view, size_max=PLAIN_SIZE_MAX))
+    records = list(entry_records(batch.view))
     return Keys(
         [record.key for record in records],
         [place for place, record in enumerate(records) if record.value is None],
@@ -434,14 +468,19 @@ def _keys_in(batch: StoredBatch) -> Keys:
 
 
 def _offsets_in(batch: StoredBatch) -> list[int]:
-    return [record.offset for record in entry_records(batch.view, size_max=PLAIN_SIZE_MAX)]
+    return [record.offset for record in entry_records(batch.view)]
 
 
 def _plain(batch: StoredBatch, header: BatchHeader) -> bytes:
-    """Return the uncompressed records. Raises Malformed if the CRC is wrong: a rebuilt batch would hide that."""
+    """Return the uncompressed records.
+
+    Raises:
+        OpensTooFar: they are too large to be held.
+        Malformed: the CRC is wrong: a rebuilt batch would hide that.
+    """
     if not batch.is_crc_valid:
         raise Malformed(f"the CRC of the batch at offset {header.base_offset} is wrong")
-    return plain_records(batch.view, 0, header, size_max=PLAIN_SIZE_MAX)
+    return plain_records(batch.view, 0, header, size_max=SHARED_PLAIN_SIZE_MAX)
 
 
 def _marker(batch: StoredBatch, header: BatchHeader) -> TransactionMarker | None:

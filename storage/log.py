@@ -286,12 +286,16 @@ class Log:
 
     # Appending
 
-    def prepare(self, records: memoryview, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
+    def prepare(
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin, is_alone: bool = True
+    ) -> PreparedAppend | Refusal:
         """Validate `records` and convert them as the present configuration requires. Any thread.
 
         The caller must not change `records` until the result was appended.
+
+        Raises TooCostlyError: they need a thread that others do not wait for, and `is_alone` is False.
         """
-        return prepare(records, self._rules, now_ms=now_ms, origin=origin)
+        return prepare(records, self._rules, now_ms=now_ms, origin=origin, is_alone=is_alone)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Record that a leader's epoch begins at the end of the log, before the leader accepts records.

@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from protocol.errors import Malformed
+from protocol.records.batch import Parts
 from protocol.records.entries import entry_records
 from storage.files import FileSlice
 from storage.mapped_index import CorruptIndexError
@@ -25,7 +26,6 @@ from storage.segments import Segments, slot_above, slot_of
 from storage.stored_batch import Extent, extent_at
 from storage.time_index import NO_TIMESTAMP
 from storage.transaction_index import AbortedTransaction
-from storage.validation import PLAIN_SIZE_MAX
 
 _POSITIONS_MAX: Final = 64
 _POSITIONS_FORGOTTEN: Final = 8
@@ -470,7 +470,7 @@ def _records_in(segment: Segment, extent: Extent) -> Iterator[FoundOffset]:
     """Yield the records of a batch. Raises CorruptSegmentError if it cannot be parsed."""
     content = segment.read(extent.position, extent.size)
     try:
-        for record in entry_records(content, size_max=PLAIN_SIZE_MAX):
+        for record in entry_records(content, parts=Parts.OUTLINE):
             yield FoundOffset(record.timestamp, record.offset)
     except Malformed as error:
         raise CorruptSegmentError(segment.path, extent.position, str(error)) from None

@@ -47,10 +47,21 @@ regularity, keys and timestamps are not checked.
 
 Memory
 ------
-A batch may decompress to 100 MiB, but only a piece of about 1 MiB is in memory at a time. The proof and the checks skip
-over the content of a larger record. A conversion writes each piece into a compressor and stops at max.message.bytes.
-Data that cannot be decompressed is the first reason to reject a batch, so the rest is decompressed before a record is
-reported.
+Whatever a batch opens to, only a piece of about 1 MiB is in memory at a time. The proof and the checks skip over the
+content of a larger record. A conversion writes each piece into a compressor and stops at max.message.bytes. Data that
+cannot be decompressed is the first reason to reject a batch, so the rest is decompressed before a record is reported.
+
+Time
+----
+Opening a batch takes time in proportion to its plain size, so that is limited by who waits:
+
+    on the event loop               1 MiB, or less for slow codecs and conversions
+    in a thread that others share   100 MiB, with zstd windows of up to 8 MiB
+    in a thread for such batches    1,032 times the compressed size, but at least 100 MiB and at most 2 GiB, with zstd
+                                    windows of up to 128 MiB; such a window is in memory
+
+No data of gzip, snappy or lz4 opens to more than 1,032 times its size; zstd does for long runs of equal bytes. With the
+factor, each byte that a client sends causes a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -96,12 +107,23 @@ from protocol.records.batch import (
     set_timestamps,
 )
 from protocol.records.builder import BatchWriter, assemble, renumbered
-from protocol.records.compression import BoundedCompression, Buffer, CannotOpen, Compression, OpensTooFar
+from protocol.records.compression import (
+    PLAIN_SIZE_MAX,
+    RESIDENT_SIZE_MAX,
+    USUAL_WINDOW_SIZE,
+    BoundedCompression,
+    Buffer,
+    CannotOpen,
+    Compression,
+    OpensTooFar,
+)
 from protocol.records.regularity import are_regular, are_regular_pieces, is_one_plain, timestamp_deltas
 
-# The decompressed size that a batch may have: what a client could send uncompressed by default, see
-# socket.request.max.bytes.
-PLAIN_SIZE_MAX = 100 << 20
+# The decompressed size of a batch that is opened in a thread that others share: what a client could send uncompressed
+# by default, see socket.request.max.bytes.
+SHARED_PLAIN_SIZE_MAX = 100 << 20
+# How many bytes may come from one byte in a thread that only such batches use: gzip expresses no more.
+PLAIN_RATIO_MAX = 1032
 
 # At most this many invalid records of a batch are reported, so that the response stays small.
 RECORD_ERRORS_MAX = 1000
@@ -299,7 +321,27 @@ class PreparedAppend:
 
 
 class TooCostlyError(Exception):
-    """The validation would take milliseconds, and the caller must not wait that long. Nothing has changed."""
+    """The validation would take longer than the caller may wait. Nothing has changed."""
+
+
+class _Limits(NamedTuple):
+    """How far a batch may be opened. Beyond them it is refused, or left to another thread if `is_final` is False."""
+
+    plain_size_max: int
+    window_size_max: int
+    is_final: bool
+
+    @classmethod
+    def in_thread(cls, size: int, is_alone: bool) -> _Limits:
+        """Return the limits of records of `size` bytes in a thread that is not shared (`is_alone`), or that is."""
+        if not is_alone:
+            return cls(SHARED_PLAIN_SIZE_MAX, USUAL_WINDOW_SIZE, is_final=False)
+        plain_size_max = min(max(PLAIN_RATIO_MAX * size, SHARED_PLAIN_SIZE_MAX), PLAIN_SIZE_MAX)
+        return cls(plain_size_max, RESIDENT_SIZE_MAX, is_final=True)
+
+    @classmethod
+    def on_loop(cls, plain_size_max: int) -> _Limits:
+        return cls(plain_size_max, USUAL_WINDOW_SIZE, is_final=False)
 
 
 def first_batch(records: Buffer) -> Buffer:
@@ -309,11 +351,23 @@ def first_batch(records: Buffer) -> Buffer:
     return records[: LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)]
 
 
-def prepare(records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin) -> PreparedAppend | Refusal:
-    """Do the part of `validate_and_assign_offsets` that does not need the log, however long it takes. Any thread."""
+def prepare(
+    records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin, is_alone: bool = True
+) -> PreparedAppend | Refusal:
+    """Do the part of `validate_and_assign_offsets` that does not need the log. Any thread.
+
+    Raises:
+        TooCostlyError: the records need a thread that others do not wait for, and `is_alone` is False.
+    """
     try:
         validated = validate_and_assign_offsets(
-            records, rules, next_offset=0, leader_epoch=NO_LEADER_EPOCH, now_ms=now_ms, origin=origin
+            records,
+            rules,
+            next_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            now_ms=now_ms,
+            origin=origin,
+            is_alone=is_alone,
         )
     except KafkaError as error:
         return Refusal.of(error)
@@ -330,6 +384,7 @@ def validate_and_assign_offsets(
     now_ms: int,
     origin: AppendOrigin,
     may_take_long: bool = True,
+    is_alone: bool = True,
 ) -> ValidatedAppend | None:
     """Return the batch to append at `next_offset`; None if an old client sent no complete message, which is no error.
 
@@ -337,13 +392,13 @@ def validate_and_assign_offsets(
 
     Raises:
         KafkaError: the records are rejected. It is a RecordsRejected if single records or a meter are concerned.
-        TooCostlyError: the decision would take milliseconds, and `may_take_long` is False. The work until then is
-            bounded.
+        TooCostlyError: the decision would take milliseconds, and `may_take_long` is False, or seconds, and `is_alone`
+            is False. The work until then is bounded.
     """
     try:
         header = _plain_header(records, rules, origin, may_take_long)
         if header is None:
-            return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long)
+            return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long, is_alone)
     except (OpensTooFar, TooManyHeadersError) as error:
         raise TooCostlyError(str(error)) from None
     _pack_start(records, 0, next_offset, header[1], leader_epoch)
@@ -412,6 +467,7 @@ def _validate_fully(
     now_ms: int,
     origin: AppendOrigin,
     may_take_long: bool,
+    is_alone: bool = True,
 ) -> ValidatedAppend | None:
     """Validate records that `_plain_header` did not decide.
 
@@ -422,8 +478,10 @@ def _validate_fully(
     if origin is _OLD_CLIENT and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] in legacy.LEGACY_MAGICS:
         if len(records) >= COSTLY_SIZE and not may_take_long:
             raise TooCostlyError(f"{len(records)} bytes of an old format")
-        plain_size_max = PLAIN_SIZE_MAX if may_take_long else _converted_size_max(rules)
-        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, plain_size_max)
+        limits = (
+            _Limits.in_thread(len(records), is_alone) if may_take_long else _Limits.on_loop(_converted_size_max(rules))
+        )
+        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, limits)
     header = _first_header(records, origin)
     if header is None:
         return None
@@ -433,9 +491,10 @@ def _validate_fully(
     # Checked before TooCostlyError is raised: its handler copies the batch, and a batch that is too large is rejected.
     _check_extent(records, header, rules)
     reads_times = _reads_times(header, rules, origin)
-    plain_size_max = PLAIN_SIZE_MAX
     budget = _header_budget(may_take_long)
-    if not may_take_long:
+    if may_take_long:
+        limits = _Limits.in_thread(size, is_alone)
+    else:
         codec = header.attributes & CODEC_MASK
         costly_size = COSTLY_COMPRESSED_SIZE
         if reads_times:
@@ -444,11 +503,12 @@ def _validate_fully(
             plain_size_max = GZIP_OPENED_SIZE_MAX if codec == Compression.GZIP else OPENED_SIZE_MAX
         if header.records_count >= COSTLY_RECORDS_COUNT or ((codec or reads_times) and size >= costly_size):
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
+        limits = _Limits.on_loop(plain_size_max)
     _check_batch(records, header, rules, origin)
     try:
         if reads_times or (
             origin is not _COORDINATOR
-            and not _is_regular(records, header, plain_size_max, budget, needs_keys=rules.is_compacted)
+            and not _is_regular(records, header, limits, budget, needs_keys=rules.is_compacted)
         ):
             return _validate_records(
                 records,
@@ -457,13 +517,15 @@ def _validate_fully(
                 next_offset,
                 leader_epoch,
                 now_ms,
-                plain_size_max,
+                limits,
                 budget,
                 may_be_regular=reads_times,
             )
     except CannotOpen as error:
-        if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
-            raise
+        if isinstance(error, OpensTooFar):
+            if not limits.is_final:
+                raise
+            raise _opens_too_far(error) from None
         raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
     set_offset_and_epoch(records, 0, next_offset, leader_epoch)
     if rules.is_log_append_time:
@@ -587,14 +649,14 @@ def _check_size(size: int, rules: AppendRules) -> None:
 
 
 def _is_regular(
-    batch: memoryview, header: BatchHeader, plain_size_max: int, budget: HeaderBudget | None, *, needs_keys: bool
+    batch: memoryview, header: BatchHeader, limits: _Limits, budget: HeaderBudget | None, *, needs_keys: bool
 ) -> bool:
     """Return whether regularity is proven, see the module. Raises CannotOpen and TooManyHeadersError."""
     if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return False
     if not header.attributes & CODEC_MASK:
         return are_regular(batch[HEADER_SIZE:], header.records_count, budget, needs_keys=needs_keys)
-    pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+    pieces = _opened(batch, header, limits)
     return are_regular_pieces(pieces, header.records_count, budget, needs_keys=needs_keys)
 
 
@@ -617,7 +679,7 @@ def _validate_records(
     next_offset: int,
     leader_epoch: int,
     now_ms: int,
-    plain_size_max: int,
+    limits: _Limits,
     budget: HeaderBudget | None,
     *,
     may_be_regular: bool,
@@ -633,7 +695,7 @@ def _validate_records(
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
     as_sent = header._replace(attributes=attributes)
     converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
-    pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+    pieces = _opened(batch, header, limits)
     if converted is not None:
         pieces = _written(pieces, converted)
     checked = None
@@ -664,7 +726,7 @@ def _validate_records(
 
     if converted is None or not checked.is_sequential:
         converted = BoundedCompression(target, rules.level, _records_size_max(rules))
-        pieces = plain_pieces(batch, 0, header, size_max=plain_size_max)
+        pieces = _opened(batch, header, limits)
         _exhaust(_written(renumbered(pieces, header.records_count), converted))
     header = header._replace(
         base_offset=next_offset,
@@ -678,6 +740,10 @@ def _validate_records(
     rebuilt = assemble(header, content)
     _check_size(len(rebuilt), rules)
     return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=header.records_count)
+
+
+def _opened(batch: memoryview, header: BatchHeader, limits: _Limits) -> Iterator[bytes]:
+    return plain_pieces(batch, 0, header, size_max=limits.plain_size_max, window_size_max=limits.window_size_max)
 
 
 def _written(pieces: Iterable[bytes], converted: BoundedCompression) -> Iterator[bytes]:
@@ -703,11 +769,11 @@ def _converted_too_large(rules: AppendRules) -> KafkaError:
 
 
 def _validate_message_set(
-    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, plain_size_max: int
+    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, limits: _Limits
 ) -> ValidatedAppend | None:
     """Return all messages of the set as one batch; only magic 2 is stored. None if no message is complete."""
-    with _message_set_errors(plain_size_max):
-        message_set = legacy.read_message_set(records, size_max=plain_size_max)
+    with _message_set_errors(limits):
+        message_set = legacy.read_message_set(records, size_max=limits.plain_size_max)
     append_time_ms = now_ms if rules.is_log_append_time else None
     writer = BatchWriter(
         message_set.compression if rules.compression is None else rules.compression,
@@ -715,8 +781,8 @@ def _validate_message_set(
         TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
         rules.max_message_bytes,
     )
-    checked = _check_records(_written_records(message_set, writer, append_time_ms, plain_size_max), 0, rules, now_ms)
-    with _message_set_errors(plain_size_max):
+    checked = _check_records(_written_records(message_set, writer, append_time_ms, limits), 0, rules, now_ms)
+    with _message_set_errors(limits):
         _exhaust(message_set.records)
     if not message_set.count:
         return None
@@ -734,10 +800,10 @@ def _validate_message_set(
 
 
 def _written_records(
-    message_set: legacy.MessageSet, writer: BatchWriter, append_time_ms: int | None, plain_size_max: int
+    message_set: legacy.MessageSet, writer: BatchWriter, append_time_ms: int | None, limits: _Limits
 ) -> Iterator[legacy.Message]:
     """Yield each message after adding it to `writer`. Raises KafkaError."""
-    with _message_set_errors(plain_size_max):
+    with _message_set_errors(limits):
         for message in message_set.records:
             _, timestamp, key, value, _ = message
             writer.add(timestamp if append_time_ms is None else append_time_ms, key, value)
@@ -745,7 +811,7 @@ def _written_records(
 
 
 @contextmanager
-def _message_set_errors(plain_size_max: int) -> Iterator[None]:
+def _message_set_errors(limits: _Limits) -> Iterator[None]:
     """Convert an error in a message set to the KafkaError with its code."""
     try:
         yield
@@ -754,8 +820,10 @@ def _message_set_errors(plain_size_max: int) -> Iterator[None]:
     except legacy.ForbiddenMessage as error:
         raise _rejected(f"Message set is invalid: {error}") from None
     except Malformed as error:
-        if isinstance(error, OpensTooFar) and plain_size_max < PLAIN_SIZE_MAX:
-            raise
+        if isinstance(error, OpensTooFar):
+            if not limits.is_final:
+                raise
+            raise _opens_too_far(error) from None
         raise _corrupt(f"Message set is corrupt: {error}") from None
 
 
@@ -870,6 +938,11 @@ def _false_append_time(records_count: int) -> RecordsRejected:
 
 def _rejected(message: str, meter: RejectionMeter | None = None) -> RecordsRejected:
     return RecordsRejected(ErrorCode.INVALID_RECORD, message, meter=meter)
+
+
+def _opens_too_far(error: OpensTooFar) -> KafkaError:
+    """Return the error of a batch that no thread may open. A Java producer splits such a batch and sends it again."""
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"Record batch is refused: {error}")
 
 
 def _corrupt(message: str) -> RecordsRejected:

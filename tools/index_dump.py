@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Final
 
 from protocol.errors import Malformed
+from protocol.records.batch import Parts
 from protocol.records.entries import entry_records
 from storage import producer_snapshots, transaction_index
 from storage.mapped_index import CorruptIndexError
@@ -23,7 +24,6 @@ from storage.producer_state import NONE, ProducerEntry
 from storage.stored_batch import StoredBatch
 from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from tools.segment_files import (
-    PLAIN_SIZE_MAX,
     DumpError,
     LogFile,
     absolute,
@@ -180,7 +180,7 @@ def _producer_line(entry: ProducerEntry) -> str:
 def _greatest_timestamp_ms(path: str, batch: StoredBatch) -> int:
     """Return the greatest timestamp of the records, as the header may be wrong."""
     try:
-        stored = entry_records(batch.view, size_max=PLAIN_SIZE_MAX)
+        stored = entry_records(batch.view, parts=Parts.OUTLINE)
         return max((record.timestamp for record in stored), default=NO_TIMESTAMP)
     except Malformed as error:
         raise DumpError(f"{path}: batch at position {batch.extent.position}: {error}") from None

@@ -15,14 +15,14 @@ from uuid import UUID
 
 from protocol.errors import Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import Parts, batches, records
+from protocol.records.batch import Parts, batches
+from protocol.records.entries import entry_records
 from tools.admin_client import TopicPartition
 
 READS_MAX: Final = 100
 """Records that one reading asks for. The partitions with the largest lag come first."""
 FETCH_SIZE: Final = 16 << 10
 """Bytes of one response. A broker returns at least one batch, whatever its size."""
-OPENED_SIZE_MAX: Final = 16 << 20
 
 
 class Unread(NamedTuple):
@@ -88,7 +88,7 @@ def first_time_ms(data: bytes, unread: Unread) -> int | None:
             next_offset = header.next_offset
             if header.is_control or next_offset <= unread.offset:
                 continue
-            for record in records(data, position, size_max=OPENED_SIZE_MAX, parts=Parts.OUTLINE):
+            for record in entry_records(data, position, parts=Parts.OUTLINE):
                 if record.offset >= unread.offset:
                     return record.timestamp
     except Malformed:

@@ -11,6 +11,7 @@ from typing import Final
 
 from protocol.errors import Malformed
 from protocol.records.batch import NO_SEQUENCE, BatchHeader, Record, TimestampType, records
+from protocol.records.compression import PLAIN_SIZE_MAX, RESIDENT_SIZE_MAX
 from protocol.records.control import read_marker
 from protocol.records.legacy import (
     MessageHeader,
@@ -23,7 +24,7 @@ from protocol.records.legacy import (
 from storage.stored_batch import StoredBatch
 from tools.kraft_records import control_record_text
 from tools.record_parsers import Parser, UnreadableRecord
-from tools.segment_files import PLAIN_SIZE_MAX, DumpError, LogFile, base_offset_of
+from tools.segment_files import DumpError, LogFile, base_offset_of
 
 _INDENT: Final = "|"
 _SEQUENCE_MAX: Final = (1 << 31) - 1
@@ -141,7 +142,7 @@ def _records_with_details(batch: StoredBatch) -> Iterator[tuple[Record, str]]:
     if header is None:
         yield from _messages_with_details(batch.view)
         return
-    for record in records(batch.view, size_max=PLAIN_SIZE_MAX):
+    for record in records(batch.view, size_max=PLAIN_SIZE_MAX, window_size_max=RESIDENT_SIZE_MAX):
         keys = ",".join(_header_key(key) for key, _ in record.headers)
         yield record, f"sequence: {_sequence(header, record)} headerKeys: [{keys}]"
 

@@ -14,9 +14,6 @@ from storage.offset_index import OffsetIndex, OffsetPosition
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.time_index import TimeIndex, TimestampOffset
 
-PLAIN_SIZE_MAX: Final = (1 << 31) - 1
-"""The limit of an opened batch, in bytes: that of a Java array. The user of the tool trusts the log that far."""
-
 _PREFIX_SIZE: Final = 32  # all that `extent_at` reads, and a little more
 
 

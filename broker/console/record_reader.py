@@ -39,8 +39,8 @@ PIECE_SIZE: Final = 256 << 10
 """Bytes of one partition in one response."""
 BYTES_MAX: Final = 32 << 20
 """Bytes that one page of records may read."""
-BATCH_SIZE_MAX: Final = 16 << 20
-"""Bytes of one opened batch."""
+BATCH_SIZE_MAX: Final = 100 << 20
+"""Bytes of one opened batch, of which a piece and the found records are held."""
 OPENED_SIZE_MAX: Final = 64 << 20
 """Bytes of records that one response may open to; further batches are left to the next read."""
 RECORD_COST: Final = 256

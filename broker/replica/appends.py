@@ -472,7 +472,10 @@ class Appends:
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
         prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.client.origin)
-        prepared = await self._cpu_pool.run(prepare)
+        try:
+            prepared = await self._cpu_pool.run(partial(prepare, is_alone=False))
+        except TooCostlyError:
+            prepared = await self._cpu_pool.run_alone(partial(prepare, is_alone=True))
         if isinstance(prepared, Refusal):
             self._count(bind(terms.bound, self._manager, row.name, row.index_), prepared, records)
             return prepared

@@ -39,6 +39,7 @@ from broker.replica.reader import (
     require_reader,
 )
 from protocol.errors import KafkaError
+from protocol.records.compression import OpensTooFar
 
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 NO_BROKER_EPOCH = -1
@@ -249,7 +250,10 @@ class _Fetch(Generic[R]):
             read = await service.in_thread(lambda: whole(self._read(limits, nowait=False)))
         if needs_conversion(self._terms.version):
             began_s = service.clock.monotonic_s()
-            counts = await service.cpu_pool.run(lambda: self._convert(read))
+            counts, left = await service.cpu_pool.run(lambda: self._convert(read.partitions, is_alone=False))
+            if left:
+                more, _ = await service.cpu_pool.run_alone(lambda: self._convert(left, is_alone=True))
+                counts += more
             self._requester.count_conversion(service.clock.monotonic_s() - began_s, read.size)
             for partition, count in counts:
                 partition.metrics.fetch_message_conversions += count
@@ -393,14 +397,24 @@ class _Fetch(Generic[R]):
         read = yield from self._read_warm()
         return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
 
-    def _convert(self, read: FetchRead) -> list[tuple[Partition, int]]:
-        """Convert the records of each partition; return the partitions with the number of converted records."""
-        counts = []
-        for partition_read in read.partitions:
-            count = convert(partition_read, self._terms.version)
-            if partition_read.partition is not None and count:
-                counts.append((partition_read.partition, count))
-        return counts
+    def _convert(
+        self, reads: Sequence[PartitionRead], *, is_alone: bool
+    ) -> tuple[list[tuple[Partition, int]], list[PartitionRead]]:
+        """Convert the records of each partition.
+
+        Returns the partitions with the number of converted records, and the reads that are left because they take a
+        thread that others do not wait for: with `is_alone` none.
+        """
+        counts, left = [], []
+        for read in reads:
+            try:
+                count = convert(read, self._terms.version, is_alone=is_alone)
+            except OpensTooFar:
+                left.append(read)
+                continue
+            if read.partition is not None and count:
+                counts.append((read.partition, count))
+        return counts, left
 
     def _respond(self, read: FetchRead) -> Slices[R]:
         """Return the response, and record in its session what it sends."""

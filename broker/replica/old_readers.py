@@ -9,7 +9,8 @@ from __future__ import annotations
 from broker.replica.reader import PartitionRead
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import LOG_OVERHEAD
-from storage.validation import PLAIN_SIZE_MAX
+from protocol.records.compression import PLAIN_SIZE_MAX, OpensTooFar
+from storage.validation import SHARED_PLAIN_SIZE_MAX
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 FIRST_VERSION_WITH_MAGIC_2 = 4
@@ -36,8 +37,12 @@ def replace_new_errors(read: PartitionRead, fetch_version: int) -> None:
         _fail(read, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-def convert(read: PartitionRead, fetch_version: int) -> int:
-    """Replace the records by message sets; return how many records were converted. May block on further reads."""
+def convert(read: PartitionRead, fetch_version: int, *, is_alone: bool) -> int:
+    """Replace the records by message sets; return how many records were converted. May block on further reads.
+
+    Raises OpensTooFar: the first batch takes a thread that others do not wait for, and `is_alone` is False. The read is
+    unchanged.
+    """
     partition = read.partition
     if partition is None or read.error_code or not len(read.records):
         return 0
@@ -49,8 +54,9 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
 
     magic = 0 if fetch_version < FIRST_VERSION_WITH_MAGIC_1 else 1
     fetch_offset = read.wanted.fetch_offset
+    size_max = PLAIN_SIZE_MAX if is_alone else SHARED_PLAIN_SIZE_MAX
     try:
-        converted = down_convert(read.records, magic=magic, fetch_offset=fetch_offset, size_max=PLAIN_SIZE_MAX)
+        converted = down_convert(read.records, magic=magic, fetch_offset=fetch_offset, size_max=size_max)
         count = converted.records_converted
         while not converted.records and converted.next_offset is not None:
             # Only control batches: an empty response would make this reader fetch the same offset forever.
@@ -62,10 +68,15 @@ def convert(read: PartitionRead, fetch_version: int) -> int:
             )
             if fetched is None or not len(fetched.records):
                 break
-            converted = down_convert(fetched.records, magic=magic, fetch_offset=fetch_offset, size_max=PLAIN_SIZE_MAX)
+            converted = down_convert(fetched.records, magic=magic, fetch_offset=fetch_offset, size_max=size_max)
             count += converted.records_converted
     except KafkaError as error:
         _fail(read, error.code)
+        return 0
+    except OpensTooFar:
+        if not is_alone:
+            raise
+        _fail(read, ErrorCode.CORRUPT_MESSAGE)
         return 0
     if converted.next_offset is not None:
         read.records = converted.records

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from protocol.crc import crc32c
 from protocol.errors import Malformed
-from protocol.records.compression import Buffer, CannotOpen, Compression, open_pieces
+from protocol.records.compression import USUAL_WINDOW_SIZE, Buffer, CannotOpen, Compression, open_pieces
 from protocol.records.pieces import PieceReader
 
 MAGIC = 2
@@ -222,8 +222,17 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return valid
 
 
-def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
+def records(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    size_max: int,
+    parts: Parts = Parts.ALL,
+    window_size_max: int = USUAL_WINDOW_SIZE,
+) -> Iterator[Record]:
     """Yield the records of the batch at `position`, which is opened at the first. The CRC is not checked.
+
+    `window_size_max` is that of `open_pieces`.
 
     Raises:
         Malformed: the batch is cut off, its codec fails, it opens to more than `size_max` bytes, a record does not end
@@ -232,11 +241,14 @@ def records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = 
     header = read_header(buffer, position)
     if not 0 <= header.base_offset <= _INT64_MAX - _INT32_MAX:
         raise Malformed(f"base offset {header.base_offset} is out of range")
-    yield from parse_records(plain_pieces(buffer, position, header, size_max=size_max), header, parts)
+    pieces = plain_pieces(buffer, position, header, size_max=size_max, window_size_max=window_size_max)
+    yield from parse_records(pieces, header, parts)
 
 
-def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> Iterator[bytes]:
-    """Return the bytes after the header, decompressed, in pieces.
+def plain_pieces(
+    buffer: Buffer, position: int, header: BatchHeader, *, size_max: int, window_size_max: int = USUAL_WINDOW_SIZE
+) -> Iterator[bytes]:
+    """Return the bytes after the header, decompressed, in pieces. `window_size_max` is that of `open_pieces`.
 
     Raises:
         Malformed: the bytes are damaged or more than `size_max`; possibly after some pieces.
@@ -244,7 +256,8 @@ def plain_pieces(buffer: Buffer, position: int, header: BatchHeader, *, size_max
     end = position + header.size
     if end > len(buffer):
         raise Malformed(f"batch cut off: {len(buffer) - position} bytes of {header.size}")
-    return open_pieces(header.compression, memoryview(buffer)[position + HEADER_SIZE : end], size_max=size_max)
+    content = memoryview(buffer)[position + HEADER_SIZE : end]
+    return open_pieces(header.compression, content, size_max=size_max, window_size_max=window_size_max)
 
 
 def plain_records(buffer: Buffer, position: int, header: BatchHeader, *, size_max: int) -> bytes:

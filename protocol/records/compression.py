@@ -7,12 +7,12 @@ Bounds: compressed data is opened in pieces of at most 2 MiB, and only one exist
 library call returns more than 1 MiB: gzip and lz4 stop at a maximum length, zstd gets only as many blocks at a time as
 open to that. The sum is compared with `size_max` after each call. A decoder also holds the window of its format: 32 KiB
 for gzip; 64 KiB and two blocks of at most 4 MiB for lz4; for zstd the announced size, which is 2 MiB at the default
-level and 8 MiB at level 19. A zstd frame with a larger window, as written by levels 20 and up, may open to 16 MiB only,
-because the filled part of the window is resident.
+level, 8 MiB at level 19 and up to 128 MiB at the levels from 20 on. A zstd frame with a window of more than
+`window_size_max` may open to 16 MiB only, because the filled part of the window is resident.
 
 A raw snappy block can only be opened whole. Its preamble announces its plain size, and the library allocates that much.
-So an announcement of more than `size_max`, or of more than 64 bytes for every 3 (the most that the format can express),
-is rejected before the library is called.
+So an announcement of more than `size_max` or 128 MiB, or of more than 64 bytes for every 3 (the most that the format
+can express), is rejected before the library is called.
 
 The libraries are imported by the functions that call them, at the first batch of their codec: most brokers see one
 codec, and all three would cost each start time and memory.
@@ -25,7 +25,7 @@ from contextlib import suppress
 from enum import IntEnum
 from itertools import chain, repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from protocol.errors import Malformed
 
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     import zstandard
 
 Buffer = bytes | bytearray | memoryview
+
+PLAIN_SIZE_MAX: Final = 1 << 31
+"""The plain size that a stored batch may have. Kafka's Java classes count it in 32 bits."""
+USUAL_WINDOW_SIZE: Final = 8 << 20
+"""The largest window of zstd up to level 19."""
+RESIDENT_SIZE_MAX: Final = 128 << 20
+"""The largest window of zstd that Java clients accept, and the plain size of the largest snappy block."""
 
 
 class CannotOpen(Malformed):
@@ -68,15 +75,21 @@ def decompress(codec: Compression, data: Buffer, *, size_max: int) -> bytes:
     return b"".join(open_pieces(codec, data, size_max=size_max))
 
 
-def open_pieces(codec: Compression, data: Buffer, *, size_max: int) -> Iterator[bytes]:
+def open_pieces(
+    codec: Compression, data: Buffer, *, size_max: int, window_size_max: int = USUAL_WINDOW_SIZE
+) -> Iterator[bytes]:
     """Yield the plain bytes in pieces of about 1 MiB, none of them empty. Smaller data is one piece.
+
+    Args:
+        window_size_max: the window of a zstd frame up to which the frame may open to more than 16 MiB. The decoder may
+            take so much memory.
 
     Raises:
         CannotOpen: as by `decompress`, at the piece where the damage is found.
     """
     gathered: list[bytes] = []
     gathered_size = size = 0
-    for opened in _CODECS[codec].open(memoryview(data), size_max):
+    for opened in _CODECS[codec].open(memoryview(data), size_max, window_size_max):
         size += len(opened)
         if size > size_max:
             raise _too_large(size_max)
@@ -225,7 +238,7 @@ class _GzipMember:
             yield opened
 
 
-def _open_gzip(data: memoryview, size_max: int) -> Iterator[bytes]:
+def _open_gzip(data: memoryview, size_max: int, _window_size_max: int) -> Iterator[bytes]:
     try:
         yield from _open_stream(lambda: _GzipMember(size_max), _slices(data, _SLICE_SIZE))
     except zlib.error as error:
@@ -309,7 +322,7 @@ class _Lz4Frame:
             yield frame.decompress(b"", length_max)
 
 
-def _open_lz4(data: memoryview, size_max: int) -> Iterator[bytes]:
+def _open_lz4(data: memoryview, size_max: int, _window_size_max: int) -> Iterator[bytes]:
     try:
         yield from _open_stream(lambda: _Lz4Frame(size_max), _slices(data, _SLICE_SIZE))
     except (RuntimeError, ValueError) as error:
@@ -326,8 +339,9 @@ _ZSTD_BLOCK_PLAIN_SIZE_MAX = 128 << 10
 _ZSTD_CHECKSUM_SIZE = 4
 _ZSTD_RLE_BLOCK = 1
 _ZSTD_COMPRESSED_BLOCK = 2
-# 100 MiB are 800 full blocks. Data with more blocks than this limit, or not made of blocks, is cut into slices so small
-# that no slice holds more blocks than may be opened at a time: the smallest block has 4 bytes.
+# Data with more blocks than this limit (or than twice as many as are full at the largest plain size), or not made of
+# blocks, is cut into slices so small that no slice holds more blocks than may be opened at a time: the smallest block
+# has 4 bytes.
 _ZSTD_BLOCKS_MAX = 4096
 _ZSTD_SLICE_SIZE = PIECE_SIZE // _ZSTD_BLOCK_PLAIN_SIZE_MAX * (_ZSTD_BLOCK_HEADER_SIZE + 1)
 
@@ -348,9 +362,7 @@ def _zstd_compressor(level: int | None) -> Compressor:
     return zstandard.ZstdCompressor(compression_params=parameters).compressobj()
 
 
-_ZSTD_WINDOW_MAX = 8 << 20
 _ZSTD_WIDE_OPENED_MAX = 16 << 20
-_ZSTD_ANY_WINDOW = 0
 
 
 class _ZstdFrame:
@@ -371,7 +383,7 @@ class _ZstdFrame:
         return iter((self._frame.decompress(data),))
 
 
-def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
+def _open_zstd(data: memoryview, size_max: int, window_size_max: int) -> Iterator[bytes]:
     import zstandard
 
     content_size, window_size = _zstd_announcement(data)
@@ -379,15 +391,16 @@ def _open_zstd(data: memoryview, size_max: int) -> Iterator[bytes]:
         raise _too_large(size_max)
     plain_size_max = min(size_max, PIECE_SIZE)
     # No client writes a second frame, so only the first one may have a large window.
-    window_sizes_max = chain([_ZSTD_ANY_WINDOW], repeat(_ZSTD_WINDOW_MAX))
-    slices = _zstd_slices(data, plain_size_max)
+    window_sizes_max = chain([RESIDENT_SIZE_MAX], repeat(USUAL_WINDOW_SIZE))
+    blocks_max = max(_ZSTD_BLOCKS_MAX, 2 * size_max // _ZSTD_BLOCK_PLAIN_SIZE_MAX)
+    slices = _zstd_slices(data, plain_size_max, blocks_max)
     first = next(slices, data)
     if len(first) == len(data) and (content_size is None or 0 < content_size <= plain_size_max):
         # The usual batch is one frame that opens to at most a piece, which takes one call.
         with suppress(zstandard.ZstdError):  # the error is reported below
             yield zstandard.ZstdDecompressor().decompress(data, max_output_size=plain_size_max)
             return
-    opened_max = _ZSTD_WIDE_OPENED_MAX if window_size > _ZSTD_WINDOW_MAX else size_max
+    opened_max = _ZSTD_WIDE_OPENED_MAX if window_size > window_size_max else size_max
     opened_size = 0
     try:
         for opened in _open_stream(
@@ -415,7 +428,7 @@ def _zstd_announcement(data: memoryview) -> tuple[int | None, int]:
     return None, 0
 
 
-def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
+def _zstd_slices(view: memoryview, plain_size_max: int, blocks_max: int) -> Iterator[memoryview]:
     """Yield slices of whole blocks (RFC 8878) that open to at most `plain_size_max`, but at least one block each.
 
     Frame headers and checksums go with the adjacent blocks. The library detects damage; here it only matters that no
@@ -424,13 +437,13 @@ def _zstd_slices(view: memoryview, plain_size_max: int) -> Iterator[memoryview]:
     """
     position = start = 0
     blocks = 0
-    while blocks < _ZSTD_BLOCKS_MAX and view[position : position + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC:
+    while blocks < blocks_max and view[position : position + len(_ZSTD_MAGIC)] == _ZSTD_MAGIC:
         header_end = _zstd_header_end(view, position)
         has_checksum = header_end <= len(view) and view[position + len(_ZSTD_MAGIC)] & 0x04
         position = header_end
         is_last = False
         plain_size = 0
-        while not is_last and blocks < _ZSTD_BLOCKS_MAX and position + _ZSTD_BLOCK_HEADER_SIZE <= len(view):
+        while not is_last and blocks < blocks_max and position + _ZSTD_BLOCK_HEADER_SIZE <= len(view):
             blocks += 1
             header = int.from_bytes(view[position : position + _ZSTD_BLOCK_HEADER_SIZE], "little")
             is_last = bool(header & 1)
@@ -508,7 +521,7 @@ class _SnappyCompressor:
         return start + b"".join(_xerial_blocks(data))
 
 
-def _open_snappy(view: memoryview, size_max: int) -> Iterator[bytes]:
+def _open_snappy(view: memoryview, size_max: int, _window_size_max: int) -> Iterator[bytes]:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         plain = _open_snappy_block(view, size_max)
         yield from (plain[start : start + PIECE_SIZE] for start in range(0, len(plain), PIECE_SIZE))
@@ -537,8 +550,8 @@ def _open_snappy_block(block: memoryview, size_max: int) -> bytes:
     import snappy
 
     plain_size = _snappy_plain_size(block)
-    if plain_size > size_max:
-        raise _too_large(size_max)
+    if plain_size > min(size_max, RESIDENT_SIZE_MAX):
+        raise _too_large(min(size_max, RESIDENT_SIZE_MAX))
     if plain_size * _SNAPPY_COPY_SIZE > len(block) * _SNAPPY_COPY_PLAIN_SIZE:
         raise CannotOpen(
             f"snappy: {len(block)} bytes announce a plain size of {plain_size}, more than they can open to"
@@ -577,7 +590,7 @@ class _NoCompressor:
 class _Codec(NamedTuple):
     compress: Callable[[Buffer, int | None], bytes]
     compressor: Callable[[int | None], Compressor]
-    open: Callable[[memoryview, int], Iterator[bytes]]
+    open: Callable[[memoryview, int, int], Iterator[bytes]]
 
 
 _CODECS: Mapping[Compression, _Codec] = MappingProxyType(
@@ -585,7 +598,9 @@ _CODECS: Mapping[Compression, _Codec] = MappingProxyType(
         Compression.NONE: _Codec(
             lambda data, _level: bytes(data),
             lambda _level: _NoCompressor(),
-            lambda data, _size_max: map(bytes, _slices(data, PIECE_SIZE) if len(data) > PIECE_SIZE else (data,)),
+            lambda data, _size_max, _window_size_max: map(
+                bytes, _slices(data, PIECE_SIZE) if len(data) > PIECE_SIZE else (data,)
+            ),
         ),
         Compression.GZIP: _Codec(_compress_gzip, _gzip_compressor, _open_gzip),
         Compression.SNAPPY: _Codec(_compress_snappy, lambda _level: _SnappyCompressor(), _open_snappy),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import BatchHeader, Parts, Record, crc_is_valid
-from protocol.records.compression import Buffer, Compression
+from protocol.records.compression import Buffer, Compression, OpensTooFar
 from protocol.records.entries import Entry, entries, entry_records
 from protocol.records.legacy import build_message_set, message_crc_is_valid
 
@@ -36,10 +36,12 @@ def down_convert(
 
     Entries that are old enough are unchanged. Dropped: control batches, headers, producer fields, the timestamps for
     magic 0, and the records of uncompressed batches below `fetch_offset`. Kept: offset, key and value of all others.
-    The result ends early before a zstd or damaged batch, and once it has `bytes_max` bytes.
+    The result ends early before a zstd or damaged batch or one that opens to more than `size_max`, and once it has
+    `bytes_max` bytes.
 
     Raises:
         KafkaError: the first entry is in zstd (UNSUPPORTED_COMPRESSION_TYPE) or damaged (CORRUPT_MESSAGE).
+        OpensTooFar: the first entry opens to more than `size_max` bytes.
     """
     converted: list[bytes] = []
     made = count = 0
@@ -55,6 +57,8 @@ def down_convert(
             next_offset = entry.header.last_offset + 1
     except Malformed as error:
         if next_offset is None:
+            if isinstance(error, OpensTooFar):
+                raise
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Stored records cannot be converted: {error}") from None
     except KafkaError:
         if next_offset is None:

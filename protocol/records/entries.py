@@ -4,10 +4,10 @@ Owns the choice of the reader by the magic, which is at the same position in all
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, Parts, Record, read_header, records
-from protocol.records.compression import Buffer
+from protocol.records.compression import PLAIN_SIZE_MAX, RESIDENT_SIZE_MAX, Buffer
 from protocol.records.legacy import (
     LEGACY_MAGICS,
     MessageHeader,
@@ -15,6 +15,8 @@ from protocol.records.legacy import (
     message_records,
     read_message_header,
 )
+
+_WRAPPED_SIZE_MAX: Final = 100 << 20
 
 
 class Entry(NamedTuple):
@@ -41,13 +43,18 @@ def entries(buffer: Buffer) -> Iterator[Entry]:
         position += size
 
 
-def entry_records(buffer: Buffer, position: int = 0, *, size_max: int, parts: Parts = Parts.ALL) -> Iterator[Record]:
-    """Yield the records of the entry at `position`, whatever its format.
+def entry_records(
+    buffer: Buffer, position: int = 0, *, size_max: int = PLAIN_SIZE_MAX, parts: Parts = Parts.ALL
+) -> Iterator[Record]:
+    """Yield the records of the stored entry at `position`, whatever its format.
+
+    A batch is held one piece and one record at a time, with a zstd window of up to 128 MiB. The messages of a wrapper
+    are held together, so they are limited to 100 MiB.
 
     Raises:
         Malformed: the entry is damaged.
     """
     if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] in LEGACY_MAGICS:
-        yield from message_records(buffer, position, size_max=size_max)
+        yield from message_records(buffer, position, size_max=min(size_max, _WRAPPED_SIZE_MAX))
     else:
-        yield from records(buffer, position, size_max=size_max, parts=parts)
+        yield from records(buffer, position, size_max=size_max, parts=parts, window_size_max=RESIDENT_SIZE_MAX)

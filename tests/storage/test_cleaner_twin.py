@@ -354,3 +354,13 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
 @pytest.mark.parametrize("seed", range(40))
 def test_pass_keeps_the_same_records_as_a_model_with_dictionaries(tmp_path: Path, seed: int) -> None:
     live_a_life(tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", range(40, 50))
+def test_pass_over_batches_that_open_too_far_keeps_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("storage.cleaner.SHARED_PLAIN_SIZE_MAX", 100)
+    monkeypatch.setattr("storage.large_batches._KEYS_MAX", 7)
+    monkeypatch.setattr("storage.large_batches.PIECE_SIZE", 500)
+    live_a_life(tmp_path, seed)

@@ -229,3 +229,32 @@ async def test_a_batch_that_is_too_large_is_rejected_without_a_copy(
     responses = (await broker.ask(produce(*[batch_of(100)] * 3))).responses[0].partition_responses
     assert [each.error_code for each in responses] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
     assert not prepared_beside
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+async def test_batch_that_opens_further_than_shared_threads_may_is_opened_in_its_own(
+    broker: InProcessBroker,
+    prepared_beside: list[object],
+    monkeypatch: pytest.MonkeyPatch,
+    compression: Compression,
+) -> None:
+    await broker.create_topic("t")
+    run_alone = broker.services.cpu_pool.run_alone
+    alone: list[object] = []
+
+    async def noted(work: Callable[[], object]) -> object:
+        alone.append(work)
+        return await run_alone(work)
+
+    monkeypatch.setattr(type(broker.services.cpu_pool), "run_alone", lambda _, work: noted(work))
+    monkeypatch.setattr("storage.validation.SHARED_PLAIN_SIZE_MAX", 1_900_000)
+    monkeypatch.setattr("storage.validation.PLAIN_RATIO_MAX", 1 << 20)
+    responses = await asyncio.gather(*(broker.ask(produce(bomb(compression))) for _ in range(2)))
+    offsets = {response.responses[0].partition_responses[0].base_offset for response in responses}
+    assert offsets == {0, 1}
+    assert len(alone) == 2
+    assert len(prepared_beside) == 2
+    monkeypatch.setattr("storage.validation.PLAIN_RATIO_MAX", 1)
+    response = (await broker.ask(produce(bomb(compression)))).responses[0].partition_responses[0]
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert response.error_message == "Record batch is refused: compressed data opens to more than 1900000 bytes"

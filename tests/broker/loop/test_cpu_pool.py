@@ -37,3 +37,15 @@ async def test_full_queue_and_its_end_are_reported_once(cpu_pool: CpuPool) -> No
     gate.set()
     await asyncio.gather(*waiting)
     assert said == ["full", "room"]
+
+
+async def test_long_work_has_a_thread_of_its_own(cpu_pool: CpuPool) -> None:
+    gate = threading.Event()
+    long = asyncio.create_task(cpu_pool.run_alone(gate.wait))
+    later = asyncio.create_task(cpu_pool.run_alone(threading.get_ident))
+    await asyncio.sleep(0)
+    shared = [await cpu_pool.run(threading.get_ident) for _ in range(3)]
+    assert not later.done()
+    gate.set()
+    assert await long
+    assert await later not in shared

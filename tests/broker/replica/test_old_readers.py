@@ -186,3 +186,16 @@ async def test_log_with_all_formats_is_served_to_all_versions(tmp_path: Path, *,
             assert [(r.offset, r.value) for r in before + after] == [
                 one for one in every if one[0] not in (ZSTD_OFFSET, ZSTD_OFFSET + 2)
             ]
+
+
+async def test_batch_that_opens_further_than_shared_threads_may_is_converted(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("t")
+    for value in (b"small", bytes(5000), b"last"):
+        await produce(broker, "t", build_batch([RecordData(TIME, b"k", value)], compression=Compression.GZIP))
+    monkeypatch.setattr("broker.replica.old_readers.SHARED_PLAIN_SIZE_MAX", 1000)
+    assert [record.value for record in read(await fetch(broker, "t", 0, 2))] == [b"small"]
+    assert [record.value for record in read(await fetch(broker, "t", 1, 2))] == [bytes(5000), b"last"]
+    monkeypatch.setattr("broker.replica.old_readers.PLAIN_SIZE_MAX", 1000)
+    assert (await fetch(broker, "t", 1, 2)).error_code == ErrorCode.CORRUPT_MESSAGE

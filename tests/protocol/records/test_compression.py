@@ -228,6 +228,23 @@ def test_zstd_frame_with_a_large_window_may_not_decompress_to_more(window_log: i
         sum(map(len, opening))
 
 
+def test_zstd_frame_opens_further_if_its_window_is_within_the_limit() -> None:
+    frame = zstd_frame(17 * MIB, 27)
+    opening = open_pieces(Compression.ZSTD, frame, size_max=64 * MIB, window_size_max=128 * MIB)
+    assert sum(map(len, opening)) == 17 * MIB
+
+
+def test_zstd_frame_with_a_window_that_java_clients_reject_is_rejected() -> None:
+    with pytest.raises(CannotOpen, match="memory"):
+        list(open_pieces(Compression.ZSTD, zstd_frame(10, 28), size_max=MIB, window_size_max=128 * MIB))
+
+
+def test_snappy_block_that_opens_to_more_than_a_decoder_may_hold_is_rejected() -> None:
+    block = b"\x81\x80\x80\x40" + bytes(7 << 20)
+    with pytest.raises(OpensTooFar, match="134217728"):
+        decompress(Compression.SNAPPY, block, size_max=1 << 31)
+
+
 def test_a_second_zstd_frame_may_not_have_a_large_window() -> None:
     assert list(open_pieces(Compression.ZSTD, zstd_frame(10, 21) * 2, size_max=MIB)) == [bytes(20)]
     with pytest.raises(CannotOpen, match="zstd"):

@@ -3,7 +3,7 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import LOG_APPEND_TIME_BIT, Record, TimestampType, read_header, set_timestamps
 from protocol.records.builder import RecordData, build_batch, rebuild_batch
-from protocol.records.compression import Compression
+from protocol.records.compression import Compression, OpensTooFar
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.down_conversion import DownConverted, down_convert
 from protocol.records.entries import entries, entry_records
@@ -167,8 +167,14 @@ def test_unconvertible_batch_is_an_error_only_as_the_first(bad: bytes, code: Err
     assert raised.value.code is code
 
 
-def test_decompressed_size_is_limited() -> None:
+def test_first_batch_that_opens_too_far_is_reported() -> None:
     batch = build_batch([RecordData(0, None, bytes(10_000))], compression=Compression.GZIP)
-    with pytest.raises(KafkaError) as raised:
+    with pytest.raises(OpensTooFar):
         down_convert(batch, magic=1, fetch_offset=0, size_max=9_999)
-    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_conversion_ends_before_a_later_batch_that_opens_too_far() -> None:
+    small = build_batch([RecordData(0, None, b"small")], compression=Compression.GZIP)
+    large = build_batch([RecordData(0, None, bytes(10_000))], base_offset=1, compression=Compression.GZIP)
+    converted = down_convert(small + large, magic=1, fetch_offset=0, size_max=9_999)
+    assert (converted.records_converted, converted.next_offset) == (1, 1)
