@@ -145,8 +145,8 @@ def opening(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[bytes], Iter
     """Has opened data come in the pieces that a function makes of it."""
 
     def replace(pieces_of: Callable[[bytes], Iterator[bytes]]) -> None:
-        def opened(codec: Compression, data: Buffer, *, size_max: int) -> Iterator[bytes]:
-            yield from pieces_of(b"".join(open_pieces(codec, data, size_max=size_max)))
+        def opened(codec: Compression, data: Buffer, **limits: int) -> Iterator[bytes]:
+            yield from pieces_of(b"".join(open_pieces(codec, data, **limits)))
 
         for module in (protocol.records.batch, protocol.records.legacy):
             monkeypatch.setattr(module, "open_pieces", opened)

@@ -112,8 +112,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[object]]:
     """Every stream of opened pieces; it holds the piece at hand and the compressed data."""
     streams: list[weakref.ref[object]] = []
 
-    def noted(codec: Compression, data: memoryview, *, size_max: int) -> Iterator[bytes]:
-        stream = open_pieces(codec, data, size_max=size_max)
+    def noted(codec: Compression, data: memoryview, **limits: int) -> Iterator[bytes]:
+        stream = open_pieces(codec, data, **limits)
         streams.append(weakref.ref(stream))
         return stream
 
