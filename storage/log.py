@@ -68,8 +68,10 @@ from storage.stored_batch import StoredBatch
 from storage.transaction_index import AbortedTransaction
 from storage.truncation import truncation_point
 from storage.validation import (
+    NO_CONVERSION,
     AppendOrigin,
     AppendRules,
+    ConversionCost,
     PreparedAppend,
     Refusal,
     prepare,
@@ -100,7 +102,7 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     is_duplicate: bool = False
-    records_converted: int = 0
+    conversion: ConversionCost = NO_CONVERSION
 
 
 class _EndGap(NamedTuple):
@@ -295,7 +297,9 @@ class Log:
 
         Raises TooCostlyError: they need a thread that others do not wait for, and `is_alone` is False.
         """
-        return prepare(records, self._rules, now_ms=now_ms, origin=origin, is_alone=is_alone)
+        return prepare(
+            records, self._rules, now_ms=now_ms, origin=origin, is_alone=is_alone, monotonic_s=self._files.monotonic_s
+        )
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Record that a leader's epoch begins at the end of the log, before the leader accepts records.
@@ -340,14 +344,21 @@ class Log:
         offset = planned.end_offset if planned.count else self.log_end_offset
         if type(records) is memoryview:
             validated = validate_and_assign_offsets(
-                records, self._rules, offset, leader_epoch, now_ms, origin, may_take_long
+                records,
+                self._rules,
+                offset,
+                leader_epoch,
+                now_ms,
+                origin,
+                may_take_long,
+                monotonic_s=self._files.monotonic_s,
             )
         else:
             assert isinstance(records, PreparedAppend)
             validated = records.at(offset, leader_epoch)
         if validated is None:
             return AppendResult(-1, -1, NO_TIMESTAMP, self.log_start_offset)
-        accepted, header, log_append_time_ms, records_converted = validated
+        accepted, header, log_append_time_ms, conversion = validated
         marker = None
         has_producer = header.producer_id != NO_PRODUCER_ID
         if has_producer:
@@ -365,7 +376,7 @@ class Log:
                 else:
                     self._producers.append_data(header, offset)
         return _new_tuple(
-            AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, records_converted)
+            AppendResult, (offset, last_offset, log_append_time_ms, self.log_start_offset, False, conversion)
         )
 
     def append_as_follower(

@@ -67,7 +67,7 @@ factor, each byte that a client sends causes a bounded amount of work.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from enum import Enum
@@ -287,6 +287,20 @@ class AppendRules:
         )
 
 
+class ConversionCost(NamedTuple):
+    """What it took to open or rebuild records, as Kafka counts it."""
+
+    records_converted: int
+    """Records that were encoded or compressed again."""
+    temporary_size: int
+    """Plain bytes that were read from compressed records, and those that were written to convert them."""
+    duration_s: float
+    """0.0 if no record was converted."""
+
+
+NO_CONVERSION = ConversionCost(0, 0, 0.0)
+
+
 class ValidatedAppend(NamedTuple):
     """One batch, ready to be written. `header` equals the header in `records` except base offset and leader epoch.
 
@@ -296,7 +310,11 @@ class ValidatedAppend(NamedTuple):
     records: Buffer
     header: BatchHeader
     log_append_time_ms: int  # -1 with CreateTime
-    records_converted: int  # records that were encoded or compressed again, for the conversion meters
+    conversion: ConversionCost = NO_CONVERSION
+
+    @property
+    def records_converted(self) -> int:
+        return self.conversion.records_converted
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,10 +332,10 @@ class PreparedAppend:
         """Return the batch at `next_offset`. Call it once, when no other append can precede this one."""
         if self.validated is None:
             return None
-        data, header, log_append_time_ms, records_converted = self.validated
+        data, header, log_append_time_ms, conversion = self.validated
         records = memoryview(data)
         set_offset_and_epoch(records, 0, next_offset, leader_epoch)
-        return _new_tuple(ValidatedAppend, (records, header, log_append_time_ms, records_converted))
+        return _new_tuple(ValidatedAppend, (records, header, log_append_time_ms, conversion))
 
 
 class TooCostlyError(Exception):
@@ -351,8 +369,18 @@ def first_batch(records: Buffer) -> Buffer:
     return records[: LOG_OVERHEAD + int.from_bytes(records[8:LOG_OVERHEAD], "big", signed=True)]
 
 
+def _no_clock() -> float:
+    return 0.0
+
+
 def prepare(
-    records: memoryview, rules: AppendRules, *, now_ms: int, origin: AppendOrigin, is_alone: bool = True
+    records: memoryview,
+    rules: AppendRules,
+    *,
+    now_ms: int,
+    origin: AppendOrigin,
+    is_alone: bool = True,
+    monotonic_s: Callable[[], float] = _no_clock,
 ) -> PreparedAppend | Refusal:
     """Do the part of `validate_and_assign_offsets` that does not need the log. Any thread.
 
@@ -368,6 +396,7 @@ def prepare(
             now_ms=now_ms,
             origin=origin,
             is_alone=is_alone,
+            monotonic_s=monotonic_s,
         )
     except KafkaError as error:
         return Refusal.of(error)
@@ -385,10 +414,11 @@ def validate_and_assign_offsets(
     origin: AppendOrigin,
     may_take_long: bool = True,
     is_alone: bool = True,
+    monotonic_s: Callable[[], float] = _no_clock,
 ) -> ValidatedAppend | None:
     """Return the batch to append at `next_offset`; None if an old client sent no complete message, which is no error.
 
-    If no conversion is needed, the result is a view of `records`, patched in place.
+    If no conversion is needed, the result is a view of `records`, patched in place. `monotonic_s` times conversions.
 
     Raises:
         KafkaError: the records are rejected. It is a RecordsRejected if single records or a meter are concerned.
@@ -398,11 +428,13 @@ def validate_and_assign_offsets(
     try:
         header = _plain_header(records, rules, origin, may_take_long)
         if header is None:
-            return _validate_fully(records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long, is_alone)
+            return _validate_fully(
+                records, rules, next_offset, leader_epoch, now_ms, origin, may_take_long, is_alone, monotonic_s
+            )
     except (OpensTooFar, TooManyHeadersError) as error:
         raise TooCostlyError(str(error)) from None
     _pack_start(records, 0, next_offset, header[1], leader_epoch)
-    return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, 0))
+    return _new_tuple(ValidatedAppend, (records, header, NO_TIMESTAMP, NO_CONVERSION))
 
 
 def _plain_header(
@@ -468,6 +500,7 @@ def _validate_fully(
     origin: AppendOrigin,
     may_take_long: bool,
     is_alone: bool = True,
+    monotonic_s: Callable[[], float] = _no_clock,
 ) -> ValidatedAppend | None:
     """Validate records that `_plain_header` did not decide.
 
@@ -481,7 +514,7 @@ def _validate_fully(
         limits = (
             _Limits.in_thread(len(records), is_alone) if may_take_long else _Limits.on_loop(_converted_size_max(rules))
         )
-        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, limits)
+        return _validate_message_set(records, rules, next_offset, leader_epoch, now_ms, limits, monotonic_s)
     header = _first_header(records, origin)
     if header is None:
         return None
@@ -505,10 +538,11 @@ def _validate_fully(
             raise TooCostlyError(f"{header.records_count} records in {size} bytes")
         limits = _Limits.on_loop(plain_size_max)
     _check_batch(records, header, rules, origin)
+    opened = _Pieces(records, header, limits)
     try:
         if reads_times or (
             origin is not _COORDINATOR
-            and not _is_regular(records, header, limits, budget, needs_keys=rules.is_compacted)
+            and not _is_regular(records, header, opened, budget, needs_keys=rules.is_compacted)
         ):
             return _validate_records(
                 records,
@@ -519,6 +553,7 @@ def _validate_fully(
                 now_ms,
                 limits,
                 budget,
+                monotonic_s,
                 may_be_regular=reads_times,
             )
     except CannotOpen as error:
@@ -528,10 +563,11 @@ def _validate_fully(
             raise _opens_too_far(error) from None
         raise _corrupt(f"Record batch cannot be decompressed: {error}") from None
     set_offset_and_epoch(records, 0, next_offset, leader_epoch)
+    conversion = opened.cost
     if rules.is_log_append_time:
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
-        return ValidatedAppend(records, read_header(records), now_ms, records_converted=0)
-    return ValidatedAppend(records, header, NO_TIMESTAMP, records_converted=0)
+        return ValidatedAppend(records, read_header(records), now_ms, conversion)
+    return ValidatedAppend(records, header, NO_TIMESTAMP, conversion)
 
 
 def _converted_size_max(rules: AppendRules) -> int:
@@ -649,15 +685,14 @@ def _check_size(size: int, rules: AppendRules) -> None:
 
 
 def _is_regular(
-    batch: memoryview, header: BatchHeader, limits: _Limits, budget: HeaderBudget | None, *, needs_keys: bool
+    batch: memoryview, header: BatchHeader, opened: _Pieces, budget: HeaderBudget | None, *, needs_keys: bool
 ) -> bool:
     """Return whether regularity is proven, see the module. Raises CannotOpen and TooManyHeadersError."""
     if abs(header.base_timestamp) >= _BASE_TIMESTAMP_MAX:
         return False
     if not header.attributes & CODEC_MASK:
         return are_regular(batch[HEADER_SIZE:], header.records_count, budget, needs_keys=needs_keys)
-    pieces = _opened(batch, header, limits)
-    return are_regular_pieces(pieces, header.records_count, budget, needs_keys=needs_keys)
+    return are_regular_pieces(opened, header.records_count, budget, needs_keys=needs_keys)
 
 
 # --- the records of the batch -----------------------------------------------------------------------------------------
@@ -681,6 +716,7 @@ def _validate_records(
     now_ms: int,
     limits: _Limits,
     budget: HeaderBudget | None,
+    monotonic_s: Callable[[], float],
     *,
     may_be_regular: bool,
 ) -> ValidatedAppend:
@@ -688,6 +724,7 @@ def _validate_records(
 
     Raises KafkaError, CannotOpen, TooManyHeadersError.
     """
+    started_s = monotonic_s()
     source = header.compression
     # Markers are never compressed: they are too small to gain anything, and clients expect them uncompressed.
     target = source if rules.compression is None or header.is_control else rules.compression
@@ -695,7 +732,8 @@ def _validate_records(
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
     as_sent = header._replace(attributes=attributes)
     converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
-    pieces = _opened(batch, header, limits)
+    opened = _Pieces(batch, header, limits)
+    pieces: Iterator[bytes] = opened
     if converted is not None:
         pieces = _written(pieces, converted)
     checked = None
@@ -722,11 +760,11 @@ def _validate_records(
         if (attributes, max_timestamp) != (header.attributes, header.max_timestamp):
             set_timestamps(batch, 0, attributes, max_timestamp)
         set_offset_and_epoch(batch, 0, next_offset, leader_epoch)
-        return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=0)
+        return ValidatedAppend(batch, read_header(batch), log_append_time_ms, opened.cost)
 
     if converted is None or not checked.is_sequential:
         converted = BoundedCompression(target, rules.level, _records_size_max(rules))
-        pieces = _opened(batch, header, limits)
+        pieces = _Pieces(batch, header, limits)
         _exhaust(_written(renumbered(pieces, header.records_count), converted))
     header = header._replace(
         base_offset=next_offset,
@@ -739,11 +777,32 @@ def _validate_records(
         raise _converted_too_large(rules)
     rebuilt = assemble(header, content)
     _check_size(len(rebuilt), rules)
-    return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, records_converted=header.records_count)
+    temporary_size = opened.cost.temporary_size + opened.size
+    conversion = ConversionCost(header.records_count, temporary_size, monotonic_s() - started_s)
+    return ValidatedAppend(rebuilt, read_header(rebuilt), log_append_time_ms, conversion)
 
 
-def _opened(batch: memoryview, header: BatchHeader, limits: _Limits) -> Iterator[bytes]:
-    return plain_pieces(batch, 0, header, size_max=limits.plain_size_max, window_size_max=limits.window_size_max)
+class _Pieces(Iterator[bytes]):
+    """The plain bytes of a batch in pieces. `size` is the size of the pieces so far."""
+
+    __slots__ = ("_is_compressed", "_pieces", "size")
+
+    def __init__(self, batch: memoryview, header: BatchHeader, limits: _Limits) -> None:
+        self.size = 0
+        self._is_compressed = header.attributes & CODEC_MASK != 0
+        self._pieces = plain_pieces(
+            batch, 0, header, size_max=limits.plain_size_max, window_size_max=limits.window_size_max
+        )
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces)
+        self.size += len(piece)
+        return piece
+
+    @property
+    def cost(self) -> ConversionCost:
+        """The cost of reading them without a conversion."""
+        return ConversionCost(0, self.size, 0.0) if self._is_compressed and self.size else NO_CONVERSION
 
 
 def _written(pieces: Iterable[bytes], converted: BoundedCompression) -> Iterator[bytes]:
@@ -769,9 +828,16 @@ def _converted_too_large(rules: AppendRules) -> KafkaError:
 
 
 def _validate_message_set(
-    records: memoryview, rules: AppendRules, next_offset: int, leader_epoch: int, now_ms: int, limits: _Limits
+    records: memoryview,
+    rules: AppendRules,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    limits: _Limits,
+    monotonic_s: Callable[[], float],
 ) -> ValidatedAppend | None:
     """Return all messages of the set as one batch; only magic 2 is stored. None if no message is complete."""
+    started_s = monotonic_s()
     with _message_set_errors(limits):
         message_set = legacy.read_message_set(records, size_max=limits.plain_size_max)
     append_time_ms = now_ms if rules.is_log_append_time else None
@@ -796,7 +862,9 @@ def _validate_message_set(
         raise _converted_too_large(rules)
     _check_size(len(batch), rules)
     log_append_time_ms = NO_TIMESTAMP if append_time_ms is None else append_time_ms
-    return ValidatedAppend(batch, read_header(batch), log_append_time_ms, records_converted=message_set.count)
+    temporary_size = writer.plain_size + message_set.opened_size
+    conversion = ConversionCost(message_set.count, temporary_size, monotonic_s() - started_s)
+    return ValidatedAppend(batch, read_header(batch), log_append_time_ms, conversion)
 
 
 def _written_records(

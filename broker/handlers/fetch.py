@@ -184,9 +184,7 @@ class _Requester:
 
     def count_conversion(self, duration_s: float, size: int) -> None:
         """Part of `FetchRequester`."""
-        extras = self._context.with_extras()
-        extras.conversion_s += duration_s
-        extras.temporary_size += size
+        self._context.count_conversion(duration_s, size)
 
     def empty_response(self, session_id: int) -> FetchResponse:
         """Part of `FetchRequester`."""

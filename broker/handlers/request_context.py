@@ -68,6 +68,12 @@ class RequestContext:
         if self.extras is not None:
             self.extras.end_wait(now_s)
 
+    def count_conversion(self, duration_s: float, size: int) -> None:
+        """Part of `Converting`."""
+        extras = self.with_extras()
+        extras.conversion_s += duration_s
+        extras.temporary_size += size
+
     @property
     def mute_ms(self) -> int:
         """Milliseconds during which the connection serves no request because its client exceeded a quota (KIP-219)."""

@@ -16,6 +16,13 @@ class Waiting(Protocol):
     def end_wait(self, now_s: float) -> None: ...
 
 
+class Converting(Waiting, Protocol):
+    """Work that also records what it converts."""
+
+    def count_conversion(self, duration_s: float, size: int) -> None:
+        """Add the time of converting records, and the bytes that were allocated to open or convert them."""
+
+
 class Waits:
     """The waits of one piece of work. At most one is open at a time. Times are in monotonic seconds."""
 

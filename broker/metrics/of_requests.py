@@ -36,13 +36,13 @@ PARTS: tuple[tuple[str, str, float, Collection[str], str], ...] = (
     ("ResponseQueueTimeMs", "response_queue_s", MS_PER_S, ALL, "Time that complete responses waited to be written."),
     ("ResponseSendTimeMs", "send_s", MS_PER_S, ALL, "Time to hand responses to the socket."),
     ("RequestBytes", "size", 1.0, ALL, "Bytes of requests."),
-    ("TemporaryMemoryBytes", "temporary_size", 1.0, CONVERTING, "Bytes allocated to convert records."),
+    ("TemporaryMemoryBytes", "temporary_size", 1.0, CONVERTING, "Bytes allocated to open or convert records."),
     (
         "MessageConversionsTimeMs",
         "conversion_s",
         MS_PER_S,
         CONVERTING,
-        "Time spent on converting records for consumers.",
+        "Time spent on converting records.",
     ),
 )
 """Name, field of `RequestParts`, factor to the unit, request names that have it, text."""

@@ -28,7 +28,7 @@ from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS, Slices, each, whole
-from broker.loop.waits import Waiting
+from broker.loop.waits import Converting
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
@@ -102,8 +102,8 @@ class AppendTerms(NamedTuple):
     transactional_id: str | None
     client: ClientTerms
     client_id: str | None
-    waits: Waiting
-    """Records the waits for other brokers."""
+    waits: Converting
+    """Records the waits for other brokers, and conversions."""
     bound: Bound
     """The bound partitions of the client."""
 
@@ -285,7 +285,7 @@ class Appends:
         From `end_ms` on, leave records that take long to validate to a thread. Readers that wait for records are woken
         once all are appended.
         """
-        acks, _, _, (origin, _), client_id, _, bound = terms
+        acks, _, _, (origin, _), client_id, waits, bound = terms
         manager = self._manager
         needs_isr = acks == ACKS_ALL
         may_follow_refused = now_ms < self._refused_batches.until_ms
@@ -313,7 +313,7 @@ class Appends:
                     if may_follow_refused:
                         self._require_earlier_batches(found, records)
                     # The records of a scanned row are a memoryview.
-                    result = found.append_unread(prepared or records, needs_isr, now_ms, origin, False)  # type: ignore[arg-type]
+                    result = found.append_unread(prepared or records, needs_isr, now_ms, origin, False, waits)  # type: ignore[arg-type]
                 except KafkaError as error:
                     outcomes.append(self._refused(topic, index, found, error, records))
                     continue

@@ -15,10 +15,12 @@ request is served: the in-sync replicas, the high watermark, the offline state, 
 
 from __future__ import annotations
 
+from broker.loop.waits import Converting
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from config.topic_properties import LONG_MAX
 from storage.log import AppendOrigin, AppendResult, PreparedAppend
+from storage.validation import NO_CONVERSION
 
 BOUND_MAX = 500
 """The most partitions that one connection keeps bound. A client that names more has them bound again."""
@@ -71,14 +73,20 @@ class BoundPartition:
         now_ms: int,
         origin: AppendOrigin,
         may_take_long: bool,
+        converting: Converting | None = None,
     ) -> AppendResult:
-        """Do the same as `append`, but leave waiting readers to the caller, who wakes them once per request."""
+        """Do the same as `append`, but leave waiting readers to the caller, who wakes them once per request.
+
+        `converting` records what it takes to open or convert the records.
+        """
         partition = self.partition
         if not partition.is_leader or (needs_isr and not partition.has_enough_in_sync):
             raise partition.append_refusal()
         log = self.log
         result = log.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
         self.metrics.appended(len(records), result)
+        if (conversion := result.conversion) is not NO_CONVERSION and converting is not None:
+            converting.count_conversion(conversion.duration_s, conversion.temporary_size)
         manager = self._manager
         if partition.is_alone:
             is_advanced = log.advance_high_watermark(log.log_end_offset)  # every append is committed

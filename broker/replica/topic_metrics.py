@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from protocol.errors import ErrorCode
 from storage.log import AppendResult
-from storage.validation import Refusal, RejectionMeter
+from storage.validation import NO_CONVERSION, Refusal, RejectionMeter
 
 EXPECTED_ERRORS = frozenset(
     {
@@ -91,13 +91,13 @@ class TopicMetrics:
 
     def appended(self, size: int, result: AppendResult) -> None:
         """Count records of `size` bytes that were appended."""
-        first_offset, last_offset, _, _, _, records_converted = result
+        first_offset, last_offset, _, _, _, conversion = result
         self.total_produce_requests += 1
         self.bytes_in += size
         if first_offset >= 0:
             self.messages_in += last_offset - first_offset + 1
-        if records_converted:
-            self.produce_message_conversions += records_converted
+        if conversion is not NO_CONVERSION:
+            self.produce_message_conversions += conversion.records_converted
 
     def refused(self, refusal: Refusal, size: int) -> None:
         """Count records of `size` bytes that were not appended."""

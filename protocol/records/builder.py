@@ -114,10 +114,11 @@ def build_record_batch(
 class BatchWriter:
     """Builds the batch that `build_batch` builds, from records that come one at a time. At least one is required.
 
-    It takes the memory of the result and of one piece of the records.
+    It takes the memory of the result and of one piece of the records. `plain_size` is the size of the records before
+    their compression, once `finish` was called.
     """
 
-    __slots__ = ("_attributes", "_base_timestamp", "_compressed", "_count", "_data", "_max_timestamp")
+    __slots__ = ("_attributes", "_base_timestamp", "_compressed", "_count", "_data", "_max_timestamp", "plain_size")
 
     def __init__(
         self, compression: Compression, level: int | None, timestamp_type: TimestampType, size_max: int
@@ -125,6 +126,7 @@ class BatchWriter:
         self._attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
         self._compressed = BoundedCompression(compression, level, size_max - HEADER_SIZE)
         self._data = bytearray()
+        self.plain_size = 0
         self._count = 0
         self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
 
@@ -186,6 +188,7 @@ class BatchWriter:
         if self._data:
             piece = bytes(self._data)
             self._data.clear()
+            self.plain_size += len(piece)
             self._compressed.write(piece)
 
 

@@ -221,10 +221,18 @@ class MessageSet:
     """A whole set as a producer sent it.
 
     `records` can be read once. Until all records were read, the other values except `compression` may be wrong.
-    `entry_size_max` is the size of the largest entry.
+    `entry_size_max` is the size of the largest entry, `opened_size` the plain size of a wrapper's messages.
     """
 
-    __slots__ = ("claims_append_time", "compression", "count", "entry_size_max", "lacks_timestamp", "records")
+    __slots__ = (
+        "claims_append_time",
+        "compression",
+        "count",
+        "entry_size_max",
+        "lacks_timestamp",
+        "opened_size",
+        "records",
+    )
 
     def __init__(
         self,
@@ -238,6 +246,7 @@ class MessageSet:
         self.entry_size_max = entry_size_max
         self.count = 0
         self.lacks_timestamp = False
+        self.opened_size = 0
         self.records: Iterator[Message] = iter(())
 
 
@@ -291,6 +300,7 @@ def _inner_records(
             if not _INT64_MIN <= each <= _INT64_MAX:
                 raise Malformed(f"offset {each} is out of range")
     found.count = inner.count
+    found.opened_size = reader.offset
     found.lacks_timestamp = inner.lacks_timestamp if append_time is None else append_time == NO_TIMESTAMP
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,11 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.batch import HEADER_SIZE, Record
+from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
+from protocol.records.legacy import build_message_set
 from protocol.schema import ZERO_UUID
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.support.in_process import InProcessBroker, running_broker
@@ -134,6 +140,64 @@ async def test_records_of_old_formats_are_counted_as_converted(tmp_path: Path) -
         await broker.ask(request, 2)
         assert of_topic(broker.services, "t", "fetch_message_conversions") == 2
         assert parts_of(broker.dispatcher, "FetchConsumer").temporary_size > 0
+
+
+def conversions_of_produce(broker: InProcessBroker) -> tuple[int, float]:
+    parts = parts_of(broker.dispatcher, "Produce")
+    return parts.temporary_size, parts.conversion_s
+
+
+def times_a_second_apart(broker: InProcessBroker, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = broker.services.replica_manager.find(topic, 0)
+    assert partition is not None
+    seconds = itertools.count()
+    monkeypatch.setattr(type(partition.log._files), "monotonic_s", lambda *_: float(next(seconds)), raising=False)
+
+
+ROWS = [RecordData(1_700_000_000_000 + n, b"key", b"value" * 20) for n in range(5)]
+PLAIN_SIZE = len(build_batch(ROWS)) - HEADER_SIZE
+MESSAGES = [Record(n, row.timestamp, row.key, row.value, []) for n, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("compression_type", "sent", "version", "temporary_size", "conversion_s"),
+    [
+        ("producer", build_batch(ROWS), 9, 0, 0),
+        ("producer", build_batch(ROWS, compression=Compression.GZIP), 9, PLAIN_SIZE, 0),
+        ("gzip", build_batch(ROWS), 9, PLAIN_SIZE, 1),
+        ("lz4", build_batch(ROWS, compression=Compression.GZIP), 9, 2 * PLAIN_SIZE, 1),
+        ("producer", build_message_set(MESSAGES, magic=1), 2, PLAIN_SIZE, 1),
+        (
+            "producer",
+            build_message_set(MESSAGES, magic=1, compression=Compression.GZIP),
+            2,
+            PLAIN_SIZE + len(build_message_set(MESSAGES, magic=1)),
+            1,
+        ),
+    ],
+    ids=["unchanged", "opened", "compressed", "recompressed", "old format", "compressed old format"],
+)
+async def test_conversions_of_produced_records_are_timed_with_their_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compression_type: str,
+    sent: bytes,
+    version: int,
+    temporary_size: int,
+    conversion_s: float,
+) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t", compression_type=compression_type)
+        times_a_second_apart(broker, "t", monkeypatch)
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=sent)])],
+        )
+        response = await broker.ask(request, version)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        assert conversions_of_produce(broker) == (temporary_size, conversion_s)
+        assert of_topic(broker.services, "t", "produce_message_conversions") == (5 if conversion_s else 0)
 
 
 async def test_error_codes_are_counted_by_partition(tmp_path: Path) -> None:
