@@ -162,6 +162,25 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
     )
     for name, text, of_memory in memory:
         yield Metric(Kind.GAUGE, f"kafka.network:type=SocketServer,name={name}", text, _of_memory(sockets, of_memory))
+    # The names are those of Kafka, in which the time is in milliseconds and the percentage a share.
+    yield Metric(
+        Kind.RATE,
+        SOCKETS,
+        "Share of the time for which requests waited for memory of queued.max.request.bytes, 0 to 1.",
+        alone(lambda: _depleted_s(sockets)),
+        attribute="MemoryPoolAvgDepletedPercent",
+    )
+    yield Metric(
+        Kind.GAUGE,
+        SOCKETS,
+        "Milliseconds for which requests waited for memory of queued.max.request.bytes.",
+        alone(lambda: 1000 * _depleted_s(sockets)),
+        attribute="MemoryPoolDepletedTimeTotal",
+    )
+
+
+def _depleted_s(sockets: SocketServer) -> float:
+    return 0.0 if sockets.request_memory is None else sockets.request_memory.depleted_s
 
 
 def _per_listener(sockets: SocketServer, fact: Callable[[Listener], int]) -> Callable[[], Iterator[Sample]]:

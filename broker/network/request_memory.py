@@ -11,6 +11,7 @@ is not read until others have finished.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from broker.network.channel import Channel, Hold
 from broker.network.connection import Connection, Dispatcher, Registry
@@ -21,8 +22,11 @@ from protocol.frame import FrameReader
 class RequestMemory:
     """The memory of all arriving requests that share one limit."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, monotonic_s: Callable[[], float]) -> None:
         self.size_max = size_max
+        self._monotonic_s = monotonic_s
+        self._depleted_s = 0.0
+        self._depleted_since_s: float | None = None
         self._size_left = size_max
         self._taken: dict[AccountedConnection, int] = {}
         self._waiting: OrderedDict[AccountedConnection, None] = OrderedDict()
@@ -31,6 +35,12 @@ class RequestMemory:
     def size_left(self) -> int:
         """Free bytes; negative by less than one request when the last admitted request exceeds the limit."""
         return self._size_left
+
+    @property
+    def depleted_s(self) -> float:
+        """For how long a connection waited for bytes, in seconds since the start."""
+        since_s = self._depleted_since_s
+        return self._depleted_s if since_s is None else self._depleted_s + self._monotonic_s() - since_s
 
     def take(self, connection: AccountedConnection, size: int) -> bool:
         """Reserve `size` bytes for the request that `connection` receives; return whether that succeeded.
@@ -43,6 +53,8 @@ class RequestMemory:
         self.give_back(connection)
         if self._size_left <= 0:
             self._waiting[connection] = None
+            if self._depleted_since_s is None:
+                self._depleted_since_s = self._monotonic_s()
             return False
         self._taken[connection] = size
         self._size_left -= size
@@ -58,11 +70,18 @@ class RequestMemory:
             waiting, _ = self._waiting.popitem(last=False)
             self.take(waiting, waiting.arriving_size)
             waiting.release(Hold.REQUEST_MEMORY)
+        self._end_of_waiting()
 
     def forget(self, connection: AccountedConnection) -> None:
         """Release the bytes and the place in the queue of a closed connection."""
         self._waiting.pop(connection, None)
         self.give_back(connection)
+        self._end_of_waiting()
+
+    def _end_of_waiting(self) -> None:
+        if self._depleted_since_s is not None and not self._waiting:
+            self._depleted_s += self._monotonic_s() - self._depleted_since_s
+            self._depleted_since_s = None
 
 
 class AccountedConnection(Connection):

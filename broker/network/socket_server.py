@@ -173,7 +173,7 @@ class SocketServer:
 
     def _new_request_memory(self) -> RequestMemory | None:
         queued_max = self._settings.queued_request_bytes_max
-        return RequestMemory(queued_max) if queued_max > 0 else None
+        return RequestMemory(queued_max, self._clock.monotonic_s) if queued_max > 0 else None
 
     def _close_least_recently_used(self) -> None:
         """Close one client connection for one that a protected listener accepted above the limit."""

@@ -286,6 +286,25 @@ async def test_connections_of_a_listener_are_counted_without_a_processor(monitor
     assert scrape(f"{SOCKETS}_broker_connection_accept_rate") > 0
 
 
+@pytest.mark.parametrize(
+    "overrides", [{"listeners": "PLAINTEXT://127.0.0.1:0", "queued.max.request.bytes": "104857600"}]
+)
+async def test_time_without_memory_for_requests_is_shown(monitored: Monitored) -> None:
+    (endpoint,) = monitored.broker.services.metadata_cache.brokers[0].endpoints.values()
+    announced = (104857600).to_bytes(4, "big") + bytes(10)
+    assert (await monitored.scrape())(f"{SOCKETS}_memorypooldepletedtimetotal") == 0
+    connections = [await asyncio.open_connection(*endpoint) for _ in range(2)]
+    for _, writer in connections:  # the first takes all memory, the second waits for it
+        writer.write(announced)
+    async with asyncio.timeout(10):
+        while not (scrape := await monitored.scrape())(f"{SOCKETS}_memorypooldepletedtimetotal"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert 0 <= scrape(f"{SOCKETS}_memorypoolavgdepletedpercent") <= 1
+    assert scrape("kafka_network_socketserver_memorypoolavailable") <= 0
+    for _, writer in connections:
+        writer.close()
+
+
 SOCKETS = "kafka_server_socket_server_metrics"
 PROCESSOR = {"listener": "PLAINTEXT", "networkProcessor": "0"}
 

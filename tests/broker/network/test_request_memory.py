@@ -6,6 +6,7 @@ from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
 from storage.shortages import LineLimit
+from tests.support.manual_clock import ManualClock
 
 SIZE_MAX = 1 << 20
 MEMORY_SIZE = 100_000
@@ -79,7 +80,7 @@ def framed(size: int) -> bytes:
 
 
 def test_length_that_arrives_in_pieces_is_counted() -> None:
-    memory = RequestMemory(MEMORY_SIZE)
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
     clients = [Client(memory) for _ in range(20)]
     request = framed(LARGE)
     for client in clients:
@@ -92,7 +93,7 @@ def test_length_that_arrives_in_pieces_is_counted() -> None:
 
 
 def test_next_request_is_counted_separately() -> None:
-    memory = RequestMemory(MEMORY_SIZE)
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
     small_first, other = Client(memory), Client(memory)
     small_first.send(framed(500)[:100])
     assert memory.size_left == MEMORY_SIZE - 504
@@ -107,7 +108,7 @@ def test_next_request_is_counted_separately() -> None:
 
 
 def test_connection_waiting_for_memory_is_not_released_for_another_reason() -> None:
-    memory = RequestMemory(MEMORY_SIZE)
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
     first, second = Client(memory), Client(memory)
     first.send(framed(2 * LARGE)[:1000])
     second.send(framed(LARGE)[:1000])
@@ -124,7 +125,7 @@ def test_connection_waiting_for_memory_is_not_released_for_another_reason() -> N
 
 
 def test_each_reason_to_hold_ends_by_itself() -> None:
-    memory = RequestMemory(MEMORY_SIZE)
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
     client = Client(memory)
     client.connection.hold(Hold.REQUEST_QUEUE)
     client.connection.hold(Hold.REQUEST_MEMORY)
@@ -134,7 +135,7 @@ def test_each_reason_to_hold_ends_by_itself() -> None:
 
 
 def test_closed_connection_stops_waiting_for_memory() -> None:
-    memory = RequestMemory(MEMORY_SIZE)
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
     first, second, third = [Client(memory) for _ in range(3)]
     for client in (first, second, third):
         client.send(framed(2 * LARGE)[:1000])
@@ -143,3 +144,25 @@ def test_closed_connection_stops_waiting_for_memory() -> None:
     assert third.is_read
     third.connection.connection_lost(None)
     assert memory.size_left == MEMORY_SIZE
+
+
+def test_time_without_memory_is_added_up_while_a_connection_waits() -> None:
+    clock = ManualClock()
+    memory = RequestMemory(MEMORY_SIZE, clock.monotonic_s)
+    first, second = Client(memory), Client(memory)
+    first.send(framed(2 * LARGE)[:1000])
+    clock.advance(1000)
+    assert memory.depleted_s == 0, "nobody waits"
+    second.send(framed(LARGE)[:1000])
+    clock.advance(2000)
+    assert memory.depleted_s == 2
+    first.send(framed(2 * LARGE)[1000:])
+    clock.advance(4000)
+    assert memory.depleted_s == 2
+    second.send(framed(LARGE)[1000:])
+    first.send(framed(2 * LARGE)[:1000])
+    second.send(framed(LARGE)[:1000])
+    clock.advance(8000)
+    second.connection.connection_lost(None)
+    clock.advance(16_000)
+    assert memory.depleted_s == 10
