@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
 from functools import partial
@@ -26,7 +26,7 @@ from broker.loop.slices import SlicedWork, Slices
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.sender import shown_state
-from controller.topic_creation import topic_name_problem
+from controller.topic_creation import NAME_LENGTH_MAX, topic_name_problem
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -46,6 +46,8 @@ state_log = logging.getLogger("state.change.logger")
 
 UNKNOWN_BROKER_EPOCH = -1
 NEGATIVE = "it has a partition with a negative number"
+TOO_LONG = f"its name is longer than the max allowed length {NAME_LENGTH_MAX}"
+UNUSABLE_LINES_MAX = 20
 
 R = TypeVar("R", LeaderAndIsrRequest, StopReplicaRequest)
 
@@ -188,7 +190,8 @@ class ControlDoor:
 
     async def _load_configs(self, request: LeaderAndIsrRequest | UpdateMetadataRequest) -> None:
         """Load the overrides of the topics that are new to this broker."""
-        new = self._topic_configs.unknown([topic.topic_name for topic in request.topic_states])
+        names = (topic.topic_name for topic in request.topic_states)
+        new = await self._sliced_work.finished(self._topic_configs.unknown(names))
         await self._topic_configs.load(new, self._sliced_work.pace())
 
     async def _read_counts_of_coordinators(self, request: UpdateMetadataRequest) -> Mapping[str, int]:
@@ -197,12 +200,16 @@ class ControlDoor:
         The count selects the coordinator of a group, so it must be complete from the first request on. The request
         names only partitions that have had a leader.
         """
-        changed = [
-            topic.topic_name
-            for topic in request.topic_states
-            if topic.topic_name in INTERNAL_TOPICS and self._has_more_partitions(topic)
-        ]
+        changed = await self._sliced_work.finished(self._grown_internal_topics(request))
         return await self._read_partition_counts(changed) if changed else NONE_DECLARED
+
+    def _grown_internal_topics(self, request: UpdateMetadataRequest) -> Slices[list[str]]:
+        grown = []
+        for topic in request.topic_states:
+            if topic.topic_name in INTERNAL_TOPICS and self._has_more_partitions(topic):
+                grown.append(topic.topic_name)
+            yield
+        return grown
 
     def _has_more_partitions(self, topic: UpdateMetadataTopicState) -> bool:
         known = self._metadata.topics.get(topic.topic_name)
@@ -210,6 +217,12 @@ class ControlDoor:
         return bool(present) and (
             known is None or known.topic_id != topic.topic_id or max(present) >= known.declared_count
         )
+
+    def _forget_deleted(self, topics: Iterable[str]) -> Slices[None]:
+        for topic in topics:
+            if topic not in self._metadata.topics:
+                self._topic_configs.forget(topic)
+            yield
 
     async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         await self._load_configs(request)  # also of topics without a replica here, which clients may describe
@@ -219,9 +232,7 @@ class ControlDoor:
         if brokers_before.keys() - self._metadata.brokers.keys():
             await self._sliced_work.finished(self._replica_manager.brokers_left())
         await self._sliced_work.finished(self._replica_manager.stop_dropped_replicas(request))
-        for topic in changed:
-            if topic not in self._metadata.topics:
-                self._topic_configs.forget(topic)
+        await self._sliced_work.finished(self._forget_deleted(changed))
         self.on_metadata(changed)
         return UpdateMetadataResponse()
 
@@ -258,9 +269,15 @@ def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:
         if problem is None and all(state.partition_index >= 0 for state in topic.partition_states):
             usable.append(topic)
         else:
-            logger.error("ignoring topic %r of a %s: %s", topic.topic_name, type(request).__name__, problem or NEGATIVE)
             unusable.append(topic)
+            if len(unusable) <= UNUSABLE_LINES_MAX:
+                name = repr(topic.topic_name)
+                if len(topic.topic_name) > NAME_LENGTH_MAX:
+                    name, problem = f"{topic.topic_name[:NAME_LENGTH_MAX]!r}...", TOO_LONG
+                logger.error("ignoring topic %s of a %s: %s", name, type(request).__name__, problem or NEGATIVE)
         yield
+    if (others := len(unusable) - UNUSABLE_LINES_MAX) > 0:
+        logger.error("ignoring %d more topics of a %s", others, type(request).__name__)
     if unusable:
         request = copy(request)
         request.topic_states = usable

@@ -46,11 +46,18 @@ class TopicState:
     declared_count: int = 0
     """How many partitions the topic's node in the metadata store has; 0 if it was not read."""
     encoded: dict[Hashable, Encoded] = field(default_factory=dict)
-    """Encoded responses by the request's key, cleared when the brokers change. A changed topic has a new state."""
+    """Encoded responses by the request's key. A changed topic has a new state."""
+    encoded_for: Mapping[int, BrokerNode] | None = None
+    """The brokers of these responses, which depend on which leaders are alive."""
 
-    def remember(self, asked: Hashable, encoded: Encoded) -> None:
-        if len(self.encoded) >= ENCODED_MAX:
+    def recall(self, asked: Hashable, brokers: Mapping[int, BrokerNode]) -> Encoded | None:
+        """Return the response that was remembered for the same brokers."""
+        return self.encoded.get(asked) if self.encoded_for is brokers else None
+
+    def remember(self, asked: Hashable, brokers: Mapping[int, BrokerNode], encoded: Encoded) -> None:
+        if self.encoded_for is not brokers or len(self.encoded) >= ENCODED_MAX:
             self.encoded.clear()
+            self.encoded_for = brokers
         self.encoded[asked] = encoded
 
 
@@ -154,8 +161,6 @@ class MetadataCache:
         self.topics, self._names_by_id = next_state.topics, next_state.names_by_id
         if brokers != self.brokers:
             self.brokers = brokers
-            for state in self.topics.values():
-                state.encoded.clear()  # encoded responses depend on which leaders are alive
         replaced = next_state.replaced
         while replaced:  # freeing the states of thousands of partitions in one step would stall the broker
             replaced.pop()

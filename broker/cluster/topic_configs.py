@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
-from broker.loop.slices import Pace
+from broker.loop.slices import Pace, Slices
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
 from config.topic_properties import TOPIC_PROPERTIES
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
+
+READ_AT_ONCE_MAX = 500
+"""Topics whose overrides are read in one round trip."""
 
 # So that the log of a start with thousands of topics stays readable.
 WARNINGS_MAX = 50
@@ -30,7 +34,7 @@ class TopicConfigs:
         config: BrokerConfig,
         read_overrides: Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]],
     ) -> None:
-        """`read_overrides(topics)` reads those of all topics from the metadata store, in one round trip.
+        """`read_overrides(topics)` reads those of the topics from the metadata store, in one round trip.
 
         It leaves out the topics whose overrides the store refuses to read.
         """
@@ -54,9 +58,14 @@ class TopicConfigs:
             known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
         return known
 
-    def unknown(self, topics: Collection[str]) -> list[str]:
+    def unknown(self, topics: Iterable[str]) -> Slices[list[str]]:
         """Return the topics whose overrides were never loaded."""
-        return [topic for topic in topics if topic not in self._overrides]
+        found = []
+        for topic in topics:
+            if topic not in self._overrides:
+                found.append(topic)
+            yield
+        return found
 
     async def load(self, topics: Collection[str], pace: Pace) -> None:
         """Read the overrides of topics, again if they are known.
@@ -82,14 +91,16 @@ class TopicConfigs:
     async def _load(self, topics: Collection[str], pace: Pace) -> None:
         warnings: list[str] = []
         self._forgotten_since_read.clear()
-        found = await self._read_overrides(list(topics))
-        for topic in topics:
-            if topic not in self._forgotten_since_read:
-                if topic in found:
-                    warnings += self._learn(topic, found[topic])
-                else:
-                    self._overrides.setdefault(topic, {})
-            await pace.keep()
+        remaining = iter(topics)
+        while chunk := list(islice(remaining, READ_AT_ONCE_MAX)):
+            found = await self._read_overrides(chunk)
+            for topic in chunk:
+                if topic not in self._forgotten_since_read:
+                    if topic in found:
+                        warnings += self._learn(topic, found[topic])
+                    else:
+                        self._overrides.setdefault(topic, {})
+                await pace.keep()
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
         if (others := len(warnings) - WARNINGS_MAX) > 0:

@@ -87,7 +87,9 @@ def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestC
 
     async def respond() -> object:
         response = await guard.settled(services, outcome, context)
+        pace = services.sliced_work.pace()
         for state in response.transaction_states:
+            await pace.keep()
             if state.topics:
                 state.topics = await guard.visible(
                     services, context, ResourceType.TOPIC, state.topics, attrgetter("topic"), Operation.DESCRIBE

@@ -20,7 +20,7 @@ from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements,
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import Slices, Step
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
@@ -33,6 +33,9 @@ FIRST_VERSION_WITH_SHARE = 6
 NO_NODE = -1
 SHARE = 2
 """The key type of share groups (KIP-932), which are not supported."""
+
+STEP_SIZE = 100
+"""Keys between two yields; finding the partition of a key reads all its characters."""
 
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -98,8 +101,14 @@ def _each(
     request: FindCoordinatorRequest, context: RequestContext, locate: Callable[[str], Coordinator]
 ) -> Slices[FindCoordinatorResponse]:
     """Each key once, however often the request names it."""
-    coordinators = yield from each(dict.fromkeys(_keys(request, context)), locate)
-    return _response(context, coordinators)
+    coordinators: dict[str, Coordinator] = {}
+    step = Step(STEP_SIZE)
+    for key in _keys(request, context):
+        if key not in coordinators:
+            coordinators[key] = locate(key)
+        if step.is_over(key):
+            yield
+    return _response(context, list(coordinators.values()))
 
 
 def _locate(services: Needs, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:

@@ -22,7 +22,7 @@ from typing import Any, cast
 from broker.handlers.declaration import Declaration, Each
 from broker.handlers.partial_service import Handle, Needs, PartialService, with_field
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices
+from broker.loop.slices import Slices, Step
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api import Api
@@ -31,6 +31,7 @@ from protocol.errors import ErrorCode, KafkaError
 DECIDED_AT_ONCE_MAX = 100
 """The most names that are decided about in one step: 3 ms if each of them is denied and logged."""
 DECIDED_IN_A_SLICE_STEP = 16
+NAMES_IN_A_STEP = 500
 
 DENIED: Mapping[ResourceType, ErrorCode] = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -124,7 +125,13 @@ class Guard(PartialService):
         is_logged_if_denied: bool = True,
     ) -> Slices[Collection[str]]:
         """Return the names that are denied. `operation` is by default the one that the API needs."""
-        distinct = [*dict.fromkeys(names)]
+        once: dict[str, None] = {}
+        step = Step(NAMES_IN_A_STEP)
+        for name in names:
+            once[name] = None
+            if step.is_over(name):
+                yield
+        distinct = [*once]
         refused: set[str] = set()
         for begin in range(0, len(distinct), DECIDED_IN_A_SLICE_STEP):
             refused.update(

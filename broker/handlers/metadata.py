@@ -274,13 +274,13 @@ def _known(
     if services.authorizer.is_active and request.include_topic_authorized_operations:
         return _described(services, request, context, metadata, state)  # the operations depend on the client
     asked = context.api_version, context.listener, request.include_topic_authorized_operations
-    encoded = state.encoded.get(asked)
+    encoded = state.recall(asked, metadata.brokers)
     if encoded is None:
         encoded = encode_element(
             MetadataResponse, _described(services, request, context, metadata, state), context.api_version
         )
         if metadata.brokers is services.metadata_cache.brokers:
-            state.remember(asked, encoded)
+            state.remember(asked, metadata.brokers, encoded)
     return cast(MetadataResponseTopic, encoded)
 
 

@@ -24,7 +24,7 @@ from broker.handlers.guard import Guard, parted
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork, Slices, Step
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -99,7 +99,7 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
 
 
 def _respond_for_group(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
-    offsets = _consistent(services.groups.offsets.of(request.group_id), request.topics)
+    offsets = yield from _consistent(services.groups.offsets.of(request.group_id), request.topics)
     wanted = yield from _wanted(request.topics, offsets)
     found = yield from _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
     topics = yield from _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each))
@@ -118,7 +118,7 @@ def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> Slices[
             yield
         seen.add(group.group_id)
         try:
-            offsets = _consistent(services.groups.offsets.of(group.group_id), group.topics)
+            offsets = yield from _consistent(services.groups.offsets.of(group.group_id), group.topics)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
             continue
@@ -147,9 +147,18 @@ def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
 
 def _consistent(
     offsets: GroupOffsets, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
-) -> GroupOffsets:
+) -> Slices[GroupOffsets]:
     """Return offsets that do not change between the steps of the response: a transaction commits all or none."""
-    count = len(offsets.committed) if topics is None else sum(len(topic.partition_indexes) for topic in topics)
+    count = 0
+    if topics is None:
+        count = len(offsets.committed)
+    else:
+        for number, topic in enumerate(topics, 1):
+            count += len(topic.partition_indexes)
+            if count > STEP_SIZE:
+                break
+            if number % STEP_SIZE == 0:
+                yield
     return offsets.snapshot() if count > STEP_SIZE else offsets
 
 
@@ -169,11 +178,12 @@ def _wanted(
 
 def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> Slices[Wanted]:
     partitions: dict[str, dict[int, None]] = {}
-    for number, topic in enumerate(topics):
-        if number and number % STEP_SIZE == 0:
-            yield
+    step = Step(STEP_SIZE)
+    for topic in topics:
         if topic.partition_indexes:
             partitions.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        if step.is_over(topic.name):
+            yield
     return partitions
 
 

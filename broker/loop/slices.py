@@ -31,6 +31,9 @@ STEPS_MIN = 16
 """Work of fewer steps runs in one slice even if the slice of the new works is over; a step takes less than a
 millisecond."""
 
+NAME_LENGTH = 64
+"""Characters of a name that cost as much as an element: the first use of a name computes its hash."""
+
 GRACE_MS = 2 * SLICE_MS
 """Milliseconds after the end of their slice in which new works still begin with `STEPS_MIN` steps."""
 
@@ -177,6 +180,24 @@ async def _outcome_of(future: asyncio.Future[T]) -> T:
 def _cancel(outcome: object) -> None:
     if isinstance(outcome, asyncio.Future | Promise):
         outcome.cancel()
+
+
+class Step:
+    """The elements of a request that are processed between two yields, of which long names count as several."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int) -> None:
+        """`size` is the number of elements with short names."""
+        self._left = self._size = size
+
+    def is_over(self, name: str) -> bool:
+        """Count an element; return whether the work should yield after it."""
+        self._left -= 1 + len(name) // NAME_LENGTH
+        if self._left > 0:
+            return False
+        self._left = self._size
+        return True
 
 
 def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:

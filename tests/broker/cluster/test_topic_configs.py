@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker.cluster.topic_configs import WARNINGS_MAX, TopicConfigs
-from broker.loop.slices import SlicedWork
+from broker.loop.slices import SlicedWork, whole
 from config.broker import BrokerConfig
 from config.definition import NoEffect
 from tests.support.manual_clock import ManualClock
@@ -82,12 +82,12 @@ async def test_overrides_are_cached_until_the_topic_is_forgotten() -> None:
         return {topic: {} for topic in topics}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    assert configs.unknown(["t", "u"]) == ["t", "u"]
+    assert whole(configs.unknown(["t", "u"])) == ["t", "u"]
     await load(configs, "t", "u")
     assert asked == [["t", "u"]], "one round trip"
-    assert configs.unknown(["t", "u"]) == []
+    assert whole(configs.unknown(["t", "u"])) == []
     configs.forget("t")
-    assert configs.unknown(["t", "u"]) == ["t"]
+    assert whole(configs.unknown(["t", "u"])) == ["t"]
 
 
 async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
@@ -102,7 +102,7 @@ async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
     del stored["t"]
     await load(configs, "t", "u")
     assert configs.effective("t").retention_ms == 5
-    assert configs.unknown(["t", "u"]) == []
+    assert whole(configs.unknown(["t", "u"])) == []
 
 
 async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_dropped() -> None:
@@ -120,6 +120,6 @@ async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_
     configs.forget("u")
     deleted.set()
     await loading
-    assert configs.unknown(["t", "u"]) == ["t", "u"]
+    assert whole(configs.unknown(["t", "u"])) == ["t", "u"]
     await load(configs, "t")
     assert configs.effective("t").retention_ms == 5

@@ -80,13 +80,15 @@ async def test_leader_and_isr_makes_the_broker_leader(broker: InProcessBroker, v
 
 
 @pytest.mark.parametrize("version", LEADER_AND_ISR.versions)
-@pytest.mark.parametrize("name", ["../t", "a/b", ".", "x" * 250, ""])
+@pytest.mark.parametrize("name", ["../t", "a/b", ".", "x" * 30_000, ""], ids=["up", "slash", "dot", "long", "empty"])
 async def test_name_that_leads_out_of_the_log_directory_is_refused(
-    broker: InProcessBroker, tmp_path: Path, version: int, name: str
+    broker: InProcessBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int, name: str
 ) -> None:
     before = sorted(tmp_path.parent.iterdir())
     response = await broker.ask(leader_and_isr(version, 3, name), version)
     assert [code for _, _, code in codes_of(response, version)] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    (line,) = [record.getMessage() for record in caplog.records if "ignoring topic" in record.getMessage()]
+    assert len(line) < 500
     assert sorted(tmp_path.parent.iterdir()) == before
     response = await broker.ask(leader_and_isr(version, 3), version)
     assert [code for _, _, code in codes_of(response, version)] == [ErrorCode.NONE], "the directory is still usable"

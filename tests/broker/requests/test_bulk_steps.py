@@ -10,32 +10,43 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType, MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 
 from bench.attacks import has_distinct, list_paths, stuffed
-from broker.handlers import offset_fetch
+from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC
+from broker.handlers import find_coordinator, offset_fetch
 from broker.handlers.declaration import Elements
-from broker.loop.slices import SLICE_MS
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import SLICE_MS, is_sliced
 from broker.requests import dispatch
 from broker.requests.routes import TABLE
 from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
 from config.broker_properties import AUTHORIZERS
 from protocol.api import APIS
-from protocol.errors import Malformed
+from protocol.errors import ErrorCode, Malformed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.offset_fetch import OffsetFetchRequestTopic
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
 ELEMENTS = 5_000
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 WITH_ACLS = MappingProxyType({"authorizer.class.name": AUTHORIZERS[0], "allow.everyone.if.no.acl.found": "true"})
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COUNTED = tuple(f"{ROOT / package}{os.sep}" for package in ("broker", "controller", "storage"))
 """Where code counts: not in the client, which is in this thread as well."""
 
@@ -199,3 +210,69 @@ async def test_topics_of_many_partitions_are_created_grown_and_deleted_in_slices
             with steps.counted():
                 await broker.ask(request, version)
             assert 0 < steps.longest.total() < 30 * partitions + 1_000, (type(request), steps.longest.most_common(8))
+
+
+async def test_no_step_of_an_update_of_metadata_iterates_over_all_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def request(leader: int, broker_count: int) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=7,
+            controller_epoch=1 << 20,
+            topic_states=[
+                UpdateMetadataTopicState(
+                    topic_name=f"many{number}",
+                    topic_id=UUID(int=number + 1),
+                    partition_states=[
+                        UpdateMetadataPartitionState(
+                            partition_index=0,
+                            controller_epoch=1,
+                            leader=leader,
+                            leader_epoch=0,
+                            isr=[1],
+                            zk_version=0,
+                            replicas=[1],
+                        )
+                    ],
+                )
+                for number in range(ELEMENTS)
+            ],
+            live_brokers=[UpdateMetadataBroker(id=each) for each in range(broker_count)],
+        )
+
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch) as broker:
+        for each in (request(1, 2), request(1, 3), request(LEADER_OF_DELETED_TOPIC, 3)):
+            steps = Steps()
+            with steps.counted():
+                response = await broker.services.control_door.submit(each)
+            assert response.error_code == ErrorCode.NONE
+            assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+
+
+class CountedName(str):
+    """Counts how many names were hashed."""
+
+    __slots__ = ()
+
+    hashed: ClassVar[set[str]] = set()
+
+    def __hash__(self) -> int:
+        self.hashed.add(str(self))
+        return super().__hash__()
+
+
+async def test_long_names_are_hashed_in_several_steps(tmp_path: Path) -> None:
+    names = [CountedName(f"{number}" * 32_000) for number in range(10)]
+    async with running_broker(tmp_path) as broker:
+        await broker.services.groups.partitions.ensure_topic()
+        context = RequestContext(10, 6, 1, "c", broker.channel)
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=names)
+        works = (
+            find_coordinator.handle(broker.services, request, context),
+            offset_fetch._named([OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in names]),
+        )
+        for work in works:
+            assert is_sliced(work)
+            CountedName.hashed.clear()
+            next(work)  # type: ignore[call-overload]
+            assert len(CountedName.hashed) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache, TopicState
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork, Slices, whole
 from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -78,7 +78,7 @@ async def test_late_notification_of_a_deleted_topic_does_not_settle_the_settings
     del here.metadata.topics[TOPIC]
     await here.changes.apply(paths.topic_entity(TOPIC))
     assert here.reported == []
-    assert here.topic_configs.unknown([TOPIC]) == [TOPIC]
+    assert whole(here.topic_configs.unknown([TOPIC])) == [TOPIC]
 
 
 async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here) -> None:
