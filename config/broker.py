@@ -18,7 +18,14 @@ from config import checks, old_names, providers
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import HIDDEN, ConfigError, ConfigErrors, Property, Visibility, text_of
 from config.listeners import BrokerListeners, Listener, read_listeners
-from config.no_effect import PLUG_IN_PREFIXES, broker_lines, topic_lines, why_without_effect
+from config.no_effect import (
+    PLUG_IN_PREFIXES,
+    REPORTERS,
+    broker_lines,
+    topic_lines,
+    unloaded_reporters,
+    why_without_effect,
+)
 
 T = TypeVar("T")
 
@@ -75,6 +82,7 @@ class BrokerConfig:
         if _has_ignored_log_dir(static, overrides):
             config.warnings.append(f"{rows.LOG_DIR.name} is ignored, because {rows.LOG_DIRS.name} is set")
         config.warnings += config.without_effect(settings)
+        config.warnings += unloaded_reporters(name for row in REPORTERS for name in config[row])
         config.warnings += [
             f"listener {listener} is not opened: {rows.CONTROLLER_LISTENER_NAMES.name} reserves it for controllers in "
             "Kafka's KRaft mode, which is not supported"

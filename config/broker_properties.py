@@ -47,7 +47,17 @@ JMX_REPORTERS = (
     "org.apache.kafka.server.metrics.KafkaYammerMetrics",
 )
 """Kafka's own reporters, which files may name; `metrics.http.listener` serves what they show."""
-METRICS_REPORTERS = PythonClass(JMX_REPORTERS)
+JAVA_REPORTERS = (
+    "com.linkedin.kafka.cruisecontrol.metricsreporter.CruiseControlMetricsReporter",
+    "io.confluent.metrics.reporter.ConfluentMetricsReporter",
+    "io.confluent.telemetry.reporter.TelemetryReporter",
+    "io.strimzi.kafka.metrics.KafkaPrometheusMetricsReporter",
+    "io.strimzi.kafka.metrics.YammerPrometheusMetricsReporter",
+    "io.strimzi.kafka.metrics.prometheus.ServerKafkaMetricsReporter",
+    "io.strimzi.kafka.metrics.prometheus.ServerYammerMetricsReporter",
+)
+"""Reporters in Java that files from other distributions name; a warning says that they are not loaded."""
+METRICS_REPORTERS = PythonClass((*JMX_REPORTERS, *JAVA_REPORTERS))
 SASL_PLUG_IN = KnownClass("SASL is supported; classes of your own for the logins between brokers are")
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 TOKEN_VALIDATORS = (

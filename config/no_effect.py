@@ -6,7 +6,7 @@ prefix. Each line names the setting and the reason.
 Owns the wording, and the limit of the number of lines. Must not know layers, or when the lines are logged.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from config import broker_properties as broker
 from config import topic_properties as topic
@@ -76,6 +76,18 @@ PLUG_IN_PREFIXES: Mapping[str, NoEffect] = {
     "rlmm.config.": NoEffect.TIERED_STORAGE,
 }
 """Prefixes of settings that only a plug-in knows."""
+
+REPORTERS = (broker.METRIC_REPORTERS, broker.KAFKA_METRICS_REPORTERS)
+
+
+def unloaded_reporters(names: Iterable[str]) -> Iterator[str]:
+    """Yield one line about those of `names` that are known reporters in Java."""
+    if java := [name for name in dict.fromkeys(names) if name in broker.JAVA_REPORTERS]:
+        yield (
+            f"not loaded, because they are Java classes: {', '.join(java)}. The metrics are at "
+            f"{broker.METRICS_HTTP_LISTENER.name} (docs/metrics.md)"
+        )
+
 
 _FIRST_OF_RECORD_FORMAT_2 = "0.11.0-IV0"
 _FIRST_TO_IGNORE_FORMAT_VERSIONS = "3.0-IV1"

@@ -51,7 +51,7 @@ def plug_in_class(row: Property[Any], name: str) -> Any:
 
 def plug_in_names(config: BrokerConfig, row: Property[tuple[str, ...]]) -> Iterator[str]:
     """Yield the names of a list, without those of Java classes that are accepted and have no effect."""
-    return (name for name in config[row] if name not in rows.JMX_REPORTERS)
+    return (name for name in config[row] if name not in (*rows.JMX_REPORTERS, *rows.JAVA_REPORTERS))
 
 
 def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:

@@ -41,6 +41,19 @@ def test_reporters_in_java_are_not_silently_ignored() -> None:
     assert warnings(metric_reporters="org.apache.kafka.common.metrics.JmxReporter") == []
 
 
+def test_known_reporters_in_java_are_named_in_one_warning() -> None:
+    confluent = "io.confluent.metrics.reporter.ConfluentMetricsReporter"
+    cruise_control = "com.linkedin.kafka.cruisecontrol.metricsreporter.CruiseControlMetricsReporter"
+    strimzi = "io.strimzi.kafka.metrics.YammerPrometheusMetricsReporter"
+    jmx = "org.apache.kafka.common.metrics.JmxReporter"
+    assert warnings(metric_reporters=f"{confluent},{jmx},{cruise_control}", kafka_metrics_reporters=strimzi) == [
+        (
+            f"not loaded, because they are Java classes: {confluent}, {cruise_control}, {strimzi}. The metrics are at "
+            "metrics.http.listener (docs/metrics.md)"
+        )
+    ]
+
+
 def test_overrides_are_named_like_the_file() -> None:
     (line,) = BrokerConfig.from_properties({}, {"num.network.threads": "5"}).warnings
     assert line.startswith("num.network.threads has no effect")

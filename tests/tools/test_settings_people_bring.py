@@ -283,6 +283,20 @@ SHAPES = {
         ),
         in_image=False,
     ),
+    "confluent: sample file with its reporter": Shape(
+        "broker.id=1\nlisteners=PLAINTEXT://:9092\nlog.dirs=/data\n"
+        "metric.reporters=io.confluent.metrics.reporter.ConfluentMetricsReporter\n"
+        "confluent.metrics.reporter.bootstrap.servers=localhost:9092\n",
+        bound="PLAINTEXT://:9092",
+        advertised="PLAINTEXT://:9092",
+        broker_id=1,
+        log_dirs="/data",
+        warnings=(
+            "Unknown key confluent.metrics.reporter.bootstrap.servers",
+            "not loaded, because they are Java classes: io.confluent.metrics.reporter.ConfluentMetricsReporter.",
+        ),
+        in_image=False,
+    ),
     "strimzi: KRaft with values of the environment": Shape(
         "node.id=1\n"
         "process.roles=broker,controller\n"
