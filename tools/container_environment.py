@@ -32,6 +32,8 @@ from config.broker_properties import (
 )
 from config.definition import ConfigError
 from config.topic_properties import CLEANUP_POLICY
+from tools.container_users import VARIABLES as VARIABLES_OF_USERS
+from tools.container_users import ContainerUsers, read_users
 from tools.java_options import metrics_listener, system_properties
 from tools.start_options import NAMES_OF_ADVERTISED, NAMES_OF_BOUND, without_overruled
 
@@ -67,6 +69,9 @@ _ENTRY = r"(?P<name>[^:/]*)://(?P<host>.*):(?P<port>[0-9]+)"
 _EVERY_ADDRESS = "0.0.0.0"
 
 
+NO_USERS: Final = ContainerUsers()
+
+
 class NewTopic(NamedTuple):
     """One topic of KAFKA_CREATE_TOPICS."""
 
@@ -85,6 +90,7 @@ class ContainerEnvironment(NamedTuple):
     defaults: Mapping[str, str] = {}
     """The settings of the image, which any other source replaces."""
     topics: Sequence[NewTopic] = ()
+    users: ContainerUsers = NO_USERS
     warnings: Sequence[str] = ()
 
     def with_variable(self, warning: str) -> str:
@@ -104,7 +110,12 @@ def read_environment(variables: Mapping[str, str]) -> ContainerEnvironment:
     warnings: list[str] = []
     unused = [_CLUSTER_ID] if _CLUSTER_ID in variables else []
     for variable, value in sorted(_with_outputs(variables).items(), key=lambda item: _rank(item[0])):
-        if not variable.startswith(_PREFIX) or variable in (CREATE_TOPICS, _SEPARATOR, *_OF_LOGGING):
+        if not variable.startswith(_PREFIX) or variable in (
+            CREATE_TOPICS,
+            _SEPARATOR,
+            *_OF_LOGGING,
+            *VARIABLES_OF_USERS,
+        ):
             continue
         if (setting := _setting(variable, value)) is None:
             if variable != _OPTS or not system_properties(variables):
@@ -127,6 +138,7 @@ def read_environment(variables: Mapping[str, str]) -> ContainerEnvironment:
             if variable.startswith(_DEFAULT_PREFIX)
         },
         _topics(variables.get(CREATE_TOPICS, ""), variables.get(_SEPARATOR, ",")),
+        read_users(variables),
         warnings,
     )
 

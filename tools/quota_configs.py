@@ -182,9 +182,6 @@ def _alter_credentials(admin: AdminClient, user: Entity, added: Mapping[str, str
 
 def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion:
     """Parse `iterations=4096,password=secret` to a credential; the password does not leave this process."""
-    import hashlib  # few changes are about credentials
-    import secrets
-
     match = _CREDENTIAL.fullmatch(text)
     if match is None:
         raise UsageError(f"Invalid credential for {mechanism}; expected [iterations=N,password=P] or [password=P]")
@@ -195,9 +192,19 @@ def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion
         raise UsageError(
             f"Iterations {iterations} is less than the minimum {_ITERATIONS_DEFAULT} required for {mechanism}"
         )
+    return new_credential(user, mechanism, match["password"], iterations)
+
+
+def new_credential(
+    user: str, mechanism: str, password: str, iterations: int = _ITERATIONS_DEFAULT
+) -> ScramCredentialUpsertion:
+    """Return a credential with a new salt."""
+    import hashlib  # few changes are about credentials
+    import secrets
+
     salt = secrets.token_bytes(_SALT_SIZE)
     digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
-    salted = hashlib.pbkdf2_hmac(digest, match["password"].encode(), salt, iterations)
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     return ScramCredentialUpsertion(
         name=user, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
     )

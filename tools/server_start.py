@@ -41,7 +41,7 @@ from tools.version import version_line
 
 if TYPE_CHECKING:
     from broker.server import Server
-    from tools.container_environment import ContainerEnvironment, NewTopic
+    from tools.container_environment import ContainerEnvironment
 
 logger = logging.getLogger("kafka.server.KafkaConfig")
 host_logger = logging.getLogger("kafka.server.HostChecks")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config.warnings.append(exposed)
     if options.is_check:
         return _check(options, environment, config)
-    return _run(config, () if environment is None else environment.topics, shows_settings=options.shows_settings)
+    return _run(config, environment, shows_settings=options.shows_settings)
 
 
 def _print_version() -> int:
@@ -119,12 +119,18 @@ def _config(options: StartOptions, environment: ContainerEnvironment | None) -> 
         defaults = applicable(options.defaults, {**settings, **options.overrides})
         return BrokerConfig.from_properties({**defaults, **settings}, options.overrides)
     from tools.container_environment import derived_addresses, without_shared_id
+    from tools.container_users import has_sasl, settings_of_users
 
     settings = {**without_overruled(settings, environment.settings), **environment.settings}
     given = {**settings, **options.overrides}
     defaults = without_shared_id(applicable({**options.defaults, **environment.defaults}, given), given)
     derived = derived_addresses(given, environment.defaults)
+    effective = {**defaults, **derived, **given}
+    if environment.users:
+        derived |= settings_of_users(environment.users, effective)
     config = BrokerConfig.from_properties({**defaults, **derived, **settings}, options.overrides)
+    if environment.users and not has_sasl(effective):
+        config.warnings.append("the users of the environment have no effect: no listener has a protocol with SASL")
     config.warnings = [*map(environment.with_variable, config.warnings), *environment.warnings]
     return config
 
@@ -174,7 +180,7 @@ def _check(options: StartOptions, environment: ContainerEnvironment | None, conf
     return 1 if problems else 0
 
 
-def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bool) -> int:
+def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, shows_settings: bool) -> int:
     start_logging(os.environ, config[LOG_FILES_KEEP])
     for notice in config.notices:
         logger.info(notice)
@@ -196,10 +202,14 @@ def _run(config: BrokerConfig, topics: Sequence[NewTopic], *, shows_settings: bo
     async def when_started(server: Server) -> None:
         if announce is not None:
             announce(map(str, addresses_of(config, server.ports, server.metrics_port)))
-        if topics:
-            from tools.topics_at_start import create  # a container creates topics, other starts do not
+        if environment is not None and environment.topics:
+            from tools import topics_at_start  # a container creates topics, other starts do not
 
-            await create(server, config, topics)
+            await topics_at_start.create(server, config, environment.topics)
+        if environment is not None and environment.users:
+            from tools import users_at_start
+
+            await users_at_start.create(server, config, environment.users.all)
 
     with ExitStack() as stack:
         try:
