@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from controller.sender import state_log
 from protocol.errors import ErrorCode
 from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
 from tests.sim.clients.admin import Admin, Mover
@@ -383,9 +384,11 @@ def run_seed(
     traced: bool = False,
 ) -> Outcome:
     """Perform the run of a seed; leave out what is not among `clients` and `faults`."""
-    quiet = logging.root.manager.disable
+    quiet, states_level = logging.root.manager.disable, state_log.level
     if not traced:
         logging.disable(logging.CRITICAL)
+    # Brokers log states in slices, which are steps of their own. So a traced run would be another one.
+    state_log.setLevel(logging.WARNING)
     gc.disable()  # a collection in the middle of a run takes time, and would run finalizers at random times
     try:
         run = Run(seed, brokers=brokers, clients=clients, faults=faults, traces_messages=traced)
@@ -401,6 +404,7 @@ def run_seed(
             )
     finally:
         gc.enable()
+        state_log.setLevel(states_level)
         logging.disable(quiet)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from tests.sim.run import run_seed
 from tests.sim.scripted import Script
@@ -41,6 +44,14 @@ def test_same_seed_gives_the_same_trace_in_other_processes() -> None:
     assert trace_hashes(2, -1) == first[::-1]
     assert len(set(first)) == len(RUNS)
     assert all(int(line.split()[1]) > 500 for line in first)
+
+
+def test_traced_run_is_the_run_of_its_seed(caplog: pytest.LogCaptureFixture) -> None:
+    untraced = run_seed(6, brokers=1)
+    with caplog.at_level(logging.INFO):
+        traced = run_seed(6, brokers=1, traced=True)
+    assert caplog.records
+    assert (traced.counts, traced.virtual_us) == (untraced.counts, untraced.virtual_us)
 
 
 def test_leaving_out_all_faults_leaves_a_run_without_faults() -> None:
