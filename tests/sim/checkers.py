@@ -627,9 +627,13 @@ def _polls_before_losses(history: History) -> Iterator[Poll]:
     """Yield the polls of partitions that had lost no records by the rules yet.
 
     If a partition has lost the marker of a transaction, but not its records, the next marker of the producer ends them.
+    And if the state of transactions is lost, the coordinator may write the markers of an earlier transaction once more.
     """
     since = forgiven_since(history)
-    return (poll for poll in history.polls if poll.received_us < since.get(poll.partition, poll.received_us + 1))
+    states_lost_us = min((at_us for it, at_us in since.items() if it.topic == TRANSACTIONS.topic), default=math.inf)
+    for poll in history.polls:
+        if poll.received_us < min(since.get(poll.partition, math.inf), states_lost_us):
+            yield poll
 
 
 @_rule("no aborted read")

@@ -479,6 +479,16 @@ def test_reads_of_transactions_are_judged_until_their_partition_has_lost_records
     assert rule not in [violation.rule for violation in check(history)]
 
 
+def test_reads_of_transactions_are_judged_until_their_state_is_lost() -> None:
+    history = good()
+    early_read(history)
+    history.leader_states.append(LeaderState(100, TRANSACTIONS, 1, 0, (1,), 0, 1, (1, 2, 3)))
+    history.losses = [DataLoss(6101, 1)]
+    assert "no read before the commit" in [violation.rule for violation in check(history)]
+    history.losses = [DataLoss(6100, 1)]
+    assert "no read before the commit" not in [violation.rule for violation in check(history)]
+
+
 def test_group_is_stored_where_its_java_hash_says() -> None:
     history = History(partition_counts={OFFSETS.topic: {3}})
     assert partition_of(history, OFFSETS.topic, "group") == Partition(OFFSETS.topic, 98629247 % 3)
