@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import socket
 import ssl
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Self
 
+from kazoo.client import KazooClient
+
 from tests.support.certificates import STORE_PASSWORD, Stores
+from tests.support.class_archive import archive_options
+from tests.support.ivy import CACHE
 from tests.support.java import java_command, pyspark_jars
 from tests.support.kerberos import REALM, KeyDistributionCenter
 from tests.support.processes import ServerProcess
@@ -19,6 +25,28 @@ ASK_TIMEOUT_S = 2.0
 
 def server_command(settings: Path, options: Sequence[str] = ()) -> list[str]:
     """Return a command line with options for a quick start and little memory."""
+    return _command(settings, [*_archive_options(), *options])
+
+
+@cache
+def _archive_options() -> tuple[str, ...]:
+    """Return the options for an archive of the classes that a server with a client has loaded."""
+
+    def run(option: str) -> None:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            ZooKeeperProcess(Path(folder), command=lambda settings: _command(settings, [option])) as server,
+        ):
+            client = KazooClient(server.connect)
+            client.start()
+            client.create("/node")
+            client.stop()
+            client.close()
+
+    return tuple(archive_options("zookeeper", sorted(pyspark_jars().glob("*.jar")), CACHE / "archives", run))
+
+
+def _command(settings: Path, options: Sequence[str]) -> list[str]:
     return java_command(
         [pyspark_jars() / "*"],
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",

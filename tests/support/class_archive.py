@@ -1,0 +1,35 @@
+"""Archives of the classes of Java programs (JEP 350): a JVM that maps one starts with half of the CPU time.
+
+Owns: the name of an archive, which changes with the JVM and the class path, and its options. Must not know the
+programs: a function of the caller runs one. A JVM that cannot use an archive loads the classes as usual.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.support.java import java_executable
+
+
+def archive_options(name: str, jars: Iterable[Path], folder: Path, run: Callable[[str], object]) -> list[str]:
+    """Return the options of a JVM that uses the archive for a class path of jars, in the order of that class path.
+
+    Args:
+        folder: of the archives.
+        run: makes the archive if there is none: it runs a program of this class path with one more option of the JVM,
+            and returns when the JVM has ended by itself or by SIGTERM.
+    """
+    stats = [(path.name, path.stat()) for path in (java_executable().resolve(), *jars)]
+    content = repr([(each, stat.st_size, stat.st_mtime_ns) for each, stat in stats])
+    archive = folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.jsa"
+    if not archive.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = archive.with_suffix(f".{os.getpid()}")  # several test runs may make the same one at a time
+        run(f"-XX:ArchiveClassesAtExit={partial}")
+        if not partial.exists():  # not every JVM makes one
+            return []
+        partial.rename(archive)
+    return [f"-XX:SharedArchiveFile={archive}"]
