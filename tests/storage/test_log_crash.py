@@ -9,7 +9,7 @@ replay.
 import contextlib
 import errno
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -47,7 +47,7 @@ from tests.storage.builders import (
     marker,
     read_all,
 )
-from tests.support.faulty_files import Crashed, FaultyFiles
+from tests.support.faulty_files import Crashed, FaultyFiles, where_torn
 from tests.support.same_thread import SameThread
 
 CONFIG = log_config(
@@ -187,11 +187,6 @@ def list_calls(directory: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return list_calls(tmp_path_factory.mktemp("count") / "logs")
-
-
-def where_torn(calls: Sequence[str], torn_bytes: int) -> list[int]:
-    """Return the numbers of the calls at which a crash depends on `torn_bytes`: only writes are torn."""
-    return [number for number, call in enumerate(calls) if not torn_bytes or call.startswith("write ")]
 
 
 def each_call(numbers: Iterable[int], run: Callable[[int], None]) -> Iterator[None]:

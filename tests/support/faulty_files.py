@@ -9,7 +9,7 @@ something newer.
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -18,6 +18,11 @@ from storage.files import Buffer, OpenFile, OsFiles, failure
 
 class Crashed(BaseException):
     """The process has crashed. Not an Exception: no code may catch it and continue."""
+
+
+def where_torn(calls: Sequence[str], torn_bytes: int) -> list[int]:
+    """Return the numbers of the calls at which a crash depends on `torn_bytes`: only writes are torn."""
+    return [number for number, call in enumerate(calls) if not torn_bytes or call.startswith("write ")]
 
 
 class FaultyFiles(OsFiles):
