@@ -1,31 +1,38 @@
 """JSON Web Tokens (RFC 7519), as identity providers issue them, and the key sets that verify them (RFC 7517).
 
-Owns: the form of tokens and key sets, signatures, and the checks of claims. Pure: the time is an argument. Must not
-know where keys come from. The library for signatures is imported with the first key set.
+PyJWT parses tokens and keys and verifies signatures. It reads the clock to check claims, so they are checked here.
+
+Owns: which algorithms are accepted, and the checks of claims. Pure: the time is an argument. Must not know where keys
+come from.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.oauthbearer import InvalidToken
 from protocol.dataclass import dataclass
 
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
 TOKEN_SIZE_MAX = 64 << 10
 NO_SIGNATURE = "none"
 
-Verifier = Callable[[str, bytes, bytes], None]
-"""Verifies a signature by one key: the algorithm, the signed bytes, the signature. Raises InvalidToken."""
-KeySet = Mapping[str | None, Verifier]
-"""Keys by their ids."""
+# The library is imported by the functions that use it: few brokers have an identity provider, and it costs every start.
 
-_RSA = {"RS256": "SHA256", "RS384": "SHA384", "RS512": "SHA512"}
-_RSA_PSS = {"PS256": "SHA256", "PS384": "SHA384", "PS512": "SHA512"}
-_CURVES = {"P-256": ("SECP256R1", "ES256", "SHA256", 32), "P-384": ("SECP384R1", "ES384", "SHA384", 48)}
+KeySet = Mapping[str | None, "Mapping[str, PyJWK]"]
+"""Keys by their ids, each by the algorithms that it may verify. They are all asymmetric."""
+
+_ALGORITHMS: Mapping[tuple[str, str], Sequence[str]] = {
+    ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+}
+"""By the type of the key, and the curve of an EC key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +51,37 @@ class UnknownKeyError(InvalidToken):
 
 
 def verified_login(token: str, keys: KeySet, rules: TokenRules, now_s: float) -> Login:
-    """Return whom a signed token is about. Raises InvalidToken."""
-    header, claims, signed, signature = _parts(token)
-    algorithm = str(header.get("alg"))
-    key_id = header.get("kid")
-    if key_id is not None and not isinstance(key_id, str):
-        raise InvalidToken("the id of the key is no text")
-    verify = keys.get(key_id)
-    if verify is None:
+    """Return the login of the subject of a signed token.
+
+    Raises:
+        UnknownKeyError: the key that has signed the token is not in `keys`.
+        InvalidToken: the token is malformed, its signature is wrong, or a claim is not as `rules` require.
+    """
+    from jwt import InvalidSignatureError, PyJWS, PyJWTError
+
+    header, claims, _ = _parts(token)
+    key_id, algorithm = header.get("kid"), str(header.get("alg"))
+    by_algorithm = keys.get(key_id)
+    if by_algorithm is None:
         raise UnknownKeyError(f"no key with the id {key_id!r}")
-    verify(algorithm, signed, signature)
+    if algorithm not in by_algorithm:
+        raise InvalidToken(f"the algorithm {algorithm} is not the one of the key")
+    try:
+        PyJWS().decode_complete(token, by_algorithm[algorithm])
+    except InvalidSignatureError:
+        raise InvalidToken("the signature is wrong") from None
+    except PyJWTError as error:
+        raise InvalidToken(f"the token cannot be verified: {error}") from None
     return _checked(claims, rules, now_s)
 
 
 def unsecured_login(token: str, rules: TokenRules, now_s: float) -> Login:
-    """Return whom a token without a signature claims to be about; for development only. Raises InvalidToken."""
-    header, claims, _, signature = _parts(token)
+    """Return the login of the subject that a token without a signature names; for development only.
+
+    Raises:
+        InvalidToken: the token is malformed or signed, or a claim is not as `rules` require.
+    """
+    header, claims, signature = _parts(token)
     if header.get("alg") != NO_SIGNATURE or signature:
         raise InvalidToken("the token is signed, and no keys are configured")
     return _checked(claims, rules, now_s)
@@ -75,30 +97,42 @@ def parse_key_set(data: bytes) -> KeySet:
     document = json.loads(data)
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("expected a JSON object with a list of keys")
-    keys = [key for key in document["keys"] if isinstance(key, dict)]
-    found = {key.get("kid"): verifier for key in keys if (verifier := _verifier(key)) is not None}
+    keys = [key for key in document["keys"] if isinstance(key, dict) and isinstance(key.get("kid"), str | None)]
+    found = {key.get("kid"): by_algorithm for key in keys if (by_algorithm := dict(_verifiers(key)))}
     if not found:
         raise ValueError("it has no key of a known kind, expected RSA or EC")
     return found
 
 
-def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
-    """Return header, claims, the signed bytes and the signature."""
-    pieces = token.split(".")
-    if len(pieces) != 3 or len(token) > TOKEN_SIZE_MAX:
-        raise InvalidToken("the token does not consist of three parts")
+def _verifiers(key: dict[str, Any]) -> Iterator[tuple[str, PyJWK]]:
+    """Yield each algorithm that the key may verify; nothing for a key of another kind or without valid numbers."""
+    from jwt import PyJWK, PyJWTError
+
+    kind = str(key.get("kty"))
+    for algorithm in _ALGORITHMS.get((kind, str(key.get("crv")) if kind == "EC" else ""), ()):
+        if key.get("alg") in (None, algorithm):
+            try:
+                yield algorithm, PyJWK(key, algorithm)
+            except (PyJWTError, KeyError):
+                return
+
+
+def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """Return header, claims and signature, which is not verified. Raises InvalidToken."""
+    from jwt import PyJWS, PyJWTError
+
+    if len(token) > TOKEN_SIZE_MAX:
+        raise InvalidToken(f"the token has {len(token)} characters, expected at most {TOKEN_SIZE_MAX}")
     try:
-        header, claims = (json.loads(_decoded(piece)) for piece in pieces[:2])
-        signature = _decoded(pieces[2])
+        parts = PyJWS().decode_complete(token, options={"verify_signature": False})
+        header, claims = parts["header"], json.loads(parts["payload"])
+    except PyJWTError as error:
+        raise InvalidToken(f"the token is malformed: {error}") from None
     except (ValueError, RecursionError):
-        raise InvalidToken("a part of the token is not JSON in base64") from None
-    if not isinstance(header, dict) or not isinstance(claims, dict) or "crit" in header:
+        raise InvalidToken("the claims of the token are not JSON") from None
+    if not isinstance(claims, dict) or "crit" in header:
         raise InvalidToken("header or claims are not as expected")
-    return header, claims, f"{pieces[0]}.{pieces[1]}".encode(), signature
-
-
-def _decoded(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return header, claims, parts["signature"]
 
 
 def _checked(claims: dict[str, Any], rules: TokenRules, now_s: float) -> Login:
@@ -133,62 +167,3 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
         raise InvalidToken(f"the claim {name} is no time")
     return float(value)
-
-
-def _verifier(key: dict[str, Any]) -> Verifier | None:
-    try:
-        if key.get("kty") == "RSA":
-            return _rsa_verifier(key)
-        if key.get("kty") == "EC" and key.get("crv") in _CURVES:
-            return _ec_verifier(key)
-    except (KeyError, ValueError, TypeError):
-        return None
-    return None
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(_decoded(text), "big")
-
-
-def _rsa_verifier(key: dict[str, Any]) -> Verifier:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import padding, rsa
-
-    public = rsa.RSAPublicNumbers(_number(key["e"]), _number(key["n"])).public_key()
-    only = key.get("alg")
-
-    def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
-        if only not in (None, algorithm) or algorithm not in _RSA | _RSA_PSS:
-            raise InvalidToken(f"the algorithm {algorithm} is not the one of the key")
-        digest = getattr(hashes, (_RSA | _RSA_PSS)[algorithm])()
-        scheme = padding.PKCS1v15() if algorithm in _RSA else padding.PSS(padding.MGF1(digest), digest.digest_size)
-        try:
-            public.verify(signature, signed, scheme, digest)
-        except InvalidSignature:
-            raise InvalidToken("the signature is wrong") from None
-
-    return verify
-
-
-def _ec_verifier(key: dict[str, Any]) -> Verifier:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-
-    curve, only, digest_name, size = _CURVES[key["crv"]]
-    public = ec.EllipticCurvePublicNumbers(_number(key["x"]), _number(key["y"]), getattr(ec, curve)()).public_key()
-
-    def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
-        if algorithm != only or len(signature) != 2 * size:
-            raise InvalidToken(
-                f"the algorithm {algorithm} is not the one of the key, or the signature has another size"
-            )
-        r, s = int.from_bytes(signature[:size], "big"), int.from_bytes(signature[size:], "big")
-        try:
-            public.verify(encode_dss_signature(r, s), signed, ec.ECDSA(getattr(hashes, digest_name)()))
-        except InvalidSignature:
-            raise InvalidToken("the signature is wrong") from None
-
-    return verify

@@ -89,7 +89,7 @@ def test_unknown_key_is_rejected() -> None:
 @pytest.mark.parametrize("key_id", [["rsa"], {"rsa": 1}, 5])
 def test_key_id_that_is_no_text_is_rejected(key_id: object) -> None:
     header = encoded(json.dumps({"alg": "RS256", "kid": key_id}).encode())
-    with pytest.raises(InvalidToken, match="no text"):
+    with pytest.raises(InvalidToken, match="Key ID"):
         verify(".".join([header, *PROVIDER.token(CLAIMS).split(".")[1:]]))
 
 
