@@ -470,9 +470,7 @@ class Server:
             self._blocking,
             sleep=self._environment.files.sleep,
             accepts_changed=self._config[properties.LOG_DIRS_ACCEPT_CHANGED],
-            on_lost=lambda error: self._stop_after_fatal(
-                f"no copy of the metadata store can be written any more: {error}"
-            ),
+            on_lost=lambda error: self._stop_after_fatal(f"no copy of the metadata store can be written: {error}"),
             on_response=self._store_sessions.responded,
         )
         self._embedded_store = store

@@ -38,7 +38,7 @@ class ControllerChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionExpired(Event):
-    """The store expired this broker's session: it is not controller any more."""
+    """The store expired this broker's session: it is no longer the controller."""
 
     statistic: ClassVar[str] = "ControllerChange"
 

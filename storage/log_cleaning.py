@@ -228,7 +228,7 @@ class LogCleaning(LogObserver):
         return True
 
     def give_back(self, cleaning: Cleaning) -> None:
-        """Make the log of a stopped pass available to `pick` again. Nothing may read or write its files any more."""
+        """Make the log of a stopped pass available to `pick` again. Nothing may still read or write its files."""
         try:
             unstage(self._files, cleaning.job.directory)
         except OSError as error:

@@ -312,7 +312,7 @@ class Segment:
         self._bytes_since_index_entry += extent.size
 
     def bytes_before_index_entry(self) -> int:
-        """Return how many more bytes of batches get no index entry, by the rule of `append`."""
+        """Return how many bytes of batches may follow before the next index entry, by the rule of `append`."""
         return self.index_interval_bytes - self._bytes_since_index_entry
 
     def add_recovered_batches(self, rebuilt: RebuiltEntries) -> None:

@@ -139,7 +139,7 @@ class _Channel:
         while self._queue:
             _, future, _ = self._queue.popleft()
             if not future.done():
-                future.set_exception(PeerUnavailable(f"{self._name} is not registered any more"))
+                future.set_exception(PeerUnavailable(f"{self._name} is no longer registered"))
 
     async def _send_all(self) -> None:
         while self._queue:

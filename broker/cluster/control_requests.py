@@ -55,7 +55,7 @@ R = TypeVar("R", LeaderAndIsrRequest, StopReplicaRequest)
 class ControlFence:
     """Rejects control requests of replaced controllers, and those for an earlier registration of this broker.
 
-    All three kinds of requests share the highest controller epoch seen. A broker epoch above the own one is accepted:
+    All three kinds of requests share the highest controller epoch seen. A broker epoch above this broker's is accepted:
     the controller may learn of a new registration before this broker does (KIP-380).
     """
 

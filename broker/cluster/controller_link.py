@@ -29,7 +29,7 @@ ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
 CONTROLLED_SHUTDOWN_VERSION: Final = 3
 
 MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_CONTROLLER_EPOCH})
-"""Codes of a broker that is not the controller any more."""
+"""Codes of a broker that is no longer the controller."""
 
 
 class ControllerLink:

@@ -72,7 +72,7 @@ class MetadataCache:
         self._names_by_id: dict[UUID, str] = {}
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic with this id, if it is known here."""
+        """Return the name of the topic with this id, or None."""
         return self._names_by_id.get(topic_id)
 
     def partition_count(self, topic: str) -> int | None:
@@ -88,19 +88,19 @@ class MetadataCache:
         return state is not None and partition in state.partitions
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The id of the leading broker, or NO_LEADER."""
+        """Return the id of the leading broker, or NO_LEADER."""
         state = self.topics.get(topic)
         known = None if state is None else state.partitions.get(partition)
         return NO_LEADER if known is None else known.leader
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """The epoch of the leader that `leader_of` names, -1 for an unknown partition."""
+        """Return the epoch of the leader that `leader_of` returns, NO_EPOCH for an unknown partition."""
         state = self.topics.get(topic)
         known = None if state is None else state.partitions.get(partition)
         return NO_EPOCH if known is None else known.leader_epoch
 
     def preferred_leader_of(self, topic: str, partition: int) -> int:
-        """The id of the broker that should lead, the first of the replicas; NO_LEADER for an unknown partition."""
+        """Return the first of the replicas, which should lead; NO_LEADER for an unknown partition."""
         state = self.topics.get(topic)
         known = None if state is None else state.partitions.get(partition)
         return NO_LEADER if known is None else known.replicas[0]

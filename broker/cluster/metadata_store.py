@@ -62,7 +62,7 @@ async def open_store(
     """Open the store with a copy in each live directory; take changed directories offline, or accept them.
 
     Returns the store and the directories that were accepted, for `record_directories`. `on_lost(error)` is called in
-    any thread when no copy can be written any more, and `on_response(seconds)` after each operation. Raises
+    any thread when no copy can be written, and `on_response(seconds)` after each operation. Raises
     NoMetadataError, StoreUnavailable, ForeignDirectoryError.
     """
     places = {Path(one.path) / METADATA_FILE: one for one in log_manager.directories.live}

@@ -62,7 +62,7 @@ class Cached(Generic[T]):
         permissions: Callable[[], int],
         valid_ms: int,
     ) -> None:
-        """`permissions()` is the version of the ACLs: a fact that was collected under others is not shown any more."""
+        """`permissions()` is the version of the ACLs: a fact that was collected under others is no longer shown."""
         self._collect = collect
         self._valid_ms = valid_ms
         self._monotonic_ms = monotonic_ms

@@ -220,7 +220,7 @@ class GroupHistory:
         """Lags and committed offsets."""
 
     def record(self, progress: Mapping[GroupPartition, Progress], now_ms: int) -> None:
-        """Take one sample. Partitions that no group reads any more lose their history."""
+        """Take one sample. Partitions that are no longer read by a group lose their history."""
         self.index += 1
         self.recorded_ms = now_ms
         for key in self._rings.keys() - progress.keys():

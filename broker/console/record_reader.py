@@ -136,7 +136,6 @@ class RecordReader:
         partitions: Sequence[int],
         before: Mapping[int, int],
         is_committed: bool,
-        to_end: Mapping[int, int] | None = None,
     ) -> Page:
         """Return the newest `limit` records before the offsets in `before`, newest first."""
         page = Page()

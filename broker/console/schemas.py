@@ -24,10 +24,6 @@ class SchemaRegistry:
         self._session: aiohttp.ClientSession | None = None
         self._schemas: dict[int, dict[str, Any] | None] = {}
 
-    @property
-    def is_configured(self) -> bool:
-        return self._url is not None
-
     async def schema(self, schema_id: int) -> dict[str, Any] | None:
         """Return the registry's object with `schema` and `schemaType`; None if it has none, or does not respond."""
         if self._url is None:

@@ -75,7 +75,7 @@ class Verdict(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A requester about whom is asked."""
+    """The requester of a question whether something is allowed."""
 
     principal: str
     client_host: str

@@ -70,7 +70,7 @@ class PartitionContents(Protocol[P]):
         """Begin to serve the partition. It is ACTIVE now; requests may come before this returns."""
 
     def unloaded(self, partition: P) -> None:
-        """Forget the partition: this broker does not lead it any more."""
+        """Forget the partition: this broker no longer leads it."""
 
 
 class LedPartitions(Generic[P]):
@@ -142,7 +142,7 @@ class LedPartitions(Generic[P]):
         partition.tasks.start(self._load(partition))
 
     def resign(self, number: int, leader_epoch: int | None = None) -> None:
-        """Unload a partition that this broker does not lead any more, with its tasks.
+        """Unload a partition that this broker no longer leads, with its tasks.
 
         A `leader_epoch` older than the current leadership is ignored.
         """
@@ -155,7 +155,7 @@ class LedPartitions(Generic[P]):
         self._contents.unloaded(partition)
 
     async def stop(self) -> None:
-        """Serve nothing any more, and unload every partition."""
+        """Stop serving, and unload every partition."""
         self._is_stopping = True
         unfinished = [future for partition in self._led.values() for future in partition.tasks.cancel()]
         for number in list(self._led):

@@ -263,8 +263,8 @@ def expiry_rule(
     """Return the rule by which offsets of a group expire (KIP-211); None if none can have expired.
 
     The offsets of an Empty group expire `retention_ms` after its last member left. Those of a group that never had
-    members expire `retention_ms` after their commit, and so do those of a Stable consumer group for topics that it does
-    not subscribe to any more. A commit with its own retention time, as clients before 2.1 could send, expires by that.
+    members expire `retention_ms` after their commit, and so do those of a Stable consumer group for topics to which it
+    no longer subscribes. A commit with its own retention time, as clients before 2.1 could send, expires by that.
     """
     kept: frozenset[str] = frozenset()
     since_ms = NO_TIMESTAMP

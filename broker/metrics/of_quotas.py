@@ -27,7 +27,7 @@ _PROMETHEUS_TEXTS: Mapping[str, str] = MappingProxyType(
         "queue-size": MUTED_TEXT,
     }
 )
-_NOBODY = Usage("", "", 0.0, 0.0, 0.0)
+_NO_USAGE = Usage("", "", 0.0, 0.0, 0.0)
 
 _TYPES: tuple[tuple[Key, str, tuple[tuple[str, str, Callable[[Usage], float]], ...]], ...] = (
     (Key.PRODUCE, "Produce", (("byte-rate", "Bytes of Produce requests per second.", lambda used: used.rate),)),
@@ -89,4 +89,4 @@ def _of_resources(parts: Iterable[tuple[str, Callable[[], Samples]]]) -> Iterato
 
 
 def _of_each(quotas: EnforcedQuotas, key: Key, value: Callable[[Usage], float]) -> Callable[[], Samples]:
-    return lambda: [((used.user, used.client_id), value(used)) for used in quotas.usage(key) or [_NOBODY]]
+    return lambda: [((used.user, used.client_id), value(used)) for used in quotas.usage(key) or [_NO_USAGE]]

@@ -96,7 +96,7 @@ def request_metrics(metrics: Mapping[str, RequestMetrics]) -> Iterator[Metric]:
     yield Metric(
         Kind.METER,
         f"{bean},name=DeprecatedRequestsPerSec",
-        "Requests of versions that Kafka 4.0 does not serve any more (KIP-896), by client library.",
+        "Requests of versions that Kafka 4.0 no longer serves (KIP-896), by client library.",
         lambda: _deprecated(metrics),
         ("request", "version", "clientSoftwareName", "clientSoftwareVersion"),
     )

@@ -222,7 +222,7 @@ class DirectoryMoves:
     async def _switch(self, move: _Move) -> bool:
         """Replace the log by the copy; return False if there is too much to copy first, or the move is over."""
         await self._in_thread(lambda: self._prepare(move))
-        # From here on the log is not synced any more; a caller that waits for a sync gets one of the log in service.
+        # From here on the log is no longer synced; a caller that waits for a sync gets one of the log in service.
         move.log.durability.hold_flushes()
         try:
             return await self._switch_held(move)

@@ -524,7 +524,7 @@ class LeaderFetcher:
             )
             self._back_off(partition)
         else:
-            logger.error("%s-%d is not replicated any more: %s", *key, error)
+            logger.error("%s-%d is no longer replicated: %s", *key, error)
             self._fetchers.fail(key, str(error))
 
     # Changes of a log that wait for the disk

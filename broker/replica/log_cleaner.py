@@ -55,7 +55,7 @@ class Worker(Protocol):
         """Run one pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
 
     def end(self) -> None:
-        """End the worker. When this returns it writes nothing any more; the next `clean` starts a new one."""
+        """End the worker. After this returns it writes nothing; the next `clean` starts a new one."""
 
 
 class WorkerProcess:
@@ -280,7 +280,7 @@ class LogCleaner:
                     await asyncio.sleep(self._backoff_ms / 1000)
 
     async def _pass(self, slot: _Slot, due: Cleaning) -> CleaningResult:
-        """Run one pass. Raises WorkerEndedError also if it is not wanted any more. Leaves no worker that is busy."""
+        """Run one pass. Raises WorkerEndedError also if it is no longer wanted. Leaves no worker that is busy."""
         running = slot.clean(due.job)
         try:
             while not (await asyncio.wait({running}, timeout=WANTED_CHECK_S))[0]:

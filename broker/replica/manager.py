@@ -119,7 +119,7 @@ class ReplicaManager:
         """Keeps requests of the controller and truncations apart; the control door uses it around each request."""
         self._offline: set[TopicPartition] = set()
         self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
-        self._begun_anew: set[TopicPartition] = set()
+        self._created_empty: set[TopicPartition] = set()
         """Partitions that exist, whose missing log was replaced by an empty one, and which have not led since."""
         self.on_opened: Callable[[Partition], None] = lambda partition: None
         """Called with each partition that is hosted from now on."""
@@ -293,7 +293,7 @@ class ReplicaManager:
             yield
 
     def brokers_left(self) -> Slices[None]:
-        """Commit what has only waited for followers that were about to join the ISR, but are not alive any more."""
+        """Commit what has only waited for followers that were about to join the ISR, but are no longer alive."""
         for partition in self.hosted():
             if partition.is_leader and partition.advance_high_watermark(self.monotonic_ms()):
                 self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
@@ -333,7 +333,7 @@ class ReplicaManager:
                 if state.is_new:
                     self._forget_lost_records(name)  # of an earlier topic of this name, or of an earlier replica
                 self._set_aside_stray(name, _known_id(topic.topic_id), state, now_ms)
-                if self._lacks_log(name, state) and (state.is_new or self._may_begin_anew(name)):
+                if self._lacks_log(name, state) and (state.is_new or self._may_create_empty(name)):
                     wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
                 yield None
         self._not_created = yield from self._log_manager.create(wanted, now_ms=now_ms)
@@ -544,7 +544,7 @@ class ReplicaManager:
         self.on_opened(partition)
         return partition
 
-    def _may_begin_anew(self, name: TopicPartition) -> bool:
+    def _may_create_empty(self, name: TopicPartition) -> bool:
         """Return whether to create an empty log for an existing replica; False while a log directory is offline."""
         if self._log_manager.directories.has_offline:
             # The log may be in that directory; an empty log in its place would count as the complete replica.
@@ -552,7 +552,7 @@ class ReplicaManager:
             logger.error("cannot serve %s-%d: its log may lie in a log directory that is offline", *name)
             return False
         logger.warning("no log directory holds %s-%d, which exists: an empty log is created", *name)
-        self._begun_anew.add(name)
+        self._created_empty.add(name)
         return True
 
     def _report_lost_records(self, partition: Partition) -> None:
@@ -561,7 +561,7 @@ class ReplicaManager:
         The leader's log is the partition's from now on: the in-sync replicas have lost these records.
         """
         key, end_offset = (partition.topic, partition.partition), partition.log.log_end_offset
-        is_anew, lost = self._forget_lost_records(key)
+        was_created_empty, lost = self._forget_lost_records(key)
         if lost is not None and lost[1] > end_offset:
             logger.error(
                 "%s-%d is led from offset %d on, but its log in %s was committed up to offset %d: "
@@ -570,14 +570,14 @@ class ReplicaManager:
                 end_offset,
                 *lost,
             )
-        elif lost is None and is_anew:
+        elif lost is None and was_created_empty:
             logger.error("%s-%d is led with an empty log: all records that it had are lost", *key)
 
     def _forget_lost_records(self, key: TopicPartition) -> tuple[bool, tuple[str, int] | None]:
-        """Return whether the log was created anew, and what `LogStartup.take_lost` returns; only once."""
-        is_anew = key in self._begun_anew
-        self._begun_anew.discard(key)
-        return is_anew, self._log_manager.startup.take_lost(*key)
+        """Return whether the log was created empty, and what `LogStartup.take_lost` returns; only once."""
+        was_created_empty = key in self._created_empty
+        self._created_empty.discard(key)
+        return was_created_empty, self._log_manager.startup.take_lost(*key)
 
     def _lead_or_follow(self, partition: Partition, leadership: Leadership, live_leaders: Collection[int]) -> None:
         was_leader = partition.is_leader

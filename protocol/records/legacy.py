@@ -454,12 +454,6 @@ def _nullable_bytes(buffer: Buffer, position: int, end: int) -> tuple[bytes | No
     return bytes(buffer[position : position + length]), position + length
 
 
-def _in_range(offset: int) -> int:
-    if not _INT64_MIN <= offset <= _INT64_MAX:
-        raise Malformed(f"offset {offset} is out of range")
-    return offset
-
-
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from tests.support.broker import BrokerProcess
 
 DEADLINE_MS = 30_000
 DEADLINE_S = DEADLINE_MS / 1000
-LOOK_AGAIN_AFTER_S = 0.02
+POLL_INTERVAL_S = 0.02
 POLL_MS = 1000
 """Longer than a join. Release 3.0 rejoins if it did not know its topic at the first join. If the poll ends between the
 SyncGroup request and its response, it never uses its assignment."""
@@ -120,7 +120,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(LOOK_AGAIN_AFTER_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 class PollingMember:

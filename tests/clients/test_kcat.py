@@ -10,7 +10,7 @@ from tests.support.broker import BrokerProcess
 from tests.support.parts import need_command, skip_when_unavailable
 
 DEADLINE_S = 30
-LOOK_AGAIN_AFTER_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_a_group_shares_partitions(broker: BrokerProcess, topic: str, group: str
         deadline = time.monotonic() + DEADLINE_S
         while [len(share) for share in shares(admin, group)] != [2, 2]:
             assert time.monotonic() < deadline, "two members own two partitions each"
-            time.sleep(LOOK_AGAIN_AFTER_S)
+            time.sleep(POLL_INTERVAL_S)
         for partition in range(4):
             kcat(broker, "-P", "-t", topic, "-p", str(partition), stdin="value\n")
         read = [member.communicate(timeout=DEADLINE_S)[0].splitlines() for member in members]

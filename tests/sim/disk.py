@@ -5,7 +5,7 @@ files contain.
 
 A `SimulatedDisk` belongs to a machine and outlives its processes. `DiskFiles` is the `Files` of one process on it.
 When the process is killed, the disk keeps everything that was written, because the page cache belongs to the kernel;
-the dead process changes nothing any more. After a power cut each file holds what was synced, perhaps followed by the
+the dead process changes nothing. After a power cut each file holds what was synced, perhaps followed by the
 first of the writes after that, of which the last may be torn. Each directory holds the names of its last sync, perhaps
 with the first of the changes after that. `PowerCut` decides how many, for each file and directory by itself.
 

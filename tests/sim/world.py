@@ -92,7 +92,7 @@ class World:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Collect all processes. `finally` clauses of unfinished coroutines run now, when nothing counts any more."""
+        """Collect all processes. `finally` clauses of unfinished coroutines run now, when nothing counts."""
         for loop in self._loops:
             loop.kill()
             loop.discard_tasks()

@@ -265,5 +265,5 @@ async def test_broker_stops_when_no_metadata_copy_is_writable(mounts: Mounts, ca
     assert stopped == [True]
     assert server.has_failed
     assert [line for line in errors(caplog) if "stopping" in line] == [
-        "stopping: no copy of the metadata store can be written any more: gone"
+        "stopping: no copy of the metadata store can be written: gone"
     ]
