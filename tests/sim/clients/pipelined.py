@@ -39,6 +39,9 @@ class PipelinedProducer(SimulatedClient):
     Up to five batches are sent over one connection before the first is acknowledged. If one of them fails, or the
     connection is lost, it waits for the outcome of the others and then sends all of them again that have failed, in
     their order. A batch behind one that has failed may be refused for its sequence number; the first may not.
+
+    No batch is sent more than five ahead of the oldest one that is not acknowledged: the leader remembers only the last
+    five, and Kafka refuses the repetition of an older one as well.
     """
 
     keeps_latest_epoch = True
@@ -59,15 +62,17 @@ class PipelinedProducer(SimulatedClient):
 
     async def _fill(self, partition: Partition) -> None:
         waiting: deque[_Batch] = deque()
-        made = sequence = 0
-        while made < self._count or waiting:
+        sequences: list[int] = []  # the first of each batch
+        sequence = 0
+        while len(sequences) < self._count or waiting:
             if not waiting:
                 await self.think(PAUSE_S)
             burst = self.random.randint(1, IN_FLIGHT_MAX)
-            while made < self._count and len(waiting) < burst:
+            oldest = sequences.index(waiting[0].sequence) if waiting else len(sequences)
+            while len(sequences) < min(self._count, oldest + IN_FLIGHT_MAX) and len(waiting) < burst:
                 waiting.append(self._new_batch(partition, sequence))
+                sequences.append(sequence)
                 sequence += len(waiting[-1].send.values)
-                made += 1
             self._states[partition] = f"Produce {waiting[0].send.values} to {partition}"
             self.doing = ", ".join(self._states.values())
             try:
