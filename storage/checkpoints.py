@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from storage.files import Files
-from storage.leader_epochs import EpochStart
 
 _VERSION: Final = "0"
 _DIGITS_MAX: Final = 19  # of an int64
@@ -25,6 +24,11 @@ class MalformedCheckpointError(Exception):
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:

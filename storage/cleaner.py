@@ -40,7 +40,6 @@ from protocol.records.legacy import build_message_set, read_message_header
 from storage import names
 from storage.compaction import (
     ActiveProducer,
-    CleanedSegment,
     SourceSegment,
     Transactions,
     groups_of,
@@ -52,7 +51,7 @@ from storage.offset_map import ENTRY_SIZE
 from storage.producer_state import marker_in
 from storage.raw_records import Keys, boundaries, read_keys, rebase, timestamp_delta
 from storage.recovery import stored_batches
-from storage.segment import Segment
+from storage.segment import CleanedSegment, Segment
 from storage.stored_batch import StoredBatch, batch_of, extent_at
 from storage.transaction_index import AbortedTransaction
 from storage.validation import SHARED_PLAIN_SIZE_MAX

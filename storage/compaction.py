@@ -102,16 +102,6 @@ class SourceSegment(NamedTuple):
     modified_ms: int
 
 
-class CleanedSegment(NamedTuple):
-    """One new segment, in `.cleaned` files, and the base offsets of those that it replaces."""
-
-    base_offset: int
-    replaced: Sequence[int]
-    size: int
-    offset_index_size: int
-    time_index_size: int
-
-
 def groups_of(segments: Iterable[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
     """Return groups of consecutive segments, each of which fits into one segment, or is a single larger one."""
     groups: list[list[SourceSegment]] = []

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from storage.checkpoints import EpochStart
+
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 _epoch = attrgetter("epoch")
 _start_offset = attrgetter("start_offset")
-
-
-class EpochStart(NamedTuple):
-    epoch: int
-    start_offset: int
 
 
 class EpochEnd(NamedTuple):

@@ -24,7 +24,6 @@ from typing import Protocol
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage import names
-from storage.compaction import CleanedSegment
 from storage.files import Files
 from storage.log_reader import LogReader
 from storage.mapped_index import CorruptIndexError
@@ -32,7 +31,7 @@ from storage.partition_directory import PartitionDirectory
 from storage.planned_appends import PlannedAppends
 from storage.producer_snapshots import ProducerSnapshots
 from storage.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
-from storage.segment import CorruptSegmentError, Segment
+from storage.segment import CleanedSegment, CorruptSegmentError, Segment
 from storage.segments import Segments
 
 

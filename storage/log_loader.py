@@ -19,9 +19,9 @@ from uuid import UUID
 from config.log_config import LogConfig
 from protocol.dataclass import dataclass
 from storage import checkpoints, leftovers, names
-from storage.checkpoints import MalformedCheckpointError
+from storage.checkpoints import EpochStart, MalformedCheckpointError
 from storage.files import DirectoryEntry, Files
-from storage.leader_epochs import EpochStart, LeaderEpochs
+from storage.leader_epochs import LeaderEpochs
 from storage.mapped_index import CorruptIndexError
 from storage.offset_index import OffsetIndex
 from storage.producer_snapshots import ProducerSnapshots

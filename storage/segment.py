@@ -38,6 +38,16 @@ PROBED_READ_SIZE = 256 << 10
 PROBE_STEP = 128 << 10
 
 
+class CleanedSegment(NamedTuple):
+    """One new segment, in `.cleaned` files, and the base offsets of those that it replaces."""
+
+    base_offset: int
+    replaced: Sequence[int]
+    size: int
+    offset_index_size: int
+    time_index_size: int
+
+
 class NotInMemoryError(Exception):
     """The bytes are not in the page cache, and the caller does not wait for the disk."""
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from storage import checkpoints, meta_properties
-from storage.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.checkpoints import EpochStart, MalformedCheckpointError, TopicPartition
 from storage.files import OsFiles
-from storage.leader_epochs import EpochStart
 from storage.log_directory import LogDirectory
 from storage.meta_properties import MetaProperties, WrongDirectoryError
 

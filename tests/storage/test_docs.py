@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 from storage import checkpoints, meta_properties
-from storage.checkpoints import TopicPartition
-from storage.leader_epochs import EpochStart
+from storage.checkpoints import EpochStart, TopicPartition
 from storage.meta_properties import MetaProperties
 from storage.names import LOG, OFFSET_INDEX, PRODUCER_SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from tests.storage.builders import NOW_MS, QuickFiles, append

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.leader_epochs import NO_EPOCH, NO_OFFSET, EpochStart, LeaderEpochs
+from storage.checkpoints import EpochStart
+from storage.leader_epochs import NO_EPOCH, NO_OFFSET, LeaderEpochs
 
 Entries = list[tuple[int, int]]
 

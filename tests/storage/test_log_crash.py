@@ -21,7 +21,6 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from storage import names
 from storage.cleaner import clean
-from storage.compaction import CleanedSegment
 from storage.files import Files
 from storage.log import Log
 from storage.log_cleaning import CleanerSettings, LogCleaning
@@ -31,6 +30,7 @@ from storage.meta_properties import MetaProperties
 from storage.producer_snapshots import encode
 from storage.producer_state import ProducerState
 from storage.recovery import replay
+from storage.segment import CleanedSegment
 from storage.transaction_index import AbortedTransaction
 from tests.storage.builders import (
     NOW_MS,

@@ -7,7 +7,8 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from storage.leader_epochs import EpochEnd, EpochStart, LeaderEpochs
+from storage.checkpoints import EpochStart
+from storage.leader_epochs import EpochEnd, LeaderEpochs
 from storage.truncation import TruncationPoint, truncation_point
 
 Records = tuple[int, ...]
