@@ -28,14 +28,14 @@ from bench.subject import KIB_16, MB, PRODUCE_TO_CONSUME_RATE, Subject, closing_
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
-from storage import names
-from storage.checkpoints import TopicPartition, read_offsets
-from storage.cleaner import CleaningJob, CleaningResult, clean
-from storage.files import OsFiles
-from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager, NewLog
-from storage.log_startup import LogManagerSettings
-from storage.meta_properties import MetaProperties
+from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.disk import names
+from storage.disk.checkpoints import TopicPartition, read_offsets
+from storage.disk.files import OsFiles
+from storage.disk.meta_properties import MetaProperties
+from storage.manager.log_manager import LogManager, NewLog
+from storage.manager.log_startup import LogManagerSettings
 
 KEYS_PER_RECORD = 0.625  # with so many random keys half of the records are retained
 SHARE_OF_MEMORY = 10  # the part of `memory_bytes` that is cleaned without a server

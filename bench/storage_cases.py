@@ -27,10 +27,11 @@ from bench.subject import GB, KIB_16, MB, bulk_batch, now_ms, running
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.batch import BASE_OFFSET, set_offset_and_epoch
-from storage import log_opening, names
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import Log, LogOptions
+from storage.disk import names
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.log import log_opening
+from storage.log.log import Log, LogOptions
 
 TOPIC = "bench"
 SMALL_VALUE = 100

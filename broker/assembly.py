@@ -77,7 +77,7 @@ from controller.topic_nodes import TopicNodes, read_partition_counts
 from protocol.api import APIS, Api
 from protocol.dataclass import dataclass
 from protocol.releases import release_named
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from broker.replica.log_cleaner import Worker, WorkerProcess
 from controller.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.dataclass import dataclass
-from storage.dirty_pages import DirtyPages
-from storage.files import Files, OsFiles
+from storage.disk.dirty_pages import DirtyPages
+from storage.disk.files import Files, OsFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,12 +106,12 @@ from controller.zookeeper.session_events import CLOSED, SessionEvents
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frame import MAPPED_FROM_SIZE
 from protocol.releases import RELEASES, release_named
-from storage.log import Log
-from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
-from storage.log_manager import LogManager
-from storage.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
-from storage.meta_properties import MetaProperties, WrongDirectoryError
+from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
+from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
 
 if TYPE_CHECKING:
     from broker.metrics.catalog import Measured

@@ -52,7 +52,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.batch import Record, batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID, message_info
-from storage.files import Buffer, OpenFile, OsFiles
+from storage.disk.files import Buffer, OpenFile, OsFiles
 from tools.log_lines import log_to_stderr
 
 LISTENER = "PLAINTEXT"

@@ -21,8 +21,8 @@ from broker.coordination.replay import replay_copy
 from broker.groups.loading import ReplayedPartition
 from broker.transactions.loading import ReplayedTransactions
 from protocol.errors import ErrorCode, KafkaError
-from storage.files import OsFiles
-from storage.names import (
+from storage.disk.files import OsFiles
+from storage.disk.names import (
     LOCK,
     LOG,
     OFFSET_INDEX,

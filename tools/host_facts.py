@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from broker.metrics.host import FileSystem, Host
-from storage.names import LOG
+from storage.disk.names import LOG
 from tools.host_checks import PARAMETERS, Directory, HostFacts
 
 _CLOCK_UNSYNCHRONISED: Final = 5  # TIME_ERROR of adjtimex(2)

@@ -15,14 +15,15 @@ from typing import Final
 from protocol.errors import Malformed
 from protocol.records.batch import Parts
 from protocol.records.entries import entry_records
-from storage import producer_snapshots, transaction_index
-from storage.mapped_index import CorruptIndexError
-from storage.names import OFFSET_INDEX
-from storage.offset_index import OffsetIndex, OffsetPosition
-from storage.producer_snapshots import CorruptSnapshotError
-from storage.producer_state import NONE, ProducerEntry
-from storage.stored_batch import StoredBatch
-from storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from storage.batches.stored_batch import StoredBatch
+from storage.disk.names import OFFSET_INDEX
+from storage.producers import producer_snapshots
+from storage.producers.producer_snapshots import CorruptSnapshotError
+from storage.producers.producer_state import NONE, ProducerEntry
+from storage.segments import transaction_index
+from storage.segments.mapped_index import CorruptIndexError
+from storage.segments.offset_index import OffsetIndex, OffsetPosition
+from storage.segments.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from tools.segment_files import (
     DumpError,
     LogFile,

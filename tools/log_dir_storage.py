@@ -23,9 +23,9 @@ from controller.registration import IdentityError, set_cluster_id
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
 from controller.zookeeper.security import ZooKeeperSecurity
-from storage import meta_properties, names
-from storage.files import OsFiles
-from storage.meta_properties import MetaProperties, WrongDirectoryError
+from storage.disk import meta_properties, names
+from storage.disk.files import OsFiles
+from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 from tools import metadata_copy
 from tools.broker_config import SettingsError, read_broker_config
 from tools.command_line import UsageError, warn

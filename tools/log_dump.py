@@ -21,7 +21,7 @@ from protocol.records.legacy import (
     read_message_header,
     wrapped_messages,
 )
-from storage.stored_batch import StoredBatch
+from storage.batches.stored_batch import StoredBatch
 from tools.kraft_records import control_record_text
 from tools.record_parsers import Parser, UnreadableRecord
 from tools.segment_files import DumpError, LogFile, base_offset_of

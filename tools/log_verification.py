@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from storage.files import OsFiles
-from storage.names import LOG, OFFSET_INDEX, DirectoryState, parse_partition_directory, parse_segment_file
-from storage.recovery import CHUNK_SIZE, check_batch, stored_batches
-from storage.segment import CorruptSegmentError, Segment
+from storage.disk.files import OsFiles
+from storage.disk.names import LOG, OFFSET_INDEX, DirectoryState, parse_partition_directory, parse_segment_file
+from storage.recovery.recovery import CHUNK_SIZE, check_batch, stored_batches
+from storage.segments.segment import CorruptSegmentError, Segment
 from tools.segment_files import DumpError, beside, offset_index_entries
 
 _STEP_SIZE: Final = 16 * CHUNK_SIZE

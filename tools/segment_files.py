@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION
-from storage.names import LOG
-from storage.offset_index import OffsetIndex, OffsetPosition
-from storage.stored_batch import StoredBatch, batch_of, extent_at
-from storage.time_index import TimeIndex, TimestampOffset
+from storage.batches.stored_batch import StoredBatch, batch_of, extent_at
+from storage.disk.names import LOG
+from storage.segments.offset_index import OffsetIndex, OffsetPosition
+from storage.segments.time_index import TimeIndex, TimestampOffset
 
 _PREFIX_SIZE: Final = 32  # all that `extent_at` reads, and a little more
 

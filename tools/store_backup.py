@@ -23,7 +23,7 @@ from broker.loop.clock import SystemClock
 from controller.sqlite_file import DamagedFileError, SqliteFile
 from controller.state_store import StoreUnavailable
 from controller.store_copies import StoreCopies
-from storage.files import OsFiles
+from storage.disk.files import OsFiles
 
 LOG_ENDING: Final = "-wal"
 LOG_HEADER_SIZE: Final = 32

@@ -24,10 +24,10 @@ from controller.log_dir_record import FoundDirectory
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import NoNode, StateStore
 from controller.store_copies import FoundCopy
-from storage.checkpoints import TopicPartition
-from storage.files import Files
-from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager
+from storage.directories.log_directory import LogDirectory
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import Files
+from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 

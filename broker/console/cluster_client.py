@@ -35,7 +35,7 @@ from protocol.headers import read_response_header, request_header
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
 from protocol.schema import message_info
-from storage.files import FileSlice
+from storage.disk.files import FileSlice
 
 T = TypeVar("T")
 

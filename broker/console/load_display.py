@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from broker.loop.clock import Clock
-from storage.log_startup import LoadStatus
+from storage.manager.log_startup import LoadStatus
 
 logger = logging.getLogger("kafka.log.LogManager")
 

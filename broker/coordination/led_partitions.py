@@ -20,7 +20,7 @@ from broker.coordination.partitioner import partition_for
 from broker.loop.clock import Clock
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from storage.shortages import LineLimit, TryLaterError
+from storage.disk.shortages import LineLimit, TryLaterError
 
 LOAD_TIMES_KEPT: Final = 50
 """One for each partition of a topic of the default size, for the metrics."""

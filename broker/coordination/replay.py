@@ -41,7 +41,7 @@ from protocol.records.batch import (
     records,
 )
 from protocol.records.legacy import LEGACY_MAGICS, message_crc_is_valid, message_records, read_message_header
-from storage.shortages import TryLaterError
+from storage.disk.shortages import TryLaterError
 
 logger = logging.getLogger("kafka.coordinator")
 

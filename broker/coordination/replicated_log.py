@@ -20,7 +20,7 @@ from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import batches
-from storage.log import AppendOrigin
+from storage.log.log import AppendOrigin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview

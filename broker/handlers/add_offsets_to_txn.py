@@ -17,7 +17,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 

@@ -23,8 +23,8 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from storage.log_manager import LogManager
-from storage.names import can_have_future
+from storage.disk.names import can_have_future
+from storage.manager.log_manager import LogManager
 
 API = Declaration(
     ApiKey.ALTER_REPLICA_LOG_DIRS,

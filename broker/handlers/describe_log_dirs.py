@@ -26,9 +26,9 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager
+from storage.directories.log_directory import LogDirectory
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
 
 UNKNOWN_LAG = -1
 

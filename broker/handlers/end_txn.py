@@ -15,7 +15,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 

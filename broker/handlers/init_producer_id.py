@@ -23,7 +23,7 @@ from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 

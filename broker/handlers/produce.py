@@ -48,7 +48,7 @@ from protocol.messages.produce import (
 )
 from protocol.row_writer import NO_ERRORS, RowResponse, RowWriter, row_writer
 from protocol.schema import Records
-from storage.log import AppendOrigin, AppendResult, Refusal
+from storage.log.log import AppendOrigin, AppendResult, Refusal
 
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})

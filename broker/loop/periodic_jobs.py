@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from broker.loop.slices import SlicedWork
 from protocol.dataclass import dataclass
-from storage.log_manager import Steps
+from storage.manager.log_manager import Steps
 
 T = TypeVar("T")
 

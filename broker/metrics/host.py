@@ -18,7 +18,7 @@ from dataclasses import field
 from typing import Final, TypeVar
 
 from protocol.dataclass import dataclass
-from storage.system_calls import SYSTEM_CALLS
+from storage.disk.system_calls import SYSTEM_CALLS
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of a line of /proc/stat."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.network.tls import ServerContext
-from storage.shortages import LineLimit
+from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger(__name__)
 requests_logger = logging.getLogger("milena.http.requests")

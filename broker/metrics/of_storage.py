@@ -11,12 +11,12 @@ from functools import partial
 from broker.metrics.histogram import Histogram
 from broker.metrics.metric import Kind, Metric, Sample, Value, alone, gauges
 from broker.replica.log_cleaner import LogCleaner
-from storage.cleaning_metrics import CleanerMetrics, Uncleanable
-from storage.damaged_batches import MetBy
-from storage.directory_writer import DirectoryWriter
-from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager
+from storage.batches.damaged_batches import MetBy
+from storage.cleaning.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.directories.log_directory import LogDirectory
+from storage.disk.directory_writer import DirectoryWriter
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
 
 DIRECTORY = ("logDirectory",)
 

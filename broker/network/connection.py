@@ -35,9 +35,9 @@ from broker.network.muted_connections import MutedConnections
 from broker.network.unsent_responses import UnsentResponses
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
-from storage.files import FileSlice
-from storage.shortages import LineLimit
-from storage.system_calls import SYSTEM_CALLS
+from storage.disk.files import FileSlice
+from storage.disk.shortages import LineLimit
+from storage.disk.system_calls import SYSTEM_CALLS
 
 if TYPE_CHECKING:
     from broker.network.writable_sockets import WritableSockets

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from storage.files import FileSlice
-from storage.system_calls import SYSTEM_CALLS
+from storage.disk.files import FileSlice
+from storage.disk.system_calls import SYSTEM_CALLS
 
 Buffer = bytes | bytearray | memoryview
 

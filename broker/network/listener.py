@@ -29,7 +29,7 @@ from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from protocol.dataclass import dataclass
 from protocol.frame import SCRATCH_SIZE, FrameReader
-from storage.shortages import LineLimit
+from storage.disk.shortages import LineLimit
 
 if TYPE_CHECKING:
     from broker.network.writable_sockets import WritableSockets

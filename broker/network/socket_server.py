@@ -23,7 +23,7 @@ from broker.network.sasl.session import SaslListener
 from broker.network.tls import TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
-from storage.shortages import LineLimit
+from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.SocketServer")
 

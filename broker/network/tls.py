@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from protocol.dataclass import dataclass
-from storage.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
+from storage.disk.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,

@@ -45,10 +45,10 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
 from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
-from storage.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
-from storage.producer_state import NONE, ProducerState
-from storage.shortages import LineLimit
-from storage.validation import TooCostlyError, first_batch
+from storage.batches.validation import TooCostlyError, first_batch
+from storage.disk.shortages import LineLimit
+from storage.log.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
+from storage.producers.producer_state import NONE, ProducerState
 
 if TYPE_CHECKING:
     from broker.replica.log_sync import InThread

@@ -19,8 +19,8 @@ from broker.loop.waits import Converting
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from config.topic_properties import LONG_MAX
-from storage.log import AppendOrigin, AppendResult, PreparedAppend
-from storage.validation import NO_CONVERSION
+from storage.batches.validation import NO_CONVERSION
+from storage.log.log import AppendOrigin, AppendResult, PreparedAppend
 
 BOUND_MAX = 500
 """The most partitions that one connection keeps bound. A client that names more has them bound again."""

@@ -1,7 +1,7 @@
 """Moves logs between the log directories of this broker, in the background (KIP-113).
 
 Owns: which moves run, how many at a time, how fast all of them together, and the one step in which a copy takes the
-place of its log. Must not know: requests, or how a copy catches up (`storage.log_moves`).
+place of its log. Must not know: requests, or how a copy catches up (`storage.manager.log_moves`).
 
 A move runs while its partition is hosted with the same log and copy, and ends by itself when one of them is removed. A
 copy left on the disk is resumed when its partition is opened. While a copy exists, retention and the cleaner skip the
@@ -26,11 +26,11 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from storage.log import Log
-from storage.log_directory import LogDirectory
-from storage.log_manager import LogManager
-from storage.log_moves import catch_up
-from storage.shortages import TryLaterError
+from storage.directories.log_directory import LogDirectory
+from storage.disk.shortages import TryLaterError
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
+from storage.manager.log_moves import catch_up
 
 logger = logging.getLogger("kafka.server.ReplicaAlterLogDirsManager")
 

@@ -1,7 +1,7 @@
 """The threads that write to slow log directories, and how the event loop waits for them.
 
 Owns the threads: a few for each directory, created when the directory becomes slow. Must not know what is written or
-when a directory is slow (`storage.directory_writer`).
+when a directory is slow (`storage.disk.directory_writer`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from storage.directory_writer import THREADS, Action, Start
-from storage.log import Log
-from storage.log_manager import LogManager
+from storage.disk.directory_writer import THREADS, Action, Start
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
 
 T = TypeVar("T")
 

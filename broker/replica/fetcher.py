@@ -46,7 +46,7 @@ from protocol.messages.fetch import (
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.schema import ZERO_UUID
-from storage.leader_epochs import EpochEnd
+from storage.segments.leader_epochs import EpochEnd
 
 VERSION: Final = 17
 VERSION_WITHOUT_TOPIC_IDS: Final = 12

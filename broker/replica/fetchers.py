@@ -6,8 +6,8 @@ Must not know: how a request is decided, how connections work (`Peers`), or who 
 A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
 and the sync that `flush.messages` demands. The other partitions of the fetcher continue. So do appends to a slow log
-directory: its thread writes them, as it writes those of producers (`storage.directory_writer`). The next fetch, whose
-offset acknowledges everything below it, follows when they are stored.
+directory: its thread writes them, as it writes those of producers (`storage.disk.directory_writer`). The next fetch,
+whose offset acknowledges everything below it, follows when they are stored.
 
 A leader without news holds a request for up to `replica.fetch.wait.max.ms`, and a partition that was added during that
 time would wait as long. So a request that has not returned by itself soon after the last addition is abandoned, and the
@@ -65,11 +65,11 @@ from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
-from storage.leader_epochs import EpochEnd
-from storage.log import Log
-from storage.replicated import end_of_piece, start_of_rest
-from storage.shortages import TryLaterError
-from storage.stored_batch import extent_at
+from storage.batches.stored_batch import extent_at
+from storage.disk.shortages import TryLaterError
+from storage.log.log import Log
+from storage.log.replicated import end_of_piece, start_of_rest
+from storage.segments.leader_epochs import EpochEnd
 
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 

@@ -1,7 +1,7 @@
 """Runs cleaning passes in processes of their own, so that compaction never holds the event loop.
 
 Owns: the worker processes and the tasks that keep them busy. Must not know: which log is due or what a pass does
-(`storage.log_cleaning`, `storage.cleaner`).
+(`storage.cleaning.log_cleaning`, `storage.cleaning.cleaner`).
 
 Each task has its own worker, so that a worker that dies, or is ended because its log was removed, affects no other
 pass. Workers are spawned, because forking and uvloop do not mix. They start only when there is something to clean, and
@@ -26,12 +26,12 @@ from broker.loop.periodic_jobs import take_steps
 from broker.loop.slices import SlicedWork
 from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError
-from storage.cleaner import CleaningJob, CleaningResult, clean
-from storage.cleaning_metrics import CleanerMetrics, Uncleanable
-from storage.files import ShortageError
-from storage.log import Log
-from storage.log_cleaning import CleanerSettings, Cleaning, LogCleaning
-from storage.log_directory import LogDirectory
+from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaning_metrics import CleanerMetrics, Uncleanable
+from storage.cleaning.log_cleaning import CleanerSettings, Cleaning, LogCleaning
+from storage.directories.log_directory import LogDirectory
+from storage.disk.files import ShortageError
+from storage.log.log import Log
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -52,7 +52,7 @@ class Worker(Protocol):
     """Runs passes, one after the other. Both calls block; `end` is called in another thread than `clean`."""
 
     def clean(self, job: CleaningJob) -> CleaningResult:
-        """Run one pass. Raises what `storage.cleaner.clean` raises, and WorkerEndedError."""
+        """Run one pass. Raises what `storage.cleaning.cleaner.clean` raises, and WorkerEndedError."""
 
     def end(self) -> None:
         """End the worker. After this returns it writes nothing; the next `clean` starts a new one."""

@@ -12,8 +12,8 @@ from functools import partial
 from broker.loop.clock import Clock
 from broker.replica.partition import Partition
 from protocol.errors import KafkaError
-from storage.log import Log
-from storage.log_durability import FlushHeldError
+from storage.log.log import Log
+from storage.log.log_durability import FlushHeldError
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs work that may wait for a disk in a thread."""

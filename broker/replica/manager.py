@@ -55,10 +55,10 @@ from protocol.messages.stop_replica import (
 )
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.schema import ZERO_UUID
-from storage import checkpoints
-from storage.log import Log
-from storage.log_manager import LogManager, NewLog, Steps
-from storage.shortages import TryLaterError
+from storage.disk import checkpoints
+from storage.disk.shortages import TryLaterError
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager, NewLog, Steps
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 

@@ -10,7 +10,7 @@ from broker.replica.reader import PartitionRead
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import LOG_OVERHEAD
 from protocol.records.compression import PLAIN_SIZE_MAX, OpensTooFar
-from storage.validation import SHARED_PLAIN_SIZE_MAX
+from storage.batches.validation import SHARED_PLAIN_SIZE_MAX
 
 FIRST_VERSION_WITH_MAGIC_1 = 2
 FIRST_VERSION_WITH_MAGIC_2 = 4

@@ -46,8 +46,8 @@ from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from storage.leader_epochs import EpochEnd
-from storage.log import AppendResult, Log
+from storage.log.log import AppendResult, Log
+from storage.segments.leader_epochs import EpochEnd
 
 NO_LEADER = -1
 NO_EPOCH = -1

@@ -20,7 +20,7 @@ from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from storage.transaction_index import AbortedTransaction
+    from storage.segments.transaction_index import AbortedTransaction
 
 CONSUMER = -1
 """The replica id of consumers. Lower ids are of tools that read any replica, higher ids are of followers."""

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from protocol.errors import ERRORS, ErrorCode
 from protocol.records.batch import NO_PRODUCER_ID, BatchHeader
-from storage.producer_state import BATCHES_KEPT, NONE, SEQUENCE_MAX
+from storage.producers.producer_state import BATCHES_KEPT, NONE, SEQUENCE_MAX
 
 REMEMBERED_MS: Final = 10_000
 """For how long after the last refusal batches are compared with refused ones. They follow within milliseconds."""

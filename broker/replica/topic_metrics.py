@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from protocol.errors import ErrorCode
-from storage.log import AppendResult
-from storage.validation import NO_CONVERSION, Refusal, RejectionMeter
+from storage.batches.validation import NO_CONVERSION, Refusal, RejectionMeter
+from storage.log.log import AppendResult
 
 EXPECTED_ERRORS = frozenset(
     {

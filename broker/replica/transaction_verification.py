@@ -25,7 +25,7 @@ from controller.settings import EventTimes
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.records.compression import Buffer
-from storage.producer_state import NONE, Producer, ProducerState
+from storage.producers.producer_state import NONE, Producer, ProducerState
 
 TopicPartition = tuple[str, int]
 

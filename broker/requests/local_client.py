@@ -15,7 +15,7 @@ from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.headers import read_response_header, request_header
 from protocol.schema import message_info
-from storage.files import FileSlice
+from storage.disk.files import FileSlice
 
 CORRELATION_ID = 7
 _LENGTH_SIZE = 4

@@ -20,7 +20,7 @@ from protocol.codec import decode
 from protocol.frame import LENGTH_SIZE
 from protocol.headers import read_response_header
 from protocol.schema import Struct
-from storage.files import FileSlice
+from storage.disk.files import FileSlice
 
 DEBUG, TRACE = logging.DEBUG, 5
 RESPONSE_SIZE_MAX: Final = 256 << 10

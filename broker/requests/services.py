@@ -52,7 +52,7 @@ from controller.controller import Controller
 from protocol.api import Api
 from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
-from storage.log_manager import LogManager
+from storage.manager.log_manager import LogManager
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
 from broker.transactions.transaction import Metadata, NeedsProducerId, NewProducer, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 
 class TransactionCoordinator:

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.loop.slices import Slices
 from broker.replica.manager import ReplicaManager
-from storage.producer_state import ProducerEntry
+from storage.producers.producer_state import ProducerEntry
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 

@@ -23,7 +23,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 VERSION: Final = 5
 

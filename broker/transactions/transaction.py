@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from broker.transactions.states import VALID_PREVIOUS, TransactionState
 from protocol.errors import ErrorCode
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

@@ -1,7 +1,7 @@
 """Record batches of magic 2: the header, the batches of a buffer, the records of a batch, and in-place changes.
 
 Owns the layout in both directions (the builder uses these structs). Must not know where batches are stored, who sent
-them, or which are acceptable: `storage.validation` decides that. The layout is in docs/formats/record-batch.md.
+them, or which are acceptable: `storage.batches.validation` decides that. The layout is in docs/formats/record-batch.md.
 
 A batch stays opaque until its records are requested: the log needs only the 61-byte header. Only the records after it
 are compressed. Offset, length, leader epoch and magic lie outside the CRC, so a leader writes offset and epoch without

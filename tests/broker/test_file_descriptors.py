@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.errors import ErrorCode
-from storage.files import OpenFile, OsFiles, failure
+from storage.disk.files import OpenFile, OsFiles, failure
 from tests.broker.replica.test_directory_moves import until
 from tests.broker.test_directory_failure import produced
 from tests.support.broker import BrokerProcess

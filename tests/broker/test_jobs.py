@@ -10,8 +10,8 @@ from broker.jobs import storage_jobs
 from broker.loop.periodic_jobs import Job
 from broker.loop.slices import SlicedWork
 from config.broker import BrokerConfig
-from storage.dirty_pages import DirtyPages
-from storage.log_manager import LogManager
+from storage.disk.dirty_pages import DirtyPages
+from storage.manager.log_manager import LogManager
 from tests.support.manual_clock import ManualClock
 
 

@@ -29,9 +29,9 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from storage.directory_writer import DirectoryWriter
-from storage.files import Buffer, OpenFile, OsFiles
-from storage.log import Log
+from storage.disk.directory_writer import DirectoryWriter
+from storage.disk.files import Buffer, OpenFile, OsFiles
+from storage.log.log import Log
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.broker.replica.test_directory_moves import fill, move, until, until_it_lies_in, values
 from tests.support.in_process import LISTENER, InProcessBroker
@@ -227,7 +227,7 @@ async def test_response_is_sent_once_its_record_is_readable(disk: SlowDisk) -> N
 async def test_directory_that_is_fast_again_is_written_by_the_loop(
     disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.directory_writer.FAST_SECONDS_MIN", 0.05)
+    monkeypatch.setattr("storage.disk.directory_writer.FAST_SECONDS_MIN", 0.05)
     async with running(disk) as broker:
         await broker.make_slow()
         disk.is_slow = False
@@ -348,7 +348,7 @@ async def test_stop_writes_pending_appends(disk: SlowDisk) -> None:
 async def test_producers_wait_for_room_until_their_timeout(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(disk) as broker:
         await broker.make_slow()
-        monkeypatch.setattr("storage.directory_writer.PENDING_SIZE_MAX", 300)
+        monkeypatch.setattr("storage.disk.directory_writer.PENDING_SIZE_MAX", 300)
         sizes: list[int] = []
 
         async def produce_large(number: int) -> None:
@@ -358,7 +358,7 @@ async def test_producers_wait_for_room_until_their_timeout(disk: SlowDisk, monke
         await asyncio.gather(*(produce_large(number) for number in range(12)))
         assert max(sizes) < 300 + 2 * 300
         assert len([value async for value in values(broker.client, "slow") if len(value) > 200]) == 12
-        monkeypatch.setattr("storage.directory_writer.PENDING_SIZE_MAX", 1)
+        monkeypatch.setattr("storage.disk.directory_writer.PENDING_SIZE_MAX", 1)
         monkeypatch.setattr("tests.broker.test_slow_directory.WRITE_S", 1.5)  # longer than producers wait
         end_offset = log_of(broker).log_end_offset
         responses = await asyncio.gather(*(produce(broker.client, "slow", {0: batch_of(b"x")}) for _ in range(3)))

@@ -32,11 +32,11 @@ from controller.model import ReplicaAssignment, Topic
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Create
 from protocol.records.batch import BatchHeader, batches
-from storage.checkpoints import TopicPartition as StoredPartition
-from storage.checkpoints import read_offsets
-from storage.files import OsFiles
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
+from storage.disk.checkpoints import TopicPartition as StoredPartition
+from storage.disk.checkpoints import read_offsets
+from storage.disk.files import OsFiles
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.interop.conftest import create_topic
 from tests.storage.builders import done
 from tests.support.apache_kafka import ApacheKafkaProcess

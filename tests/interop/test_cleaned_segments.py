@@ -11,10 +11,10 @@ import pytest
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
-from storage.log import Log
+from storage.log.log import Log
 from tests.interop.conftest import RunKafkaTool
 from tests.storage.builders import NOW_MS, append, append_marker, marker
-from tests.storage.test_cleaner import Broker, commit_and_roll
+from tests.storage.cleaning.test_cleaner import Broker, commit_and_roll
 from tests.support.apache_kafka import jars
 from tests.support.parts import skip_when_unavailable
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.checkpoints import read_leader_epochs
-from storage.files import OsFiles
-from storage.names import LEADER_EPOCH_CHECKPOINT
+from storage.disk.checkpoints import read_leader_epochs
+from storage.disk.files import OsFiles
+from storage.disk.names import LEADER_EPOCH_CHECKPOINT
 from tests.interop.conftest import RunKafkaTool
 from tests.interop.handover import (
     CODED,

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NoReturn
 
-from storage.files import Buffer, DirectoryEntry, Files, OpenFile, failure
+from storage.disk.files import Buffer, DirectoryEntry, Files, OpenFile, failure
 from tests.sim.world import Crashed
 
 EPOCH_MS: Final = 1_795_000_000_000

@@ -18,12 +18,12 @@ from broker.coordination.replicated_log import ReplicatedLog
 from broker.transactions import transaction
 from broker.transactions.transaction import Metadata, Transaction
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
-from storage import log as log_module
-from storage import producer_state
-from storage.leader_epochs import LeaderEpochs
-from storage.log import Log
-from storage.log_durability import LogDurability
-from storage.producer_state import ProducerState
+from storage.log import log as log_module
+from storage.log.log import Log
+from storage.log.log_durability import LogDurability
+from storage.producers import producer_state
+from storage.producers.producer_state import ProducerState
+from storage.segments.leader_epochs import LeaderEpochs
 from tests.sim.run import run_alone
 
 Patch = pytest.MonkeyPatch

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from controller.paths import CONTROLLER, TOPICS
 from controller.state_store import Create, Operation, SetData
-from storage.checkpoints import encode_id
-from storage.names import PARTITION_METADATA
+from storage.disk.checkpoints import encode_id
+from storage.disk.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches
 from tests.sim.cluster import FOLDER, Cluster, Machine
 from tests.sim.disk import SimulatedDisk

@@ -15,8 +15,8 @@ from broker.server import Server
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
-from storage.cleaner import CleaningJob, CleaningResult, clean
-from storage.files import Files
+from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.disk.files import Files
 from tests.sim.disk import EPOCH_MS, DiskFiles
 from tests.sim.network import SimulatedNetwork
 from tests.sim.world import ProcessLoop, SimulatedThreads

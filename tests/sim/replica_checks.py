@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from storage.checkpoints import encode_id
+from storage.disk.checkpoints import encode_id
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, Partition

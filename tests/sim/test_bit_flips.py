@@ -8,7 +8,7 @@ import pytest
 
 from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
-from storage.replicated import check_replicated
+from storage.log.replicated import check_replicated
 from tests.sim.bit_flips import with_flipped_bit
 
 EPOCHS = (0, 100)

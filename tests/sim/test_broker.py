@@ -12,7 +12,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
-from storage.files import Files, OsFiles
+from storage.disk.files import Files, OsFiles
 from tests.sim.client import Client
 from tests.sim.disk import EPOCH_MS
 from tests.sim.network import SimulatedHost, SimulatedNetwork

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from storage.files import Files, OsFiles
+from storage.disk.files import Files, OsFiles
 from tests.sim.disk import DiskFiles, RandomCut, SimulatedDisk
 from tests.sim.world import Crashed
 

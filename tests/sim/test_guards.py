@@ -44,10 +44,10 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from storage import log as log_module
-from storage.leader_epochs import EpochEnd
-from storage.producer_state import ProducerState
-from storage.truncation import TruncationPoint
+from storage.log import log as log_module
+from storage.log.truncation import TruncationPoint
+from storage.producers.producer_state import ProducerState
+from storage.segments.leader_epochs import EpochEnd
 from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import Admin
 from tests.sim.clients.base import GROUP, Failed

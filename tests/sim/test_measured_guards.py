@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from storage.producer_snapshots import encode
-from storage.producer_state import ProducerEntry
+from storage.producers.producer_snapshots import encode
+from storage.producers.producer_state import ProducerEntry
 from tests.sim.guards import all_guards, line_of, seeds_until_caught
 from tests.sim.plain_log import PlainAborted, batches_of, snapshot_entries, state_of
 

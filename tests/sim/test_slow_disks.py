@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from storage.log import Log
+from storage.log.log import Log
 from tests.sim.faults import SECOND_US, Fault
 from tests.sim.run import run_seed
 

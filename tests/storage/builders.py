@@ -12,12 +12,12 @@ from config.log_config import LogConfig
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import Files, OpenFile, OsFiles
-from storage.log import AppendOrigin, AppendResult, Log, LogOptions
-from storage.log_loader import LoadProgress
-from storage.log_manager import LogManager, NewLog, Steps
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import Files, OpenFile, OsFiles
+from storage.log import log_opening
+from storage.log.log import AppendOrigin, AppendResult, Log, LogOptions
+from storage.manager.log_manager import LogManager, NewLog, Steps
+from storage.recovery.log_loader import LoadProgress
 
 T = TypeVar("T")
 

@@ -5,14 +5,14 @@ from random import Random
 
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
-from storage.checkpoints import TopicPartition
-from storage.cleaner import clean
-from storage.files import Files
-from storage.log import Log
-from storage.log_cleaning import CleanerSettings, LogCleaning
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
-from storage.meta_properties import MetaProperties
+from storage.cleaning.cleaner import clean
+from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import Files
+from storage.disk.meta_properties import MetaProperties
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, created, log_config, read_all
 from tests.support.same_thread import SameThread
 

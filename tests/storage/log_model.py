@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from protocol.records.batch import BatchHeader, batches, records
 from protocol.records.control import ControlType
-from storage.log import Log
-from storage.transaction_index import AbortedTransaction
+from storage.log.log import Log
+from storage.segments.transaction_index import AbortedTransaction
 
 NO_SEQUENCE = -1
 SIZE_MAX = 1 << 20

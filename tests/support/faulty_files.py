@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from storage.files import Buffer, OpenFile, OsFiles, failure
+from storage.disk.files import Buffer, OpenFile, OsFiles, failure
 
 
 class Crashed(BaseException):

@@ -24,7 +24,7 @@ from broker.requests.services import Services
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from storage.files import Files, FileSlice, OpenFile, OsFiles, failure
+from storage.disk.files import Files, FileSlice, OpenFile, OsFiles, failure
 from tests.support.secrets import secrets_in_bytes
 
 LISTENER = "PLAINTEXT"

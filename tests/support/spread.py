@@ -68,10 +68,10 @@ LONGEST_FIRST = (
     "tests/spark_jobs/",
     "tests/cluster/",
     "tests/bench/test_cases.py",
-    "tests/storage/test_log_crash.py",
+    "tests/storage/log/test_log_crash.py",
     "tests/clients/test_kafka_python.py",
     "tests/clients/test_transactions.py",
-    "tests/storage/test_log_moves.py",
+    "tests/storage/manager/test_log_moves.py",
     "tests/replay/",
     "tests/interop/",
     "tests/test_launch.py",
@@ -88,8 +88,8 @@ LONGEST_FIRST = (
     "tests/broker/console/test_page",
     "tests/broker/test_file_descriptors.py",
     "tests/fuzz/test_every_field.py",
-    "tests/storage/test_validation_twin.py",
-    "tests/storage/test_shortages.py",
+    "tests/storage/batches/test_validation_twin.py",
+    "tests/storage/disk/test_shortages.py",
 )
 # Their first test may wait until libraries are fetched, Spark has started or Kafka has.
 TIMEOUTS_S = {

@@ -12,7 +12,7 @@ from broker.transactions.records import write_key, write_value
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from storage.files import OsFiles
+from storage.disk.files import OsFiles
 from tests.broker.transactions.test_loading import metadata
 from tests.tools.conftest import RunTool
 from tools import storage_tool

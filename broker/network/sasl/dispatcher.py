@@ -22,7 +22,7 @@ from broker.network.sasl.session import SaslSession, Stage
 from protocol.api_key import ApiKey
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
-from storage.shortages import LineLimit
+from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.Selector")
 

@@ -36,9 +36,9 @@ from protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from protocol.schema import ZERO_UUID
-from storage.files import OsFiles
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
+from storage.disk.files import OsFiles
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
 
 ME = 0

@@ -11,7 +11,7 @@ from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.coordination.led_partitions import LedPartition, LedPartitions, PartitionState
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
-from storage.shortages import TryLaterError
+from storage.disk.shortages import TryLaterError
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock
 

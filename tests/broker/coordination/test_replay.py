@@ -11,7 +11,7 @@ from protocol.records.batch import BatchHeader, Record, batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.legacy import build_message_set
-from storage.stored_batch import extent_at
+from storage.batches.stored_batch import extent_at
 from tests.broker.groups.fakes import FakeLog
 
 BAD = b"cannot be decoded"

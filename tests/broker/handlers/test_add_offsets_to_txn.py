@@ -9,7 +9,7 @@ import pytest
 from broker.handlers import add_offsets_to_txn
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import versions_of
 from tests.broker.transactions.served import ServedTransactions
 

@@ -20,7 +20,7 @@ from protocol.records.batch import Record, batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.legacy import build_message_set
-from storage.validation import COSTLY_SIZE
+from storage.batches.validation import COSTLY_SIZE
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 
@@ -247,14 +247,14 @@ async def test_batch_that_opens_further_than_shared_threads_may_is_opened_in_its
         return await run_alone(work)
 
     monkeypatch.setattr(type(broker.services.cpu_pool), "run_alone", lambda _, work: noted(work))
-    monkeypatch.setattr("storage.validation.SHARED_PLAIN_SIZE_MAX", 1_900_000)
-    monkeypatch.setattr("storage.validation.PLAIN_RATIO_MAX", 1 << 20)
+    monkeypatch.setattr("storage.batches.validation.SHARED_PLAIN_SIZE_MAX", 1_900_000)
+    monkeypatch.setattr("storage.batches.validation.PLAIN_RATIO_MAX", 1 << 20)
     responses = await asyncio.gather(*(broker.ask(produce(bomb(compression))) for _ in range(2)))
     offsets = {response.responses[0].partition_responses[0].base_offset for response in responses}
     assert offsets == {0, 1}
     assert len(alone) == 2
     assert len(prepared_beside) == 2
-    monkeypatch.setattr("storage.validation.PLAIN_RATIO_MAX", 1)
+    monkeypatch.setattr("storage.batches.validation.PLAIN_RATIO_MAX", 1)
     response = (await broker.ask(produce(bomb(compression)))).responses[0].partition_responses[0]
     assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert response.error_message == "Record batch is refused: compressed data opens to more than 1900000 bytes"

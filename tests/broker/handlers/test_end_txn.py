@@ -9,7 +9,7 @@ import pytest
 from broker.handlers import end_txn
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import versions_of
 from tests.broker.transactions.served import ServedTransactions
 

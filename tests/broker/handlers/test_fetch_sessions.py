@@ -40,7 +40,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
-from storage.log import AppendOrigin, Log
+from storage.log.log import AppendOrigin, Log
 from tests.broker.handlers.test_produce_and_fetch import topic_id_of, values_in
 from tests.storage.builders import NOW_MS, batch, delete_expired, marker
 from tests.support.in_process import InProcessBroker, reserved

@@ -9,7 +9,7 @@ import pytest
 from broker.handlers import init_producer_id
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import versions_of
 from tests.broker.transactions.served import MINUTE_MS, ServedTransactions
 

@@ -21,7 +21,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
-from storage.files import FileSlice
+from storage.disk.files import FileSlice
 from tests.support.in_process import InProcessBroker, reserved, running_broker
 
 TOPIC = "t"

@@ -21,7 +21,7 @@ from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import as_received, received_by
 from tests.broker.transactions.leading import transactional_batch
 from tests.broker.transactions.served import ServedTransactions

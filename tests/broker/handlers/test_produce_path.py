@@ -24,7 +24,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Prod
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from protocol.writer import uvarint
-from storage.files import OsFiles
+from storage.disk.files import OsFiles
 from tests.broker.handlers.test_produce_and_fetch import fetch, partitions_of
 from tests.support.in_process import InProcessBroker
 

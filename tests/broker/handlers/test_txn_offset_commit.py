@@ -14,7 +14,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import codes, versions_of
 from tests.broker.groups.support import join_request
 from tests.broker.transactions.served import ServedTransactions

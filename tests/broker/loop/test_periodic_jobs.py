@@ -8,7 +8,7 @@ import pytest
 
 from broker.loop.periodic_jobs import Job, PeriodicJobs, take_steps
 from broker.loop.slices import SLICE_MS, SlicedWork
-from storage.log_manager import Steps
+from storage.manager.log_manager import Steps
 from tests.support.manual_clock import ManualClock, SteppingClock
 
 

@@ -29,7 +29,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.schema import ZERO_UUID
-from storage.files import OsFiles
+from storage.disk.files import OsFiles
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.broker.metrics.table import SHOWN, table_of_a_broker
 from tests.support.in_process import InProcessBroker, running_broker

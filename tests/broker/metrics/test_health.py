@@ -20,10 +20,10 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import LogOptions
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.log import log_opening
+from storage.log.log import LogOptions
 from tests.support.in_process import running_broker
 from tests.support.manual_clock import ManualClock
 

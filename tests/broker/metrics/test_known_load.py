@@ -22,7 +22,7 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
-from storage.files import OsFiles
+from storage.disk.files import OsFiles
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.support.in_process import InProcessBroker, running_broker
 

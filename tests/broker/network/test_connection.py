@@ -28,8 +28,8 @@ from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import writable_sockets
 from protocol.errors import Malformed
 from protocol.frame import SCRATCH_SIZE
-from storage.files import FileSlice, OsFiles
-from storage.system_calls import SYSTEM_CALLS
+from storage.disk.files import FileSlice, OsFiles
+from storage.disk.system_calls import SYSTEM_CALLS
 from tests.support.manual_clock import ManualClock
 
 REQUEST_SIZE_MAX = 1 << 20

@@ -5,7 +5,7 @@ from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
-from storage.shortages import LineLimit
+from storage.disk.shortages import LineLimit
 from tests.support.manual_clock import ManualClock
 
 SIZE_MAX = 1 << 20

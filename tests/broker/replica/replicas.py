@@ -60,9 +60,9 @@ from protocol.messages.leader_and_isr import (
 from protocol.records.builder import RecordData, build_batch
 from protocol.row_writer import RowResponse
 from protocol.schema import message_info
-from storage.files import FileSlice, OsFiles
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
+from storage.disk.files import FileSlice, OsFiles
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import done
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)

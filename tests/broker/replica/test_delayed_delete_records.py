@@ -15,10 +15,10 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.records.builder import RecordData, build_batch
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import LogOptions
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.log import log_opening
+from storage.log.log import LogOptions
 
 BROKER_ID, OTHER_ID = 1, 2
 DEADLINE_MS = 100

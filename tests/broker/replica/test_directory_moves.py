@@ -27,10 +27,10 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.records.batch import batches, records
 from protocol.schema import ZERO_UUID
-from storage.files import Files, OpenFile, OsFiles
-from storage.log_durability import LogDurability
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
+from storage.disk.files import Files, OpenFile, OsFiles
+from storage.log.log_durability import LogDurability
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.broker.handlers.test_produce_and_fetch import SIZE_MAX, batch_of, fetch, produce
 from tests.storage.builders import NOW_MS, log_config, read_all
 from tests.support.faulty_files import FaultyFiles

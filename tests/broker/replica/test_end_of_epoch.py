@@ -12,10 +12,10 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import LogOptions
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.log import log_opening
+from storage.log.log import LogOptions
 
 BROKER_ID = 1
 UNKNOWN = (-1, -1)

@@ -18,13 +18,13 @@ import pytest
 
 from broker.loop.slices import SlicedWork
 from broker.replica.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
-from storage import names
-from storage.cleaner import CleaningJob, CleaningResult, clean
-from storage.files import ShortageError
-from storage.log_cleaning import CleanerSettings, LogCleaning
+from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.disk import names
+from storage.disk.files import ShortageError
 from tests.storage.builders import NAME, NOW_MS, append, delete_expired, log_config
 from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
-from tests.storage.test_shortages import no_descriptors_left
+from tests.storage.disk.test_shortages import no_descriptors_left
 from tests.support.broker import ROOT
 from tests.support.manual_clock import ManualClock
 

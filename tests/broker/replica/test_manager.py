@@ -31,12 +31,12 @@ from protocol.messages.leader_and_isr import (
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
-from storage.checkpoints import read_partition_metadata
-from storage.files import OsFiles
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
-from storage.names import PARTITION_METADATA
-from storage.shortages import ShortageError
+from storage.disk.checkpoints import read_partition_metadata
+from storage.disk.files import OsFiles
+from storage.disk.names import PARTITION_METADATA
+from storage.disk.shortages import ShortageError
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import created, done
 
 ME, OTHER = 0, 1

@@ -12,12 +12,12 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import AppendOrigin, LogOptions
-from storage.shortages import TryLaterError
-from tests.storage.test_directory_writer import Slow
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.disk.shortages import TryLaterError
+from storage.log import log_opening
+from storage.log.log import AppendOrigin, LogOptions
+from tests.storage.disk.test_directory_writer import Slow
 
 ME, A, B = 1, 2, 3
 REPLICAS = (ME, A, B)

@@ -12,7 +12,7 @@ from broker.replica.reader import CONSUMER, FetchLimits, PartitionRead, read_par
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
-from storage.log import Log
+from storage.log.log import Log
 from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
 
 PRODUCER_ID = 7

@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest
 from protocol.records.batch import BatchHeader, batches, read_header, records
 from protocol.records.builder import RecordData, build_batch
-from storage.producer_state import NONE, SEQUENCE_MAX
+from storage.producers.producer_state import NONE, SEQUENCE_MAX
 from tests.support.in_process import running_broker
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -20,7 +20,7 @@ from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
-from storage.log import Log
+from storage.log.log import Log
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
 from tests.storage.builders import done
@@ -420,7 +420,7 @@ async def test_session_that_the_leader_lost_is_opened_again(start: Callable[...,
 
 def note_pieces(node: Node, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> list[int]:
     """Let an append have at most ten batches; return the ends of the log after each append. `then` follows each."""
-    monkeypatch.setattr("storage.replicated.PIECE_BATCHES", 10)
+    monkeypatch.setattr("storage.log.replicated.PIECE_BATCHES", 10)
     manager, ends = node.replica_manager, [0]
     append_fetched = manager.append_fetched
 

@@ -87,8 +87,8 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.row_writer import RowResponse
 from protocol.schema import ZERO_UUID, Records, message_info
-from storage.files import FileSlice
-from storage.log import AppendOrigin
+from storage.disk.files import FileSlice
+from storage.log.log import AppendOrigin
 from tests.storage.builders import batch, marker
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock

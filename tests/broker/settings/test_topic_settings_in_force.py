@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
-from storage.log import Log
+from storage.log.log import Log
 from tests.broker.handlers.test_alter_configs import DELETE, SET, TOPIC, Operation, change
 from tests.broker.handlers.test_produce_and_fetch import fetch, produce
 from tests.storage.builders import done

@@ -15,7 +15,7 @@ from broker.transactions.settings import TransactionSettings
 from broker.transactions.states import TransactionState
 from broker.transactions.transaction import Metadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock
 

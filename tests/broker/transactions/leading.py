@@ -18,12 +18,12 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
-from storage import log_opening
-from storage.checkpoints import TopicPartition
-from storage.files import OsFiles
-from storage.log import AppendResult, LogOptions
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import OsFiles
+from storage.log import log_opening
+from storage.log.log import AppendResult, LogOptions
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
 
 BROKER = 1

@@ -22,7 +22,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import ConnectToCoordinator, CoordinatorLinks
 from broker.transactions.marker_writer import MarkerWriter
 from protocol.errors import ErrorCode, KafkaError
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.groups.served import Served
 from tests.broker.transactions.fakes import BROKER, Surroundings
 from tests.broker.transactions.leading import Leading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.transactions.states import TransactionState
 from broker.transactions.transaction import Metadata, NewProducer, Transaction
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 
 T0_MS = 1_700_000_000_000
 TIMEOUT_MS = 60_000

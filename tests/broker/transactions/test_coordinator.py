@@ -17,7 +17,7 @@ from broker.transactions.transaction import LAST_EPOCH
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.golden import GoldenPartition
 from tests.broker.groups.fakes import FakeLog
 from tests.broker.transactions.fakes import Surroundings, code_of

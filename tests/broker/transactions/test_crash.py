@@ -39,11 +39,11 @@ from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderA
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, read_marker
-from storage.files import Files
-from storage.log_manager import LogManager
-from storage.log_startup import LogManagerSettings
-from storage.meta_properties import MetaProperties
-from storage.producer_state import Producer
+from storage.disk.files import Files
+from storage.disk.meta_properties import MetaProperties
+from storage.manager.log_manager import LogManager
+from storage.manager.log_startup import LogManagerSettings
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import BROKER, FakeLeaders
 from tests.storage.builders import QuickFiles, done, log_config, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles

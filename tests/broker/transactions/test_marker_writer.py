@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, records
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType, TransactionMarker, read_marker
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.leading import BROKER, Leading
 
 T0, T1, GONE = ("t", 0), ("t", 1), ("gone", 0)

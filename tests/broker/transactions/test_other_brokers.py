@@ -15,7 +15,7 @@ from broker.transactions.markers import Marker, MarkerChannel
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import FakeChannel
 
 SECOND = ("t", 1)

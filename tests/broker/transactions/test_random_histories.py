@@ -14,7 +14,7 @@ import pytest
 from broker.transactions.states import VALID_PREVIOUS, TransactionState
 from broker.transactions.transaction import Metadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import Surroundings
 
 SEEDS = range(60)

@@ -21,7 +21,7 @@ from broker.transactions.transaction import (
     Transaction,
 )
 from protocol.errors import ErrorCode
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.support import A0, A1, B0, PRODUCER, T0_MS, TIMEOUT_MS, new_producer, transaction_in
 
 NOW_MS = T0_MS + 1_000

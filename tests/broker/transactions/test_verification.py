@@ -22,7 +22,7 @@ from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader
 from protocol.records.builder import RecordData, build_batch
-from storage.producer_state import Producer
+from storage.producers.producer_state import Producer
 from tests.broker.transactions.leading import Leading, transactional_batch
 from tests.support.manual_clock import ManualClock
 

@@ -1,0 +1,457 @@
+"""Which log is cleaned next, and how cleaned segments replace the old ones.
+
+Owns the first dirty offsets and their checkpoint, the logs that are being cleaned, and those that cannot be cleaned.
+Must not know where a pass runs: the caller gets a job from `pick`, runs `cleaner.clean` on it in a separate process,
+and passes the result to `make_durable` and `finish`, or the error to `fail`.
+
+Threads: `read_ages`, `make_durable`, `write_checkpoints` and `give_back` wait for the disk; call them in another thread
+than the one that owns the logs. All else belongs to the thread that owns the logs.
+
+Invariants:
+- At most one pass cleans a log at a time, and none while the log is moved to another log directory.
+- The result of a pass is discarded if its log was truncated, moved, deleted or shortened during the pass; the log stays
+  as it was.
+- A damaged log does not stop the cleaning of the others.
+- A gap that cleaning leaves between two segments is always below the recovery point on the disk.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from config.broker import BrokerConfig
+from config.broker_properties import (
+    LOG_CLEANER_DEDUPE_BUFFER_SIZE,
+    LOG_CLEANER_IO_BUFFER_LOAD_FACTOR,
+    LOG_CLEANER_IO_BUFFER_SIZE,
+    LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
+    LOG_CLEANER_THREADS,
+)
+from protocol.dataclass import dataclass
+from protocol.errors import KafkaError, Malformed
+from storage.batches.damaged_batches import MetBy
+from storage.cleaning.cleaner import CleaningJob, CleaningResult, unstage
+from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
+from storage.cleaning.compaction import (
+    ActiveProducer,
+    CleanableLog,
+    CompactionLimits,
+    DirtySegment,
+    SourceSegment,
+    cleanable_part,
+)
+from storage.cleaning.offset_map import MEMORY_MAX
+from storage.directories.log_directory import LogDirectory
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import Files, ShortageError
+from storage.disk.shortages import OutOfResourcesError
+from storage.log.log import Log
+from storage.manager.log_manager import LogManager, LogObserver, Steps
+from storage.producers.producer_state import ProducerEntry
+from storage.segments.mapped_index import CorruptIndexError
+from storage.segments.segment import CorruptSegmentError, SegmentGoneError
+
+_logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """The settings of the cleaner. Its `threads` share memory and bandwidth."""
+
+    threads: int = 1
+    dedupe_buffer_size: int = 134_217_728
+    load_factor: float = 0.9
+    io_buffer_size: int = 524_288
+    bytes_per_second_max: float = float("inf")
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CleanerSettings":
+        return cls(
+            threads=config[LOG_CLEANER_THREADS],
+            dedupe_buffer_size=config[LOG_CLEANER_DEDUPE_BUFFER_SIZE],
+            load_factor=config[LOG_CLEANER_IO_BUFFER_LOAD_FACTOR],
+            io_buffer_size=config[LOG_CLEANER_IO_BUFFER_SIZE],
+            bytes_per_second_max=config[LOG_CLEANER_IO_MAX_BYTES_PER_SECOND],
+        )
+
+
+class Cleaning(NamedTuple):
+    """A pass in progress."""
+
+    log: Log
+    directory: LogDirectory
+    job: CleaningJob
+    truncation_count: int
+    worker: int
+
+
+class LogCleaning(LogObserver):
+    """See the module. `settings` may be replaced at any time; passes in progress keep theirs.
+
+    `on_checkpoint_wanted` is called when `write_checkpoints` should run soon, not only after the next pass.
+    """
+
+    def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
+        self._log_manager = log_manager
+        self._files = files
+        self._first_dirty: dict[TopicPartition, int] = {}
+        self._in_progress: set[TopicPartition] = set()
+        self._unwritten: set[str] = set()
+        self._writing = threading.Lock()
+        self._figures = CleaningFigures()
+        self.settings = settings
+        self.uncleanable: set[TopicPartition] = set()
+        self.on_checkpoint_wanted: Callable[[], object] = lambda: None
+        log_manager.observer = self
+
+    def load(self) -> None:
+        """Apply the first dirty offsets of all checkpoints; once, after the logs are loaded."""
+        for directory, offsets in self._log_manager.startup.take_first_dirty():
+            for name, offset in offsets.items():
+                log = self._log_manager.get(*name)
+                # If a log was moved just before the stop, only the checkpoint of its old directory may contain it.
+                is_its_own = self._log_manager.directory_of(*name) is directory
+                if log is None or not (is_its_own or name not in self._first_dirty):
+                    continue
+                if offset > log.log_end_offset:
+                    _logger.warning(
+                        "%s-%d ends at %d: its first dirty offset %d is reset to the log start %d",
+                        *name,
+                        log.log_end_offset,
+                        offset,
+                        log.log_start_offset,
+                    )
+                else:
+                    self._first_dirty[name] = offset
+
+    def read_ages(self) -> None:
+        """Read the timestamps that `pick` needs, so that `pick` does not wait for the disk. Any thread.
+
+        Ignores errors: `pick` meets them again and handles them.
+        """
+        for log in self._log_manager.logs():
+            if self._may_be_cleaned(log):
+                with contextlib.suppress(OSError, SegmentGoneError, *_UNCLEANABLE):
+                    for segment in log.segments.all()[:-1]:
+                        segment.largest()
+                        _ = segment.first_timestamp_ms
+
+    def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
+        """Return a pass over the log to clean next, or None if no log is due.
+
+        Overdue logs come first, then those with the greatest share of dirty bytes. `worker` is the caller's number, for
+        the metrics.
+        """
+        parts = [
+            (part.is_overdue, part.dirty_ratio, log, part)
+            for log in self._log_manager.logs()
+            if self._may_be_cleaned(log)
+            and (part := self._read(log, partial(self.cleanable_part_of, log, now_ms))) is not None
+        ]
+        self._figures.picked(
+            worker,
+            dirtiest_ratio=max((ratio for _, ratio, _, _ in parts), default=0.0),
+            delay_ms_max=max((part.overdue_ms for _, _, _, part in parts), default=0),
+            now_ms=now_ms,
+        )
+        due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
+        for _, _, log, part in sorted(due, key=lambda candidate: candidate[:2], reverse=True):
+            directory = self._log_manager.directory_of(log.topic, log.partition)
+            if directory is None or log.is_offline:
+                continue  # reading another log has taken the directory or this log offline
+            job = self._read(log, partial(self._job, log, part, now_ms))
+            if job is not None:
+                self._in_progress.add(log.name)
+                return Cleaning(log, directory, job, log.truncation_count, worker)
+        return None
+
+    def is_wanted(self, cleaning: Cleaning) -> bool:
+        """Return whether the result of a pass can still be used: its log and its segments have not changed."""
+        log = cleaning.log
+        if (
+            not self._is_in_service(log)
+            or self._is_being_moved(log)
+            or log.truncation_count != cleaning.truncation_count
+            or "compact" not in log.config.cleanup_policy
+        ):
+            return False
+        present = {segment.base_offset for segment in log.segments.all()}
+        return all(source.base_offset in present for source in cleaning.job.segments)
+
+    def make_durable(self, cleaning: Cleaning) -> None:
+        """Raise the recovery point on the disk to the end of the segments that a pass has read. Call before `finish`.
+
+        A cleaned segment may end before the base offset of the next one. Above the recovery point, recovery would treat
+        such a gap as records lost in a power cut. Waits for the disk; any thread.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            OutOfResourcesError: the checkpoint met a shortage of descriptors or memory.
+        """
+        log = cleaning.log
+        if log.is_offline:
+            return
+        if log.durability.recovery_point < cleaning.job.segments[-1].next_offset:
+            log.durability.flush_sealed()
+        try:
+            cleaning.directory.write_recovery_points()
+        except OSError as error:
+            self._log_manager.directories.fail(cleaning.directory, error)
+            if isinstance(error, ShortageError):
+                # The directory stays online, so without this error the caller would call `finish`.
+                raise OutOfResourcesError(error) from error
+
+    def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
+        """Replace the old segments by the cleaned ones. Return False if the log has changed too much for that.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        log = cleaning.log
+        if not self.is_wanted(cleaning) or not all(
+            log.disposal.swap_in(each, now_ms=now_ms) for each in result.segments
+        ):
+            self.give_back(cleaning)
+            return False
+        self._in_progress.discard(log.name)
+        self._first_dirty[log.name] = result.end_offset
+        self._unwritten.add(cleaning.directory.path)
+        self._figures.cleaned(cleaning.worker, result)
+        _log_result(cleaning, result)
+        return True
+
+    def give_back(self, cleaning: Cleaning) -> None:
+        """Make the log of a stopped pass available to `pick` again. Nothing may still read or write its files."""
+        try:
+            unstage(self._files, cleaning.job.directory)
+        except OSError as error:
+            self._log_manager.directories.fail(cleaning.directory, error)
+        self._in_progress.discard(cleaning.log.name)
+
+    def log_moved(self, directories: Iterable[str]) -> None:
+        """Note that a log was moved between these directories: both need a new checkpoint."""
+        self._unwritten.update(directories)
+
+    def fail(self, cleaning: Cleaning, error: Exception) -> None:
+        """Handle the error that ended a pass.
+
+        An error of the disk takes the directory offline. Damaged data excludes the log from cleaning. After a shortage
+        of descriptors or memory the log is due again once the caller has called `give_back`. Any error is ignored if
+        the result is no longer wanted.
+        """
+        log = cleaning.log
+        if isinstance(error, ShortageError):
+            self._log_manager.shortages.report(error)
+            return
+        self._in_progress.discard(log.name)
+        if not self.is_wanted(cleaning):
+            return  # its files were removed on purpose
+        if isinstance(error, OSError):
+            self._log_manager.directories.fail(cleaning.directory, error)
+            return
+        self._count_damage(log, error)
+        level = logging.ERROR if not isinstance(error, _UNCLEANABLE) else logging.WARNING
+        _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
+        self.uncleanable.add(log.name)
+
+    def delete_expired(self, now_ms: int) -> Steps[int]:
+        """Delete expired segments of the compacted logs that no pass is reading; return their number.
+
+        Segments below the log start are deleted always, older ones only if cleanup.policy also contains delete.
+        """
+        logs = [
+            log for log in self._log_manager.logs() if self.owns_retention_of(log) and log.name not in self._in_progress
+        ]
+        return self._log_manager.run_retention(now_ms, logs)
+
+    # Changes of logs
+
+    def owns_retention_of(self, log: Log) -> bool:
+        return "compact" in log.config.cleanup_policy
+
+    def truncated(self, log: Log) -> None:
+        first_dirty = self._first_dirty.get(log.name)
+        if not self._is_in_service(log) or first_dirty is None:
+            return  # not in service: for example a copy that is being moved to another directory
+        if first_dirty > log.segments.active.base_offset:
+            self._first_dirty[log.name] = log.segments.active.base_offset
+            self._want_checkpoint(log)
+            # The checkpoint must be lowered before new records reach the old offset: after a crash they would count as
+            # clean.
+            self.on_checkpoint_wanted()
+
+    def deleted(self, name: TopicPartition) -> None:
+        self._first_dirty.pop(name, None)
+        self.uncleanable.discard(name)
+        self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
+
+    def _want_checkpoint(self, log: Log) -> None:
+        directory = self._log_manager.directory_of(log.topic, log.partition)
+        if directory is not None:
+            self._unwritten.add(directory.path)
+
+    def write_checkpoints(self) -> None:
+        """Write the checkpoints of the directories that changed since the last call. Any thread; calls run in turn."""
+        with self._writing:
+            paths = set()
+            while self._unwritten:  # popped one by one, because the thread that owns the logs may add to it
+                paths.add(self._unwritten.pop())
+            for directory in self._log_manager.directories.live:
+                if directory.path in paths:
+                    self._write_checkpoint(directory)
+
+    def _write_checkpoint(self, directory: LogDirectory) -> None:
+        offsets = {
+            name: offset
+            for name, offset in self._first_dirty.copy().items()  # in one step, see `_LogCheckpoint.write`
+            if (log := directory.logs.get(name)) is not None and not log.is_future
+        }
+        try:
+            directory.write_cleaner_offsets(offsets)
+        except OSError as error:
+            self._unwritten.add(directory.path)
+            self._log_manager.directories.fail(directory, error)
+
+    # For metrics
+
+    def metrics(self, now_ms: int) -> CleanerMetrics:
+        return self._figures.at(now_ms)
+
+    def uncleanable_in(self, directory: LogDirectory, now_ms: int) -> Uncleanable:
+        """Return the number and the readable cleanable bytes of the uncleanable logs of a log directory."""
+        logs = [log for name, log in directory.logs.items() if name in self.uncleanable]
+        count_of_bytes = 0
+        for log in logs:
+            with contextlib.suppress(OSError, *_UNCLEANABLE):
+                count_of_bytes += self.cleanable_part_of(log, now_ms).cleanable_bytes
+        return Uncleanable(len(logs), count_of_bytes)
+
+    def _read(self, log: Log, read: Callable[[], T]) -> T | None:
+        """Return the result of `read`. If it fails, exclude the log from cleaning and return None."""
+        try:
+            return read()
+        except OSError as error:
+            directory = self._log_manager.directory_of(log.topic, log.partition)
+            if directory is not None:
+                self._log_manager.directories.fail(directory, error)
+        except (KafkaError, *_UNCLEANABLE) as error:
+            self._count_damage(log, error)
+            _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
+            self.uncleanable.add(log.name)
+        return None
+
+    def _count_damage(self, log: Log, error: Exception) -> None:
+        if isinstance(error, CorruptSegmentError | Malformed):
+            self._log_manager.damaged_batches.add(MetBy.CLEANING, error, str(log.directory))
+
+    def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
+        """Return which segments of a log can be cleaned. Raises OSError, CorruptIndexError, CorruptSegmentError."""
+        config = log.config
+        segments = [
+            DirtySegment(segment.base_offset, segment.size, segment.first_timestamp_ms, segment.largest().timestamp_ms)
+            for segment in log.segments.all()
+        ]
+        limits = CompactionLimits(log.last_stable_offset, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+        return cleanable_part(segments, self._first_dirty.get(log.name), log.log_start_offset, limits, now_ms)
+
+    def _may_be_cleaned(self, log: Log) -> bool:
+        return (
+            "compact" in log.config.cleanup_policy
+            and not log.is_offline
+            and log.name not in self._in_progress
+            and log.name not in self.uncleanable
+            and not self._is_being_moved(log)
+        )
+
+    def _is_in_service(self, log: Log) -> bool:
+        return self._log_manager.get(log.topic, log.partition) is log and not log.is_offline
+
+    def _is_being_moved(self, log: Log) -> bool:
+        # The copy would keep records that a pass removes, although they would be below the first dirty offset.
+        return self._log_manager.future(log.topic, log.partition) is not None
+
+    def _job(self, log: Log, part: CleanableLog, now_ms: int) -> CleaningJob:
+        config, settings = log.config, self.settings
+        segments = log.segments.all()
+        sources = [
+            SourceSegment(
+                segment.base_offset,
+                following.base_offset,
+                segment.size,
+                segment.offset_index.size,
+                segment.time_index.size,
+                segment.modified_ms,
+            )
+            for segment, following in pairwise(segments)
+            if following.base_offset <= part.first_uncleanable_offset
+        ]
+        threads = max(settings.threads, 1)
+        return CleaningJob(
+            directory=str(log.directory),
+            segments=sources,
+            later_segments=[
+                segment.base_offset
+                for segment in segments
+                if sources[-1].next_offset <= segment.base_offset < log.high_watermark
+            ],
+            first_dirty_offset=part.first_dirty_offset,
+            # From the base of the first segment on, not from the log start: markers must not be removed before the
+            # aborted data below the log start.
+            aborted=log.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
+            producers={
+                producer_id: ActiveProducer(_last_committed_data_offset(entry, log.high_watermark), entry.epoch)
+                for producer_id, entry in log.producers().producers.items()
+            },
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            map_memory=min(settings.dedupe_buffer_size // threads, MEMORY_MAX),
+            map_load_factor=settings.load_factor,
+            bytes_per_second_max=settings.bytes_per_second_max / threads,
+            buffer_size=settings.io_buffer_size // threads // 2,
+        )
+
+
+def _last_committed_data_offset(entry: ProducerEntry, high_watermark: int) -> int:
+    """Return the last offset of the producer's last batch below the high watermark: a truncation may remove later ones.
+
+    Of a producer with five later batches it returns that of the last batch.
+    """
+    committed = (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < high_watermark)
+    return next(committed, entry.last_data_offset)
+
+
+def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:
+    removed = 100.0 * (1 - result.bytes_kept / result.bytes_read) if result.bytes_read else 0.0
+    _logger.info(
+        "%s-%d cleaned from %d to %d: %d of %d records and %d of %d bytes kept (%.1f %% less), map %.0f %% full, "
+        "%.1f s for the map, %.1f s to copy",
+        cleaning.log.topic,
+        cleaning.log.partition,
+        cleaning.job.first_dirty_offset,
+        result.end_offset,
+        result.records_kept,
+        result.records_read,
+        result.bytes_kept,
+        result.bytes_read,
+        removed,
+        100 * result.map_utilization,
+        result.map_seconds,
+        result.copy_seconds,
+    )
+    if result.records_without_key:
+        _logger.warning(
+            "%s-%d: dropped %d invalid messages, which have no key",
+            cleaning.log.topic,
+            cleaning.log.partition,
+            result.records_without_key,
+        )

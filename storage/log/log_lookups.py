@@ -1,0 +1,110 @@
+"""Finds offsets of one log by time, as ListOffsets requests them.
+
+Owns what is searched and what a search returns while segments leave the log or the log is truncated. Must not know
+requests, or which offsets a client may see: the caller passes the bound.
+
+Threads: lookups run in any thread, at the same time as appends, except `legacy_offsets_before`, which belongs to the
+thread that owns the log.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from protocol.errors import ErrorCode, KafkaError
+from storage.disk.partition_directory import PartitionDirectory
+from storage.log.log_reader import FoundOffset, LogReader
+from storage.segments.leader_epochs import LeaderEpochs
+from storage.segments.mapped_index import CorruptIndexError
+from storage.segments.segment import CorruptSegmentError, SegmentGoneError
+from storage.segments.segments import Segments
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by time, with the epoch of the leader that wrote it (-1 if unknown)."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class SearchedLog(Protocol):
+    """What lookups need of their log."""
+
+    leader_epochs: LeaderEpochs
+    log_end_offset: int
+    log_start_offset: int
+    truncation_count: int
+
+    def was_truncated_since(self, truncation_count: int) -> bool: ...
+
+    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError) -> None: ...
+
+    def storage_error(self, error: OSError) -> KafkaError: ...
+
+    def refuse_offline(self) -> None: ...
+
+
+class LogLookups:
+    """The lookups of one log."""
+
+    __slots__ = ("_directory", "_log", "_reader", "_segments")
+
+    def __init__(self, log: SearchedLog, directory: PartitionDirectory, segments: Segments, reader: LogReader) -> None:
+        self._log = log
+        self._directory = directory
+        self._segments = segments
+        self._reader = reader
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
+        """Return the first record with a timestamp at or after the given one; None if it is not below the bound.
+
+        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        return self._found(
+            lambda: self._reader.first_at_or_after(timestamp_ms, self._log.log_start_offset), upper_bound_offset
+        )
+
+    def max_timestamp(self, *, upper_bound_offset: int) -> TimestampedOffset | None:
+        """Return the first record with the greatest timestamp; None if it is not below the bound.
+
+        Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        return self._found(self._reader.with_max_timestamp, upper_bound_offset)
+
+    def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
+        self._log.refuse_offline()
+        truncation_count = self._log.truncation_count
+        try:
+            found = look_up()
+        except SegmentGoneError:
+            # Retention or cleaning removed the segment during the lookup: search the present segments instead.
+            return None if self._log.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
+        except (CorruptIndexError, CorruptSegmentError) as damage:
+            if self._log.was_truncated_since(truncation_count):
+                return None
+            self._log.count_damage(damage)
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
+        except OSError as error:
+            if self._directory.has_moved(error):
+                return self._found(look_up, upper_bound_offset)
+            raise self._log.storage_error(error) from error
+        if found is None or found.offset >= upper_bound_offset:
+            return None
+        return TimestampedOffset(found.timestamp_ms, found.offset, self._log.leader_epochs.epoch_at(found.offset))
+
+    def legacy_offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
+        """Return at most `max_count` base offsets of segments not younger than the timestamp, newest first.
+
+        This is what ListOffsets version 0 returns. -1 means from the log's end, -2 the log's start. A segment is as old
+        as its file; the log's end has the age 0.
+        """
+        offsets = [(max(segment.base_offset, self._log.log_start_offset), segment) for segment in self._segments.all()]
+        aged = [(offset, segment.modified_ms) for offset, segment in offsets]
+        if self._segments.active.size:
+            aged.append((self._log.log_end_offset, now_ms))
+        if timestamp_ms == -2:
+            aged = aged[:1]
+        elif timestamp_ms != -1:
+            while aged and aged[-1][1] > timestamp_ms:
+                aged.pop()
+        return [offset for offset, _ in reversed(aged)][:max_count]

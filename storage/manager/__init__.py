@@ -1,0 +1,1 @@
+"""All logs of a broker: start, creation, moves, retention."""

@@ -1,0 +1,729 @@
+"""All logs of a broker, over one or several log directories.
+
+Owns which logs are in service and in which directory, creation, deletion, moves between directories, periodic work, and
+the clean stop. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods. Two
+parts have their own modules: `startup` (finding and loading logs) and `directories` (failures of log directories).
+
+A log that is being moved has a copy in another directory, its future log (`storage.manager.log_moves`). The copy is
+flushed, checkpointed and closed like a log, but only `future` returns it.
+
+Threads:
+- The thread that owns the logs calls `get`, `create`, `delete`, the methods of future logs, `run_retention`,
+  `expire_producers` and `release_idle`. `create` and the last three work in steps, see `Steps`.
+- Another thread calls what waits for the disk: `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
+  `free_names`, `mark_future_whole` and `finish_move`.
+- `close` blocks until done and uses threads of its own for the logs of each directory.
+
+Invariants:
+- A partition has one log and at most one copy of it, in different directories.
+- The logs of a failed directory reject requests with KAFKA_STORAGE_ERROR; the others are served.
+- A shortage of descriptors or memory takes no directory offline. The work is repeated, or raises OutOfResourcesError.
+"""
+
+import contextlib
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from random import Random
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from config.log_config import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from storage.batches.damaged_batches import DamagedBatches
+from storage.directories.log_directories import LogDirectories
+from storage.directories.log_directory import LogDirectory
+from storage.disk import names
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.directory_writer import DirectoryWriter, Start
+from storage.disk.files import Files, ShortageError
+from storage.disk.names import DirectoryState, can_have_future
+from storage.disk.shortages import Shortages, TryLaterError
+from storage.log import log_opening
+from storage.log.log import Log, LogOptions
+from storage.manager import log_moves
+from storage.manager.log_startup import LogManagerSettings, LogStartup
+from storage.segments.segment import Segment
+
+_PREFERENCES_MAX: Final = 100_000
+
+_logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+Steps: TypeAlias = Generator[Callable[[], object] | None, None, _Result]
+"""Work on logs in steps, all of it in the thread that owns the logs, except callables that a step yields.
+
+The caller runs a yielded callable in a thread that may wait for the disk, and then resumes the work. After a yielded
+None it may do other work before it resumes.
+"""
+
+
+class NewLog(NamedTuple):
+    """A log to be created; `topic_id` is None if the controller is too old to know it."""
+
+    name: TopicPartition
+    topic_id: UUID | None
+    config: LogConfig
+
+
+class _ToRemove(NamedTuple):
+    """A partition directory to be removed when it is due. Until then readers may still use `log`."""
+
+    due_ms: int
+    directory: LogDirectory
+    path: str
+    log: Log | None
+
+
+class LogObserver:
+    """Receives events about logs, in the thread that owns them. This base class ignores them."""
+
+    def owns_retention_of(self, log: Log) -> bool:
+        """Return whether the observer applies retention to this log itself."""
+        return False
+
+    def truncated(self, log: Log) -> None: ...
+
+    def deleted(self, name: TopicPartition) -> None: ...
+
+
+class LogManager:
+    """See the module. `observer` and `settings` may be replaced at any time."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        settings: LogManagerSettings,
+        files: Files,
+        *,
+        random: Random,
+        new_threads: Callable[[int, str], Executor],
+        on_directory_failed: Callable[[str, Exception], None] = lambda path, error: None,
+        files_beside: Collection[str] = (),
+    ) -> None:
+        """`on_directory_failed(path, error)` is called once for each directory that fails, in any thread.
+
+        `new_threads(size, name)` returns an executor of that many threads. `files_beside` names files that other parts
+        of the broker keep in the log directories.
+        """
+        self._files = files
+        self._random = random
+        self._on_directory_failed = on_directory_failed
+        self._logs: dict[TopicPartition, Log] = {}
+        self._future_logs: dict[TopicPartition, Log] = {}
+        self._home: dict[Log, LogDirectory] = {}
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        self._to_remove: list[_ToRemove] = []
+        self._flush_wanted: dict[Log, None] = {}
+        self.settings = settings
+        self.shortages = Shortages(files.monotonic_s)
+        self.observer = LogObserver()
+        self.damaged_batches = DamagedBatches()
+        self.on_flushed: Callable[[float], object] = lambda seconds: None
+        """Called after each flush of a log with its duration in seconds, in any thread."""
+        self.on_write_finished: Callable[[Log], object] = lambda log: None
+        """Called after each append that waited for a slow directory was stored or has failed."""
+        self.on_log_start_raised: Callable[[Log], object] = lambda log: None
+        """Called after the start of a log in service was raised, in the thread that owns it."""
+        self.on_log_offline: Callable[[Log], object] = lambda log: None
+        """Called after a log in service went offline, in any thread."""
+        self._marking = threading.Lock()  # held while markers of moves are written or removed
+        self._creating: set[TopicPartition] = set()  # logs whose files are being created
+        self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
+        self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed, new_threads)
+        self.slow_directories: set[str] = set()
+        """The paths of the log directories that are slow; their writers change it, in any thread."""
+        self.writers = {
+            path: DirectoryWriter(
+                path,
+                now_s=files.monotonic_s,
+                undelayed_s=files.undelayed_s,
+                sleep=files.sleep,
+                on_shortage=self.shortages.report,
+                slow_paths=self.slow_directories,
+            )
+            for path in log_dirs
+        }
+        self._options = {directory.path: self._options_for(directory) for directory in self.directories}
+        self.startup = LogStartup(self, self.directories, files, files_beside)
+
+    # Logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        return self._logs.get(TopicPartition(topic, partition))
+
+    def logs(self) -> Iterable[Log]:
+        """Return a new list of the logs in service, which stays as it is when logs are created or deleted."""
+        return list(self._logs.values())
+
+    def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Return the directory of the log, not of its copy."""
+        log = self._logs.get(TopicPartition(topic, partition))
+        return None if log is None else self._home[log]
+
+    def create(self, wanted: Iterable[NewLog], *, now_ms: int) -> Steps[dict[TopicPartition, KafkaError]]:
+        """Create empty logs; return those that could not be created, each with a KAFKA_STORAGE_ERROR.
+
+        A log that exists stays as it is. A new one goes to the directory that `prefer` named, or else to the live one
+        with the fewest logs and copies. A log is also created while directories are offline, one of which may hold it:
+        the replica layer decides whether that is right. The caller must run the steps to their end.
+        """
+        failed: dict[TopicPartition, KafkaError] = {}
+        pending = [new for new in wanted if new.name not in self._logs]
+        while pending:
+            placed: deque[tuple[LogDirectory, NewLog]] = deque()
+            created: list[Log | KafkaError | None] = []
+            try:
+                yield from self._place(pending, placed, failed, now_ms)
+                yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
+                pending = []
+                for log in created:
+                    directory, new = placed.popleft()
+                    self._creating.discard(new.name)
+                    if log is None:
+                        pending.append(new)
+                    elif isinstance(log, KafkaError):
+                        failed[new.name] = log
+                    elif not self._add_created(log, directory):
+                        failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
+                    yield None
+            finally:
+                # `placed` is empty unless an error ended the steps; a later request may create these logs.
+                self._creating.difference_update(new.name for _, new in placed)
+        return failed
+
+    def _add_created(self, log: Log, directory: LogDirectory) -> bool:
+        """Put a new log in service; return False if its directory is offline."""
+        if not directory.is_offline:
+            self.add(log, directory)
+        if directory.is_offline:
+            # Another thread may have failed it before `_add` and have listed its logs without this one.
+            log.take_offline()
+            if self._logs.get(log.name) is log:
+                del self._logs[log.name]
+                self._forget(log)
+            return False
+        return True
+
+    def _place(
+        self,
+        wanted: Iterable[NewLog],
+        placed: deque[tuple[LogDirectory, NewLog]],
+        failed: dict[TopicPartition, KafkaError],
+        now_ms: int,
+    ) -> Steps[None]:
+        """Add each new log to `placed` with a directory, or to `failed` if it cannot be created now."""
+        planned: Counter[str] = Counter()
+        for new in wanted:
+            directory = self._preferred.pop(new.name, None)
+            if directory is None or directory.is_offline:
+                directory = min(
+                    self.directories.live, key=lambda each: len(each.logs) + planned[each.path], default=None
+                )
+            try:
+                if directory is None:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
+                self._refuse_taken(new.name)
+                # A crash may have left a copy without its log. The names of both would be one in a directory.
+                self.drop_future(*new.name, now_ms=now_ms)
+            except KafkaError as error:
+                failed[new.name] = error
+                continue
+            planned[directory.path] += 1
+            self._creating.add(new.name)
+            placed.append((directory, new))
+            yield None
+
+    def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
+        """Create a log; return None if its directory failed before, so that another can be chosen. Any thread."""
+        if directory.is_offline:
+            return None
+        try:
+            return self._create_files(directory, directory.path_of(new.name), new, now_ms)
+        except KafkaError as error:
+            return error
+
+    def write_in_threads(self, start: Callable[[str], Start]) -> None:
+        """Write slow directories in a thread of their own; `start(path)` returns the port to it."""
+        for path, writer in self.writers.items():
+            writer.use(start(path))
+
+    def write_directly(self) -> None:
+        """Stop using those threads. Only after `when_written`."""
+        for writer in self.writers.values():
+            writer.stop_using()
+
+    def when_written(self, action: Callable[[], None]) -> None:
+        """Call `action` once: now if no write is pending in any directory, else after the last one."""
+
+        def check() -> None:
+            busy = next((writer for writer in self.writers.values() if not writer.is_idle), None)
+            if busy is None:
+                action()
+            else:
+                busy.when_idle(check)
+
+        check()
+
+    def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
+        """Have `create` place a log in this directory. Does nothing if the log exists."""
+        name = TopicPartition(topic, partition)
+        if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
+            self._preferred[name] = directory
+
+    def _refuse_taken(self, name: TopicPartition) -> None:
+        """Raises TryLaterError while another log's directory uses the name."""
+        if name in self._leaving:
+            raise TryLaterError(f"The deleted log of {name.topic}-{name.partition} is being written")
+        if name in self._creating:
+            raise TryLaterError(f"The log of {name.topic}-{name.partition} is being created")
+
+    def _create_files(self, directory: LogDirectory, path: str, new: NewLog, now_ms: int) -> Log:
+        """Create the files of a log. Waits for the disk. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        try:
+            directory.free_name(new.name)
+            return log_opening.create(
+                self.options_of(directory), path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
+            )
+        except OSError as error:
+            raise self.directories.storage_error(directory, error) from error
+
+    def delete(self, topic: str, partition: int, *, now_ms: int) -> None:
+        """Delete a log and its copy, if they exist. Its files are removed after file.delete.delay.ms.
+
+        The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
+        KAFKA_STORAGE_ERROR, also if one of both is offline: its files would be back after the next start.
+        """
+        name = TopicPartition(topic, partition)
+        holders = [logs for logs in (self._future_logs, self._logs) if name in logs]
+        for logs in holders:
+            logs[name].refuse_offline()
+        self._preferred.pop(name, None)
+        for logs in holders:
+            self._delete(logs.pop(name), now_ms)
+        self.observer.deleted(name)
+
+    def set_aside(self, topic: str, partition: int, *, now_ms: int) -> None:
+        """End the use of a log of another topic of this name; delete its copy. Its directory is kept, as `-stray`.
+
+        The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
+        KAFKA_STORAGE_ERROR.
+        """
+        name = TopicPartition(topic, partition)
+        self._logs[name].refuse_offline()
+        self.drop_future(topic, partition, now_ms=now_ms)
+        self._delete(self._logs.pop(name), now_ms, DirectoryState.STRAY)
+        self.observer.deleted(name)
+
+    def _delete(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
+        directory = self._forget(log)
+        if log.planned.is_being_stored:
+            log.is_offline = True  # stops further writes
+            self._leaving.add(log.name)
+            log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms, state))
+        else:
+            self._remove_files(log, directory, now_ms, state)
+
+    def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
+        with contextlib.suppress(KafkaError):  # reported, and no request waits for it
+            self._remove_files(log, directory, now_ms, state)
+
+    def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
+        self._leaving.discard(log.name)
+        try:
+            log.retire()
+            path = directory.rename_partition_directory(str(log.directory), self.marked_name(log.name, state))
+        except OSError as error:
+            if isinstance(error, ShortageError):
+                # The directory still has its name, which new logs need.
+                if state is DirectoryState.STRAY:
+                    self.add(log, directory)  # offline until the next start
+                else:
+                    self.remove_later(directory, str(log.directory), due_ms=now_ms)
+            raise self.directories.storage_error(directory, error) from error
+        if state is DirectoryState.STRAY:
+            _logger.warning(
+                "%s, topic id %s, is kept as %s: a new topic has this name", log.directory, log.topic_id, path
+            )
+        else:
+            self.remove_later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms)
+
+    def remove_later(self, directory: LogDirectory, path: str, *, due_ms: int) -> None:
+        """Remove a partition directory that no log uses with the first `remove_deleted` from `due_ms` on."""
+        self._to_remove.append(_ToRemove(due_ms, directory, path, None))
+
+    def add(self, log: Log, directory: LogDirectory) -> None:
+        """Put a log, or a copy that is being moved, in service."""
+        self._home[log] = directory
+        directory.logs[log.name] = log
+        # Last, because other threads list the logs and look up their directories.
+        (self._future_logs if log.is_future else self._logs)[log.name] = log
+
+    def _forget(self, log: Log) -> LogDirectory:
+        directory = self._home.pop(log)
+        directory.forget(log.name)
+        self._flush_wanted.pop(log, None)
+        return directory
+
+    # Future logs
+
+    def future(self, topic: str, partition: int) -> Log | None:
+        """Return the copy of a log that is being moved; None if there is no move."""
+        return self._future_logs.get(TopicPartition(topic, partition))
+
+    def future_directory_of(self, topic: str, partition: int) -> LogDirectory | None:
+        """Return the directory to which a log is being moved; None if there is no move."""
+        copy = self._future_logs.get(TopicPartition(topic, partition))
+        return None if copy is None else self._home[copy]
+
+    def create_future(self, log: Log, directory: LogDirectory, *, now_ms: int) -> Log:
+        """Create an empty copy of `log` in another directory.
+
+        Fails while a directory is offline, because it may hold an earlier copy.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION if the topic name is too long, KAFKA_STORAGE_ERROR.
+        """
+        assert log.name not in self._future_logs
+        assert self._home[log] is not directory
+        if self.directories.has_offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"Can not create a copy of {log.topic}-{log.partition} because log directories are offline",
+            )
+        if not can_have_future(log.topic, log.partition):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        self._refuse_taken(log.name)
+        path = f"{directory.path}/{self.marked_name(log.name, DirectoryState.FUTURE)}"
+        copy = self._create_files(directory, path, NewLog(log.name, log.topic_id, log.config), now_ms)
+        self.add(copy, directory)
+        return copy
+
+    def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
+        """Cancel a move and delete its copy, if there is one. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        copy = self._future_logs.pop(TopicPartition(topic, partition), None)
+        if copy is not None:
+            self._delete(copy, now_ms)
+
+    def put_future_in_service(self, topic: str, partition: int, *, now_ms: int) -> Log:
+        """Replace a log by its copy, which is marked and holds the whole log; return the copy.
+
+        The old log's files are removed after file.delete.delay.ms; until then its readers can finish. A failure of its
+        directory is reported and does not stop the replacement.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR if the copy's directory has failed; then the old log stays in service.
+        """
+        name = TopicPartition(topic, partition)
+        log, copy = self._logs[name], self._future_logs[name]
+        copy.rename(self._home[copy].path_of(name))
+        self._logs[name] = self._future_logs.pop(name)
+        directory = self._forget(log)
+        path = f"{directory.path}/{self.marked_name(name, DirectoryState.DELETE)}"
+        try:
+            log.rename(path)
+        except KafkaError as error:
+            _logger.error("%s-%d: %s", topic, partition, error)
+        else:
+            self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
+        return copy
+
+    def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
+        """Make durable that `log` has replaced the one in `old_directory`. Waits for the disk."""
+        with self._marking:
+            directory = self._home.get(log)
+            if directory is None:
+                return  # deleted, or moved again
+            # Syncs also what `log` adopted from the old log without copying it, see `Log.take_over_state`.
+            is_flushed = any(True for _ in self._each_online(lambda each: each.durability.flush(now_ms), [log]))
+            if not is_flushed:
+                return  # the marker stays, and the next move or the next start finishes this one
+            if self.directories.each(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
+                # Otherwise a crash may bring back the old log's name, and the next start needs the marker to decide.
+                self.directories.each(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
+
+    def mark_future_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
+        """Write the marker by which the copy may replace the log. Waits for the disk. Raises KafkaError.
+
+        The log's previous move is finished first: if a crash left two logs that each name the other's directory as the
+        old one, the next start could not decide between them by their markers.
+        """
+        with self._marking:
+            self._finish_previous_move(log, now_ms)
+            directory = self._home[copy]
+            try:
+                directory.write_log_starts()  # only the old directory's checkpoint has the start of this log
+                log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
+            except OSError as error:
+                raise self.directories.storage_error(directory, error) from error
+
+    def _finish_previous_move(self, log: Log, now_ms: int) -> None:
+        """Finish the move of a log that still has its marker. Raises KafkaError if the marker has to stay."""
+        directory = self._home[log]
+        try:
+            source = log_moves.read_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self.directories.storage_error(directory, error) from error
+        old_directory = next((one for one in self.directories if one.path == source), None)
+        if old_directory is None:
+            return  # no marker, or one that names a directory which is not configured, so no copy goes there
+        if old_directory.is_offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
+            )
+        log.durability.flush(now_ms)
+        for one in (directory, old_directory):
+            try:
+                one.sync()
+            except OSError as error:
+                raise self.directories.storage_error(one, error) from error
+        try:
+            log_moves.remove_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self.directories.storage_error(directory, error) from error
+
+    # Periodic work
+
+    def run_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> Steps[int]:
+        """Apply retention to `logs`, except those that are being moved; return how many segments were removed.
+
+        By default to all logs, except those whose retention the observer applies. The new log starts are on the disk
+        before a file is removed. While a planned append of a log is being stored, work on that log waits.
+        """
+        if logs is None:
+            logs = [log for log in self.logs() if not self.observer.owns_retention_of(log)]
+        logs = self._not_moved(logs)
+
+        def prepare(log: Log) -> None:
+            log.disposal.mark_dropped(now_ms)  # what the last pass could not mark, or dropped after a write
+            log.disposal.read_ages(now_ms)
+
+        yield lambda: _exhaust(self._each_online(prepare, logs))
+        expired: dict[Log, int] = {}
+
+        def expire(log: Log) -> None:
+            if sum(self._each_online(lambda each: each.disposal.expire(now_ms), self._not_moved([log]))):
+                expired[log] = log.log_start_offset
+
+        for log in logs:
+            log.planned.between_writes(partial(expire, log))
+            yield None
+        on_disk = dict(expired)  # logs that expire after this line wait for the next pass
+        if not on_disk:
+            return 0
+        concerned = {self._home[log].path: self._home[log] for log in on_disk if log in self._home}
+        was_written: list[bool] = []
+        yield lambda: was_written.append(self.directories.each(LogDirectory.write_log_starts, list(concerned.values())))
+        if not all(was_written):
+            return 0
+        dropped: list[int] = []
+
+        def drop(log: Log) -> None:
+            dropped.extend(
+                self._each_online(lambda each: each.disposal.drop_expired(on_disk[each]), self._not_moved([log]))
+            )
+
+        for log in on_disk:
+            log.planned.between_writes(partial(drop, log))
+            yield None
+        yield lambda: _exhaust(self._each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk))
+        return sum(dropped)
+
+    def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
+        """Return those that are in service and are not being moved: a copy follows what its log holds."""
+        return [log for log in logs if self._logs.get(log.name) is log and log.name not in self._future_logs]
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forget producers that have been idle for `expiration_ms`, one log a step; yield how many."""
+        return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
+
+    def release_idle(self) -> Steps[None]:
+        """Close the files and maps of segments that were not used since the last call."""
+        waiting: dict[Log, Sequence[Segment]] = {}
+        for log in self._logs_and_copies():
+            if not log.planned.is_pending and (segments := log.durability.release_idle()):
+                waiting[log] = segments
+            yield None
+        written: list[Log] = []
+
+        def finish_writeback(log: Log) -> None:
+            log.durability.finish_writeback(waiting[log])
+            written.append(log)  # not reached after a shortage: the next call tries again
+
+        if waiting:
+            yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
+        for log in written:
+            if not log.is_offline and not log.planned.is_pending:
+                log.durability.release_written(waiting[log])
+            yield None
+
+    def flush_due(self, now_ms: int) -> int:
+        """Flush logs that are due, and the sealed segments of logs that have rolled; return how many logs."""
+        wanted, self._flush_wanted = self._flush_wanted, {}
+        logs = self._logs_and_copies()
+        due = [log for log in logs if log.durability.is_flush_due(now_ms)]
+        rolled = [log for log in logs if log in wanted and log not in due]
+        flushed = [
+            *self._each_online(lambda log: log.durability.flush(now_ms), due),
+            *self._each_online(lambda log: log.durability.flush_sealed(), rolled),
+        ]
+        return len(flushed)
+
+    def start_writeback(self) -> None:
+        """Start write-back of what was appended to each log's active segment since the last call."""
+        _exhaust(self._each_online(lambda log: log.durability.start_writeback(), self._logs_and_copies()))
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files and directories whose delay is over; return how many."""
+        count = sum(self._each_online(lambda log: log.disposal.remove_deleted(now_ms), self._logs_and_copies()))
+        due = [item for item in self._to_remove if item.due_ms <= now_ms]
+        for item in due:
+            if item.log is not None:
+                item.log.take_offline()
+            try:
+                if not item.directory.is_offline:
+                    item.directory.remove_partition_directory(item.path)
+                    count += 1
+            except OSError as error:
+                self.directories.fail(item.directory, error)
+                if isinstance(error, ShortageError):
+                    continue  # still due
+            self._to_remove.remove(item)
+        return count
+
+    def free_names(self) -> None:
+        """Remove deleted logs from the checkpoints. A creation under such a name would have to do it first."""
+        self.directories.each(LogDirectory.free_names)
+
+    def checkpoint_recovery_points(self) -> None:
+        self.directories.each(LogDirectory.write_recovery_points)
+
+    def checkpoint_log_starts(self) -> None:
+        self.directories.each(LogDirectory.write_log_starts)
+
+    def checkpoint_high_watermarks(self) -> None:
+        self.directories.each(LogDirectory.write_high_watermarks)
+
+    def _logs_and_copies(self) -> list[Log]:
+        return [*self._logs.values(), *self._future_logs.values()]
+
+    def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
+        """Call `action` for each log that is online; yield its result. A failing log has reported its error itself."""
+        for log in logs:
+            if log.is_offline:
+                continue
+            try:
+                yield action(log) or 0
+            except TryLaterError:
+                continue  # the next call tries again
+            except KafkaError as error:
+                if log in self._home:  # not deleted during `action`
+                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
+
+    # Stop and failure
+
+    def close(self, now_ms: int) -> None:
+        """Stop cleanly: close every log, write the checkpoints and the clean-shutdown marker, release the locks.
+
+        Only after `when_written`: a log with pending writes is not closed, and its directory gets no marker.
+        """
+        home = self._home.copy()  # in one step: the thread that owns the logs may still add or remove some
+        unclean = {directory for log, directory in home.items() if log.is_offline}
+        self.directories.run_in_threads(
+            [log for log in home if not log.is_offline],
+            lambda log: home[log],
+            lambda log: self._close_log(log, home[log], now_ms, unclean),
+            lambda: None,
+            threads=self.settings.recovery_threads_per_directory,
+        )
+
+        def checkpoint(directory: LogDirectory) -> None:
+            directory.write_recovery_points()
+            directory.write_log_starts()
+            directory.write_high_watermarks()
+            if directory not in unclean:
+                directory.write_clean_marker()
+
+        self.directories.each(checkpoint)
+        self.directories.unlock()
+
+    def _close_log(self, log: Log, directory: LogDirectory, now_ms: int, unclean: set[LogDirectory]) -> None:
+        """Close a log. If that fails, add its directory to `unclean`, so that the next start checks the log's end."""
+        try:
+            log.close(now_ms)
+        except KafkaError as error:
+            unclean.add(directory)
+            _logger.error("%s-%d: %s", log.topic, log.partition, error)
+
+    def _directory_failed(self, directory: LogDirectory, error: Exception) -> None:
+        for log in list(directory.logs.values()):
+            if self._future_logs.get(log.name) is log:
+                del self._future_logs[log.name]
+        self._on_directory_failed(directory.path, error)
+
+    def _want_flush(self, log: Log) -> None:
+        self._flush_wanted[log] = None
+
+    def _truncated(self, log: Log) -> None:
+        directory = self._home.get(log)
+        try:
+            if directory is not None and not directory.is_offline:
+                # Both offsets may have fallen. By the old recovery point, a start would treat later appends as
+                # synced; by the old log start, it would delete them.
+                directory.write_recovery_points()
+                directory.write_log_starts()
+        except ShortageError:
+            raise  # the truncation is not complete without the checkpoints
+        except OSError as error:
+            assert directory is not None
+            self.directories.fail(directory, error)
+        finally:
+            self.observer.truncated(log)
+
+    def _log_start_raised(self, log: Log) -> None:
+        if self._logs.get(log.name) is log:  # a copy is changed by another thread
+            self.on_log_start_raised(log)
+
+    def _log_offline(self, log: Log) -> None:
+        if self._logs.get(log.name) is log:
+            self.on_log_offline(log)
+
+    def _write_finished(self, log: Log) -> None:
+        self.on_write_finished(log)
+
+    def _flushed(self, seconds: float) -> None:
+        self.on_flushed(seconds)
+
+    def options_of(self, directory: LogDirectory) -> LogOptions:
+        """Return what all logs of a directory share."""
+        return self._options[directory.path]
+
+    def marked_name(self, name: TopicPartition, state: DirectoryState) -> str:
+        """Return a unique name for the directory of a log in `state`."""
+        unique_id = UUID(int=self._random.getrandbits(128), version=4)
+        return names.marked_partition_directory(name.topic, name.partition, state, unique_id)
+
+    def _options_for(self, directory: LogDirectory) -> LogOptions:
+        return LogOptions(
+            self._files,
+            self._random,
+            on_io_error=lambda error: self.directories.fail(directory, error),
+            on_shortage=self.shortages.report,
+            on_damage=_logger.warning,
+            damaged_batches=self.damaged_batches,
+            on_flush_wanted=self._want_flush,
+            on_truncated=self._truncated,
+            on_flushed=self._flushed,
+            on_log_start_raised=self._log_start_raised,
+            on_offline=self._log_offline,
+            on_write_finished=self._write_finished,
+            writer=self.writers[directory.path],
+        )
+
+
+def _exhaust(steps: Iterable[object]) -> None:
+    for _ in steps:
+        pass

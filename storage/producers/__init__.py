@@ -1,0 +1,1 @@
+"""The state of producers: sequences, transactions, and their snapshots."""

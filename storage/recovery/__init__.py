@@ -1,0 +1,1 @@
+"""What a start finds on the disk: loading, repairing and removing."""

@@ -1,0 +1,530 @@
+"""Which log is cleaned, first dirty offsets, retention of compacted logs, and the metrics of the cleaner."""
+
+import dataclasses
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config.broker import BrokerConfig
+from protocol.records.batch import batches
+from protocol.records.control import ControlType
+from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_metrics import Uncleanable
+from storage.cleaning.log_cleaning import CleanerSettings
+from storage.cleaning.offset_map import MEMORY_MAX
+from storage.disk import names
+from storage.disk.checkpoints import TopicPartition
+from storage.disk.files import Buffer, failure
+from storage.disk.shortages import OutOfResourcesError
+from storage.log.log import Log
+from storage.manager.log_manager import LogObserver
+from storage.segments.segment import CorruptSegmentError, Segment
+from storage.segments.time_index import TimestampOffset
+from tests.sim.disk import DiskFiles, PowerCut, SimulatedDisk
+from tests.storage.builders import (
+    NAME,
+    NOW_MS,
+    QuickFiles,
+    append,
+    append_marker,
+    delete_expired,
+    done,
+    log_config,
+    marker,
+)
+from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
+
+OTHER = TopicPartition("other", 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path)
+
+
+def fill(log: Log, *values: str, key: str = "a") -> None:
+    for value in values:
+        append(log, keyed((key, value)))
+    commit_and_roll(log)
+
+
+def checkpoint(directory: Path) -> str:
+    return (directory / names.CLEANER_CHECKPOINT).read_text()
+
+
+# Choosing
+
+
+def test_dirtiest_log_is_picked_first_and_by_one_worker(broker: Broker) -> None:
+    clean_part, dirty = broker.log(NAME), broker.log(OTHER)
+    fill(clean_part, "x" * 500)
+    assert broker.clean()
+    fill(clean_part, "1")
+    fill(dirty, "1")
+    picked = [broker.cleaning.pick(NOW_MS, worker) for worker in range(3)]
+    assert [each and each.log.topic for each in picked] == ["other", "topic", None]
+
+
+def test_overdue_log_is_picked_before_a_dirtier_one(broker: Broker) -> None:
+    overdue, dirty = broker.log(NAME), broker.log(OTHER)
+    fill(overdue, "x" * 500)
+    assert broker.clean()
+    fill(overdue, "1")
+    fill(dirty, "1")
+    overdue.reconfigure(dataclasses.replace(CONFIG, max_compaction_lag_ms=1000))
+    picked = broker.cleaning.pick(NOW_MS + 5000)
+    assert picked is not None
+    assert picked.log is overdue
+    assert broker.cleaning.metrics(NOW_MS + 5000).max_compaction_delay_secs == 4
+
+
+def test_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "log.cleaner.threads": "4",
+            "log.cleaner.dedupe.buffer.size": str(8 << 30),
+            "log.cleaner.io.buffer.size": "800000",
+            "log.cleaner.io.buffer.load.factor": "0.7",
+            "log.cleaner.io.max.bytes.per.second": "1000",
+        }
+    )
+    fill(broker.log(), "1")
+    broker.cleaning.settings = CleanerSettings.of(config)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert picked.job.map_memory == MEMORY_MAX
+    assert picked.job.map_load_factor == 0.7
+    assert picked.job.buffer_size == 100_000
+    assert picked.job.bytes_per_second_max == 250
+
+
+def test_changed_cleanup_policy_applies_to_the_next_pick(broker: Broker) -> None:
+    log = broker.log()
+    log.reconfigure(log_config())
+    fill(log, "1", "2", "3")
+    assert broker.cleaning.pick(NOW_MS) is None
+    log.reconfigure(CONFIG)
+    assert broker.clean()
+    assert kept_in(log) == [(2, b"a", b"3")]
+    fill(log, "4")
+    log.reconfigure(log_config())
+    assert broker.cleaning.pick(NOW_MS) is None
+
+
+def test_files_deleted_by_a_second_pass_have_their_own_delay(broker: Broker) -> None:
+    """Both passes delete a segment with base offset 0, and the later file takes the name of the earlier one."""
+    log = broker.log()
+    log.reconfigure(dataclasses.replace(CONFIG, file_delete_delay_ms=60_000))
+    fill(log, "1", "2")
+    assert broker.clean(NOW_MS)
+    fill(log, "3", "4")
+    assert broker.clean(NOW_MS + 59_000)
+    deleted = log.directory / "00000000000000000000.log.deleted"
+    log.disposal.remove_deleted(NOW_MS + 60_000)
+    assert deleted.exists()
+    log.disposal.remove_deleted(NOW_MS + 119_000)
+    assert not deleted.exists()
+
+
+# Retention
+
+
+def test_compact_and_delete_are_both_applied(broker: Broker) -> None:
+    log = broker.log()
+    both = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=10_000)
+    log.reconfigure(both)
+    fill(log, "1", "2")
+    append(log, keyed(("b", "3"), ("b", "4"), timestamp_ms=NOW_MS + 8000))
+    commit_and_roll(log)
+    assert broker.clean(NOW_MS + 9000)
+    assert kept_in(log) == [(1, b"a", b"2"), (3, b"b", b"4")]
+    append(log, keyed(("b", "5"), timestamp_ms=NOW_MS + 30_000))
+    commit_and_roll(log)
+    # The cleaned segment goes when its greatest timestamp is too old, the newest value inside the window stays.
+    assert done(broker.cleaning.delete_expired(NOW_MS + 30_000)) == 1
+    assert kept_in(log) == [(4, b"b", b"5")]
+    assert log.log_start_offset == 4
+
+
+def test_compacted_log_without_delete_loses_only_segments_below_its_start(broker: Broker) -> None:
+    log = broker.log()
+    log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
+    fill(log, "1")
+    fill(log, "2")
+    assert done(broker.cleaning.delete_expired(NOW_MS + 10**9)) == 0
+    log.delete_records_before(1)
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 1
+
+
+def test_retention_skips_a_log_during_a_pass(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1")
+    fill(log, "2")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    log.delete_records_before(1)
+    assert done(broker.cleaning.delete_expired(NOW_MS)) == 0
+    assert done(broker.manager.run_retention(NOW_MS)) == 0
+    assert broker.cleaning.is_wanted(picked)
+    # Only the cleaner runs retention of this log. After it the result of the pass is useless.
+    assert delete_expired(log, NOW_MS) == 1
+    assert not broker.cleaning.is_wanted(picked)
+
+
+def test_compacted_logs_get_ordinary_retention_without_a_cleaner(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1")
+    log.delete_records_before(1)
+    assert done(broker.manager.run_retention(NOW_MS)) == 0
+    broker.manager.observer = LogObserver()
+    assert done(broker.manager.run_retention(NOW_MS)) == 1
+
+
+@pytest.mark.parametrize("rule", ["time", "size", "log start"])
+def test_segment_without_kept_records_does_not_stop_retention(broker: Broker, rule: str) -> None:
+    log = broker.log()
+    limits = {"time": {"retention_ms": 10_000}, "size": {"retention_bytes": 1}}.get(rule, {})
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, segment_bytes=1500, retention_ms=-1, retention_bytes=-1)
+    log.reconfigure(dataclasses.replace(config, **limits))
+    for number in range(3):
+        fill(log, f"{number}" * 1000)
+    append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 60_000))
+    log.advance_high_watermark(4)
+    assert broker.clean()
+    assert [(segment.base_offset, segment.size > 0) for segment in log.segments.all()] == [
+        (0, False),
+        (1, False),
+        (2, True),
+        (3, True),
+    ]
+    if rule == "log start":
+        log.delete_records_before(3)
+    now_ms = max(segment.modified_ms for segment in log.segments.all()) + 10_001
+    now_ms = max(now_ms, NOW_MS + 60_000) if rule == "time" else NOW_MS
+    assert done(broker.cleaning.delete_expired(now_ms)) >= 3
+    assert log.log_start_offset >= 3
+
+
+# Changes of the log between the end of a pass and the swap, and a crash after that
+
+
+def truncate_and_append(log: Log) -> None:
+    log.truncate_to(1, now_ms=NOW_MS)
+    for number in range(6):
+        append(log, keyed((f"n{number}", "new")), leader_epoch=5)
+    log.advance_high_watermark(log.log_end_offset)
+
+
+def start_anew(log: Log) -> None:
+    log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    append(log, keyed(("n", "new")), leader_epoch=5)
+
+
+def expire(log: Log) -> None:
+    assert delete_expired(log, NOW_MS + 2500) == 2
+
+
+def delete_records(log: Log) -> None:
+    log.delete_records_before(2)
+    assert delete_expired(log, NOW_MS) == 2
+
+
+@pytest.mark.parametrize("change", [truncate_and_append, start_anew, expire, delete_records])
+@pytest.mark.parametrize("is_given_back", [True, False])
+def test_finished_pass_preserves_later_changes_of_the_log(
+    tmp_path: Path, change: Callable[[Log], None], is_given_back: bool
+) -> None:
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, retention_ms=1000, segment_bytes=1000)
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    log.reconfigure(config)
+    for number in range(4):
+        append(log, keyed((f"k{number}", "v" * 300), timestamp_ms=NOW_MS + number * 1000))
+        commit_and_roll(log)
+    append(log, keyed(("z", "z"), timestamp_ms=NOW_MS + 9000))
+    log.advance_high_watermark(log.log_end_offset)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    broker.cleaning.make_durable(picked)
+    change(log)
+    if is_given_back:
+        assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    log.durability.flush(NOW_MS)
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoint_log_starts()
+    expected = log.log_start_offset, kept_in(log), log.log_end_offset
+    broker.manager.directories.unlock()  # killed
+    log = Broker(tmp_path, config).log()
+    assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
+
+
+def test_pass_is_not_finished_if_its_recovery_point_meets_a_shortage(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash afterwards would take the gap that the pass leaves for lost records."""
+    log = broker.log()
+    fill(log, "1", "2")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+
+    def replace(path: str, content: Buffer, *, durable: bool) -> None:
+        raise failure(OSError(errno.EMFILE, "Too many open files"), "open", path)
+
+    monkeypatch.setattr(broker.files, "replace", replace)
+    with pytest.raises(OutOfResourcesError):
+        broker.cleaning.make_durable(picked)
+    monkeypatch.undo()
+    assert not log.is_offline
+    broker.cleaning.give_back(picked)
+    assert broker.clean(), "it is due again"
+
+
+# First dirty offsets
+
+
+def test_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    fill(log, "3", "4", key="b")
+    assert broker.clean()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
+    log.truncate_to(1, now_ms=NOW_MS)
+    broker.cleaning.write_checkpoints()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
+    fill(log, "5", "6", "7")
+    assert broker.clean()
+    assert [value for _, _, value in kept_in(log)] == [b"7"]
+    log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
+    fill(log, "8", "9")
+    assert broker.clean()
+    assert [value for _, _, value in kept_in(log)] == [b"9"]
+
+
+def test_deletion_of_a_log_removes_its_first_dirty_offset(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2", "3")
+    assert broker.clean()
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    log = broker.log()
+    broker.cleaning.write_checkpoints()
+    assert checkpoint(tmp_path) == "0\n0\n"
+    fill(log, "4", "5", "6", "7", "8")
+    assert broker.clean()
+    assert kept_in(log) == [(4, b"a", b"8")]
+
+
+def test_first_dirty_offset_above_the_log_end_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path)
+    log = broker.log()
+    fill(log, "1", "2", "3")
+    broker.manager.close(NOW_MS)
+    (tmp_path / names.CLEANER_CHECKPOINT).write_text("0\n2\ntopic 0 9\ngone 0 1\n")
+    broker = Broker(tmp_path)
+    assert "topic-0 ends at 3: its first dirty offset 9 is reset to the log start 0" in caplog.text
+    broker.log().advance_high_watermark(3)
+    assert broker.clean()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
+
+
+def test_cleaning_begins_at_the_log_start_without_a_readable_checkpoint(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
+    broker.manager.close(NOW_MS)
+    (tmp_path / names.CLEANER_CHECKPOINT).write_text("what\n")
+    broker = Broker(tmp_path)
+    log = broker.log()
+    log.advance_high_watermark(3)
+    fill(log, "4")
+    assert broker.clean()
+    assert kept_in(log) == [(3, b"a", b"4")]
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
+
+
+# Errors and figures
+
+
+def test_disk_error_takes_the_directory_offline(broker: Broker) -> None:
+    fill(broker.log(), "1")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    broker.cleaning.fail(picked, OSError(errno.EIO, "I/O error"))
+    assert not broker.manager.directories.live
+
+
+def test_uncleanable_logs_are_reported_by_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    log = broker.log()
+    fill(log, "1")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    (directory,) = broker.manager.directories
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(0, 0)
+    broker.cleaning.fail(picked, CorruptSegmentError("path", 0, "damaged"))
+    assert "topic-0 cannot be cleaned until the next start: path at position 0: damaged" in caplog.text
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(1, log.segments.first.size)
+    assert broker.cleaning.pick(NOW_MS) is None
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    assert broker.cleaning.uncleanable_in(directory, NOW_MS) == Uncleanable(0, 0)
+
+
+def test_finished_pass_sets_the_metrics(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    fill(broker.log(), "1", "2", "3", "4")
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert broker.cleaning.metrics(NOW_MS + 7).max_dirty_percent == 100
+    assert broker.cleaning.metrics(NOW_MS + 7).time_since_last_run_ms == 7
+    result = clean(picked.job, broker.files)
+    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert broker.cleaning.metrics(NOW_MS).cleaner_recopy_percent == 12  # read twice, a quarter kept
+    assert (result.records_read, result.records_kept) == (4, 1)
+    assert result.bytes_read == 8 * result.bytes_kept
+    assert "topic-0 cleaned from 0 to 4: 1 of 4 records" in caplog.text
+
+
+def test_gap_at_the_end_of_the_cleanable_part_is_cleaned_once(broker: Broker) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    later = bytearray(keyed(("a", "3")))
+    later[:8] = (9).to_bytes(8)
+    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 2]
+    log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1))
+    far = 1 << 32  # too far for a segment that begins where the last batch ends
+    later[:8] = far.to_bytes(8)
+    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    log.advance_high_watermark(far + 1)
+    assert [segment.base_offset for segment in log.segments.all()] == [0, 2, far]
+    assert broker.clean()
+    assert broker.cleaning.pick(NOW_MS) is None
+    assert [offset for offset, _, _ in kept_in(log)] == [9, far]
+
+
+def test_marker_of_aborted_data_below_the_log_start_outlives_the_data(broker: Broker) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, marker(ControlType.ABORT, 1))
+    fill(log, "2", "3")
+    log.delete_records_before(2)
+    fill(log, "4", key="b")
+    assert broker.clean()
+    stored = [header for _, header in batches(Path(log.segments.first.path).read_bytes())]
+    # The data goes, its marker stays for now: the other way round would be an open transaction to a start.
+    assert [(header.is_control, header.records_count) for header in stored] == [
+        (False, 0),
+        (True, 1),
+        (False, 1),
+        (False, 1),
+    ]
+
+
+@pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
+def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_type: ControlType) -> None:
+    """The marker is in the active segment, which nothing else syncs."""
+    disk = SimulatedDisk()
+    disk.provide_directory("/data")
+
+    def start() -> Broker:
+        return Broker(Path("/data"), files=DiskFiles(disk, lambda: 0, lambda _: None))
+
+    broker = start()
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    append(log, keyed(("a", "2"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    commit_and_roll(log)
+    append_marker(log, marker(control_type, 1))
+    log.advance_high_watermark(log.log_end_offset)
+    assert broker.clean()
+    kept = [b"2"] if control_type is ControlType.COMMIT else [b"1"]
+    assert [value for _, _, value in kept_in(log)] == kept
+    broker.files.sync_directory(str(log.directory))
+    assert isinstance(broker.files, DiskFiles)
+    broker.files.die()
+    disk.lose_power(PowerCut())
+    log = start().log()
+    assert [value for _, _, value in kept_in(log)] == kept
+    assert not log.producers().has_open_transaction
+
+
+def test_log_whose_job_fails_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
+    logs = {name: broker.log(TopicPartition(name, 0)) for name in ("bad", "good")}
+    fill(logs["bad"], "1", "2", "3")
+    fill(logs["good"], "1")
+
+    logs["bad"].segments.first.transaction_index.release()
+    (logs["bad"].directory / names.segment_file(0, names.TRANSACTION_INDEX)).write_bytes(b"odd")
+    picked = [broker.cleaning.pick(NOW_MS) for _ in range(2)]
+    assert [each and each.log.topic for each in picked] == ["good", None]
+    assert broker.cleaning.uncleanable == {logs["bad"].name}
+
+
+def test_checkpoints_are_written_by_one_thread_at_a_time(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1")
+    assert broker.clean()
+
+    def write() -> None:
+        for _ in range(200):
+            broker.cleaning.log_moved([str(tmp_path)])
+            broker.cleaning.write_checkpoints()
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert broker.manager.directories.live
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 1\n"
+
+
+def test_lowered_first_dirty_offset_requests_a_checkpoint(broker: Broker, tmp_path: Path) -> None:
+    log = broker.log()
+    fill(log, "1", "2")
+    assert broker.clean()
+    broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
+
+
+def test_pick_after_read_ages_opens_no_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker.log()
+    fill(log, "1")
+    fill(log, "2")
+    for segment in log.segments.all()[:-1]:
+        segment._forget_timestamps()
+    log.release()
+    broker.cleaning.read_ages()
+    log.release()
+    opened: list[str] = []
+    original = QuickFiles.open
+    monkeypatch.setattr(
+        QuickFiles, "open", lambda files, path, **options: opened.append(path) or original(files, path, **options)
+    )
+    assert broker.cleaning.pick(NOW_MS) is not None
+    assert opened == []
+
+
+def test_timestamp_found_by_a_thread_does_not_replace_a_later_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = broker.log()
+    append(log, keyed(("a", "1")))
+    segment = log.segments.active
+    segment._forget_timestamps()
+    original = Segment._find_largest
+
+    def slow(self: Segment) -> TimestampOffset:
+        found = original(self)
+        monkeypatch.undo()
+        append(log, keyed(("b", "1"), timestamp_ms=NOW_MS + 5000))  # by the thread that owns the log
+        return found
+
+    monkeypatch.setattr(Segment, "_find_largest", slow)
+    segment.largest()
+    assert segment.largest().timestamp_ms == NOW_MS + 5000

@@ -1,0 +1,61 @@
+"""The ordered set of segments against a list."""
+
+from pathlib import Path
+
+import pytest
+
+from storage.disk.files import OsFiles
+from storage.segments.segment import Segment
+from storage.segments.segments import Segments, slot_above, slot_of
+
+BASES = (5, 10, 30)
+
+
+def segment(base_offset: int, directory: str = "/nowhere") -> Segment:
+    return Segment(OsFiles(), directory, base_offset, now_ms=0, index_interval_bytes=1, index_size_max=100)
+
+
+@pytest.fixture
+def segments() -> Segments:
+    return Segments(segment(base_offset) for base_offset in reversed(BASES))
+
+
+def bases(found: object) -> list[int]:
+    return [one.base_offset for one in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("offset", range(40))
+def test_floor_and_slot_above_find_the_neighbours_of_an_offset(segments: Segments, offset: int) -> None:
+    expected = max((base_offset for base_offset in BASES if base_offset <= offset), default=None)
+    found = segments.floor(offset)
+    assert (found and found.base_offset) == expected
+    above = slot_above(segments.all(), offset)
+    assert bases(segments.all()[above:]) == [base for base in BASES if base > offset]
+    assert slot_of(segments.all(), offset) == max(above - 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, 5, []), (0, 6, [5]), (12, 13, [10]), (12, 31, [10, 30]), (0, 99, [5, 10, 30]), (30, 31, [30]), (10, 10, [])],
+)
+def test_covering_returns_the_segments_of_an_offset_range(
+    segments: Segments, start: int, end: int, expected: list[int]
+) -> None:
+    assert bases(segments.covering(start, end)) == expected
+
+
+def test_set_of_segments_does_not_change_for_its_reader(segments: Segments) -> None:
+    taken = segments.all()
+    segments.add(segment(50))
+    segments.replace([taken[0], taken[1]], [segment(5)])
+    assert bases(taken) == list(BASES)
+    assert bases(segments.all()) == [5, 30, 50]
+    assert (segments.first.base_offset, segments.active.base_offset, len(segments)) == (5, 50, 3)
+
+
+def test_size_is_the_sum_of_the_log_files(tmp_path: Path) -> None:
+    made = [segment(0, str(tmp_path)), segment(9, str(tmp_path))]
+    for number, one in enumerate(made):
+        one.create()
+        one.append_unindexed(bytes(10 * (number + 1)))
+    assert Segments(made).size == 30
