@@ -69,9 +69,9 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     log = manager.get("bench", 0)
     assert log is not None
     for batch in superseding_batches(byte_count, KIB_16, record_size):
-        log.append_as_leader(memoryview(bytearray(batch.data)), leader_epoch=0, now_ms=now_ms())
+        log.appends.append_as_leader(memoryview(bytearray(batch.data)), leader_epoch=0, now_ms=now_ms())
     log.advance_high_watermark(log.log_end_offset)
-    log.roll(now_ms())
+    log.appends.roll(now_ms())
     machine.settle(byte_count, MIB)
     cleaning = LogCleaning(manager, files, CleanerSettings())
     picked = cleaning.pick(now_ms())

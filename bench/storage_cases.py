@@ -31,7 +31,8 @@ from storage.disk import names
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 
 TOPIC = "bench"
 SMALL_VALUE = 100
@@ -127,7 +128,7 @@ def idle_partitions(server: Server, scale: Scale) -> Values:
 def _new_log(folder: Path) -> Iterator[Log]:
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {})
     name = TopicPartition(TOPIC, 0)
-    options = LogOptions(OsFiles(), Random(1))
+    options: LogOptions[Log] = LogOptions(OsFiles(), Random(1))
     yield log_opening.create(options, str(folder / "log"), name, config, topic_id=None, now_ms=now_ms())
 
 
@@ -135,7 +136,7 @@ def _append(log: Log, batch: Batch, byte_count: int) -> int:
     records, append_time_ms = memoryview(bytearray(batch.data)), now_ms()
     for _ in range(byte_count // len(records)):
         BASE_OFFSET.pack_into(records, 0, 0)  # as a client sends it: the last append has written its own offset into it
-        log.append_as_leader(records, leader_epoch=0, now_ms=append_time_ms)
+        log.appends.append_as_leader(records, leader_epoch=0, now_ms=append_time_ms)
     return log.size
 
 
@@ -143,7 +144,7 @@ def _read_all(log: Log, batch: Batch) -> int:
     offset = read_bytes = 0
     end_offset = log.log_end_offset
     while offset < end_offset:
-        fetched = log.read(offset, READ_SIZE, upper_bound_offset=end_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, READ_SIZE, upper_bound_offset=end_offset, min_one_batch=True)
         assert fetched is not None
         size = len(fetched.records) - len(fetched.records) % len(batch.data)
         read_bytes += size

@@ -117,7 +117,7 @@ def _hanging(console: Console, now_ms: int) -> Slices[list[HangingTransaction]]:
     found: list[HangingTransaction] = []
     for partition in list(console.services.replica_manager.hosted()):
         yield
-        oldest = partition.log.producers().oldest_open if partition.is_leader else None
+        oldest = partition.log.producer_state.oldest_open if partition.is_leader else None
         if oldest is None or not console.services.late_transactions.is_late(oldest, now_ms):
             continue
         if console.may_describe(partition.topic):

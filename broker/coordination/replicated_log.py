@@ -20,7 +20,7 @@ from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import batches
-from storage.log.log import AppendOrigin
+from storage.batches.validation import AppendOrigin
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -127,7 +127,7 @@ class ReplicatedLog:
         """Read batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
         log = self._require(partition).log
         fetched = await self._run_blocking(
-            lambda: log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+            lambda: log.reader.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         )
         return b"" if fetched is None else fetched.records
 

@@ -85,6 +85,6 @@ def _describe(services: Needs, topic: str, index: int) -> PartitionResponse:
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_transaction_first_offset,
             )
-            for entry in partition.log.producers().producers.values()
+            for entry in partition.log.producer_state.producers.values()
         ],
     )

@@ -48,7 +48,8 @@ from protocol.messages.produce import (
 )
 from protocol.row_writer import NO_ERRORS, RowResponse, RowWriter, row_writer
 from protocol.schema import Records
-from storage.log.log import AppendOrigin, AppendResult, Refusal
+from storage.batches.validation import AppendOrigin, Refusal
+from storage.log.log_appends import AppendResult
 
 ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})

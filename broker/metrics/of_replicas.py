@@ -90,7 +90,7 @@ SUMS: tuple[tuple[str, str, Fact], ...] = (
     (
         "ProducerIdCount",
         "Idempotent producers that the partitions hosted here know.",
-        lambda partition: len(partition.log.producers().producers),
+        lambda partition: len(partition.log.producer_state.producers),
     ),
 )
 

@@ -45,9 +45,10 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
 from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
-from storage.batches.validation import TooCostlyError, first_batch
+from storage.batches.validation import AppendOrigin, PreparedAppend, Refusal, TooCostlyError, first_batch
 from storage.disk.shortages import LineLimit
-from storage.log.log import AppendOrigin, AppendResult, Log, PreparedAppend, Refusal
+from storage.log.log import Log
+from storage.log.log_appends import AppendResult
 from storage.producers.producer_state import NONE, ProducerState
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Appends:
             header = None if row.records is None else transactional_header(row.records)
             found = bind(terms.bound, self._manager, row.name, row.index_)
             if header is not None and found is not None and found.partition.is_leader:
-                batches.append((found.key, found.log.producers(), header))
+                batches.append((found.key, found.log.producer_state, header))
             yield
         return batches
 
@@ -471,7 +472,7 @@ class Appends:
         """Append records that take long to validate: a thread prepares them first."""
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
-        prepare = partial(costly.log.prepare, records, now_ms=now_ms, origin=terms.client.origin)
+        prepare = partial(costly.log.appends.prepare, records, now_ms=now_ms, origin=terms.client.origin)
         try:
             prepared = await self._cpu_pool.run(partial(prepare, is_alone=False))
         except TooCostlyError:
@@ -523,7 +524,7 @@ def _check_admission(partition: BoundPartition, header: BatchHeader, admission: 
     """Check that a transactional batch may be appended in this step. Raises KafkaError."""
     if admission is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    admission.check(partition.key, partition.log.producers(), header)
+    admission.check(partition.key, partition.log.producer_state, header)
 
 
 def _idempotent_header(records: Buffer) -> BatchHeader | None:
@@ -537,7 +538,7 @@ def _idempotent_header(records: Buffer) -> BatchHeader | None:
 
 def _last_sequence(partition: BoundPartition | None, header: BatchHeader) -> int:
     """Return the last sequence number of the batch's producer and epoch in the log, NONE without one."""
-    known = None if partition is None else partition.log.producers().producers.get(header.producer_id)
+    known = None if partition is None else partition.log.producer_state.producers.get(header.producer_id)
     return NONE if known is None or known.epoch != header.producer_epoch else known.last_sequence
 
 

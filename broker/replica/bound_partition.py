@@ -19,8 +19,8 @@ from broker.loop.waits import Converting
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from config.topic_properties import LONG_MAX
-from storage.batches.validation import NO_CONVERSION
-from storage.log.log import AppendOrigin, AppendResult, PreparedAppend
+from storage.batches.validation import NO_CONVERSION, AppendOrigin, PreparedAppend
+from storage.log.log_appends import AppendResult
 
 BOUND_MAX = 500
 """The most partitions that one connection keeps bound. A client that names more has them bound again."""
@@ -83,7 +83,7 @@ class BoundPartition:
         if not partition.is_leader or (needs_isr and not partition.has_enough_in_sync):
             raise partition.append_refusal()
         log = self.log
-        result = log.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
+        result = log.appends.append_as_leader(records, partition.leader_epoch, now_ms, origin, may_take_long)
         self.metrics.appended(len(records), result)
         if (conversion := result.conversion) is not NO_CONVERSION and converting is not None:
             converting.count_conversion(conversion.duration_s, conversion.temporary_size)

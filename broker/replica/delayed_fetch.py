@@ -52,7 +52,7 @@ class AwaitedPartition:
             return 0
         if bytes_wanted <= 1:
             return 1
-        size = log.size_between(self.fetch_offset, end_offset)
+        size = log.reader.size_between(self.fetch_offset, end_offset)
         return None if size is None else min(self.bytes_max, size)
 
 

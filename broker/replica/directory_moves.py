@@ -269,7 +269,7 @@ class DirectoryMoves:
         """Copy the last appends, which are in memory; return False if they are too many for one step. Any thread."""
         log, copy = move.log, move.copy
         if copy.log_end_offset < log.log_end_offset:
-            size = log.size_between(copy.log_end_offset, log.log_end_offset)
+            size = log.reader.size_between(copy.log_end_offset, log.log_end_offset)
             if size is None or size > CHUNK_SIZE:
                 return False
         while self._copy_piece(move, CHUNK_SIZE):

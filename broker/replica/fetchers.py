@@ -644,20 +644,20 @@ def _begins_below(log: Log, records: memoryview) -> bool:
 
 
 def _truncate_to_epoch_end(leaders: EpochEnd, log: Log, now_ms: int) -> None:
-    log.truncate_to_epoch_end(leaders, now_ms=now_ms)  # unless that is final, the next fetch asks again
+    log.truncation.truncate_to_epoch_end(leaders, now_ms=now_ms)  # unless that is final, the next fetch asks again
 
 
 def _truncate_to(offset: int, log: Log, now_ms: int) -> None:
-    log.truncate_to(offset, now_ms=now_ms)
+    log.truncation.truncate_to(offset, now_ms=now_ms)
 
 
 def _start_at(offset: int, log: Log, now_ms: int) -> None:
-    log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+    log.truncation.truncate_fully_and_start_at(offset, now_ms=now_ms)
 
 
 def _begin_with(records: bytearray, leader_epoch: int, log: Log, now_ms: int) -> None:
-    log.truncate_fully_and_start_at(extent_at(records, 0, 0).base_offset, now_ms=now_ms)
-    log.append_as_follower(memoryview(records), now_ms=now_ms, leader_epoch=leader_epoch)
+    log.truncation.truncate_fully_and_start_at(extent_at(records, 0, 0).base_offset, now_ms=now_ms)
+    log.appends.append_as_follower(memoryview(records), now_ms=now_ms, leader_epoch=leader_epoch)
 
 
 def _flush(log: Log, now_ms: int) -> None:

@@ -60,7 +60,7 @@ def convert(read: PartitionRead, fetch_version: int, *, is_alone: bool) -> int:
         count = converted.records_converted
         while not converted.records and converted.next_offset is not None:
             # Only control batches: an empty response would make this reader fetch the same offset forever.
-            fetched = log.read(
+            fetched = log.reader.read(
                 converted.next_offset,
                 read.wanted.bytes_max,
                 upper_bound_offset=read.high_watermark,

@@ -46,7 +46,8 @@ from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from storage.log.log import AppendResult, Log
+from storage.log.log import Log
+from storage.log.log_appends import AppendResult
 from storage.segments.leader_epochs import EpochEnd
 
 NO_LEADER = -1
@@ -199,7 +200,7 @@ class Partition:
             KafkaError: KAFKA_STORAGE_ERROR; the state is unchanged.
         """
         keeps_positions = self.is_leader and leadership.leader_epoch == self.leader_epoch + 1
-        self.log.assign_epoch(leadership.leader_epoch)
+        self.log.appends.assign_epoch(leadership.leader_epoch)
         if not self.is_leader:
             self.leading_since = leadership.leader_epoch
         known, self._followers = self._followers, {}
@@ -491,7 +492,7 @@ class Partition:
         log.planned.refuse_reserved()
         result = None
         if len(records):
-            result = log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch, may_plan=True)
+            result = log.appends.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch, may_plan=True)
         log.advance_high_watermark(leader_high_watermark)
         if leader_log_start_offset > log.log_start_offset and not log.planned.count:
             log.delete_records_before(min(leader_log_start_offset, log.high_watermark))

@@ -177,7 +177,7 @@ def _read_partition(
     read.high_watermark = log.high_watermark
     read.last_stable_offset = log.last_stable_offset
     upper_bound_offset = partition.readable_end_offset(isolation)
-    fetched = log.read(
+    fetched = log.reader.read(
         wanted.fetch_offset,
         min(bytes_left, wanted.bytes_max),
         upper_bound_offset=upper_bound_offset,

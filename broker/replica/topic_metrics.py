@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from protocol.errors import ErrorCode
 from storage.batches.validation import NO_CONVERSION, Refusal, RejectionMeter
-from storage.log.log import AppendResult
+from storage.log.log_appends import AppendResult
 
 EXPECTED_ERRORS = frozenset(
     {

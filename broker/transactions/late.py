@@ -44,7 +44,7 @@ class LateTransactions:
         still_late: set[tuple[str, int, int]] = set()
         for partition in self._replica_manager.hosted():
             yield
-            oldest = partition.log.producers().oldest_open if partition.is_leader else None
+            oldest = partition.log.producer_state.oldest_open if partition.is_leader else None
             if oldest is None or not self.is_late(oldest, now_ms):
                 continue
             count += 1

@@ -19,7 +19,7 @@ from broker.transactions.markers import Codes, Marker
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType, TransactionMarker, build_marker
-from storage.log.log import AppendOrigin
+from storage.batches.validation import AppendOrigin
 
 MarkerListener = Callable[[str, int, Marker], None]
 

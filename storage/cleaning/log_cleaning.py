@@ -404,10 +404,10 @@ class LogCleaning(LogObserver):
             first_dirty_offset=part.first_dirty_offset,
             # From the base of the first segment on, not from the log start: markers must not be removed before the
             # aborted data below the log start.
-            aborted=log.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
+            aborted=log.reader.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
             producers={
                 producer_id: ActiveProducer(_last_committed_data_offset(entry, log.high_watermark), entry.epoch)
-                for producer_id, entry in log.producers().producers.items()
+                for producer_id, entry in log.producer_state.producers.items()
             },
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,

@@ -19,78 +19,37 @@ import os.path
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol
 
-from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import names
-from storage.disk.files import Files
-from storage.disk.partition_directory import PartitionDirectory
-from storage.log.log_reader import LogReader
-from storage.log.planned_appends import PlannedAppends
-from storage.producers.producer_snapshots import ProducerSnapshots
+from storage.log.log_appends import LogAppends
+from storage.log.log_state import LogState
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
 from storage.segments.segment import CleanedSegment, CorruptSegmentError, Segment
-from storage.segments.segments import Segments
-
-
-class DisposingLog(Protocol):
-    """What disposal needs of its log."""
-
-    config: LogConfig
-    high_watermark: int
-    log_end_offset: int
-    log_start_offset: int
-    planned: PlannedAppends
-
-    @property
-    def is_slow(self) -> bool: ...
-
-    def roll(self, now_ms: int) -> None: ...
-
-    def raise_log_start(self, offset: int) -> None: ...
-
-    def take_offline(self) -> None: ...
-
-    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError) -> None: ...
-
-    def report_once(self, text: str) -> None: ...
-
-    def storage_error(self, error: OSError) -> KafkaError: ...
-
-    def unfinished_error(self, error: OSError) -> KafkaError: ...
 
 
 class LogDisposal:
     """See the module."""
 
     __slots__ = (
+        "_appends",
         "_deleted",
         "_directory",
         "_dropped",
         "_files",
         "_log",
-        "_reader",
+        "_planned",
         "_segments",
-        "_snapshots",
     )
 
-    def __init__(
-        self,
-        log: DisposingLog,
-        files: Files,
-        directory: PartitionDirectory,
-        segments: Segments,
-        snapshots: ProducerSnapshots,
-        reader: LogReader,
-    ) -> None:
-        self._log = log
-        self._files = files
-        self._directory = directory
-        self._segments = segments
-        self._snapshots = snapshots
-        self._reader = reader
+    def __init__(self, state: LogState, appends: LogAppends) -> None:
+        self._log = state
+        self._appends = appends
+        self._planned = appends.planned
+        self._files = state.files
+        self._directory = state.folder
+        self._segments = state.segments
         self._deleted: deque[tuple[int, str]] = deque()  # (due in ms, file name), rising
         # Segments that have left the log, with files under their old names, and the path of a snapshot each.
         self._dropped: deque[tuple[Segment, str | None]] = deque()
@@ -129,14 +88,14 @@ class LogDisposal:
             KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE if damage hides a timestamp.
         """
         log = self._log
-        log.planned.refuse_change()
+        self._planned.refuse_change()
         try:
             segments = self._segments.all()
             count = self._count_expired(segments, now_ms)
-            if count == len(segments) and log.is_slow:
+            if count == len(segments) and log.writer.is_slow:
                 count -= 1
             if count and count == len(segments):
-                log.roll(now_ms)
+                self._appends.roll(now_ms)
         except OSError as error:
             raise log.storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
@@ -184,9 +143,9 @@ class LogDisposal:
         dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
         if dropped:
             # Added here before they leave the log: `first_file_offset` must find them in one of the two.
-            self._dropped.extend((segment, self._snapshots.forget(segment.base_offset)) for segment in dropped)
+            self._dropped.extend((segment, self._log.snapshots.forget(segment.base_offset)) for segment in dropped)
             self._segments.replace(dropped)
-            self._reader.forget_positions()
+            self._log.segment_reader.forget_positions()
         return len(dropped)
 
     # Delayed deletion
@@ -262,7 +221,7 @@ class LogDisposal:
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         log = self._log
-        log.planned.refuse_change()
+        self._planned.refuse_change()
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
             return False
@@ -285,11 +244,11 @@ class LogDisposal:
         try:
             segment.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
-            self._reader.forget_positions()
+            self._log.segment_reader.forget_positions()
             for old in replaced:
                 self._mark_deleted(old, now_ms)
                 if old.base_offset != cleaned.base_offset:
-                    self._snapshots.delete(old.base_offset)
+                    self._log.snapshots.delete(old.base_offset)
             segment.restage("")
         except OSError as error:
             failure = log.unfinished_error(error)

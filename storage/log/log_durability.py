@@ -16,40 +16,19 @@ Invariants:
 import contextlib
 import os.path
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import zip_longest
-from typing import Protocol
 
-from config.log_config import LogConfig
-from protocol.errors import KafkaError
 from storage.disk import names
 from storage.disk.directory_writer import Action
-from storage.disk.files import Files
-from storage.disk.partition_directory import PartitionDirectory
 from storage.disk.shortages import TryLaterError
-from storage.producers.producer_snapshots import ProducerSnapshots
+from storage.log.log_state import LogState
 from storage.segments.segment import Segment, SegmentGoneError
-from storage.segments.segments import Segments
 
 
 class FlushHeldError(TryLaterError):
     """Flushes are held while a copy in another log directory replaces the log, see `LogDurability.hold_flushes`."""
-
-
-class FlushedLog(Protocol):
-    """What flushes read of their log."""
-
-    config: LogConfig
-    is_offline: bool
-    log_end_offset: int
-    truncation_count: int
-
-    def was_truncated_since(self, truncation_count: int) -> bool: ...
-
-    def refuse_offline(self) -> None: ...
-
-    def storage_error(self, error: OSError) -> KafkaError: ...
 
 
 class LogDurability:
@@ -64,10 +43,7 @@ class LogDurability:
         "_log",
         "_lowering",
         "_metadata_synced_in",
-        "_on_flush_wanted",
-        "_on_flushed",
         "_segments",
-        "_snapshots",
         "_was_scanned",
         "_when_released",
         "recovery_point",
@@ -75,29 +51,17 @@ class LogDurability:
 
     def __init__(
         self,
-        log: FlushedLog,
-        files: Files,
-        directory: PartitionDirectory,
-        segments: Segments,
-        snapshots: ProducerSnapshots,
+        state: LogState,
         *,
         recovery_point: int,
         was_scanned: bool,
         now_ms: int,
-        on_flush_wanted: Callable[[], None],
-        on_flushed: Callable[[float], None],
     ) -> None:
-        """`was_scanned` says that loading the log wrote indexes that nothing has synced.
-
-        `on_flushed` receives the duration of each flush in seconds, in the thread of the flush.
-        """
-        self._log = log
-        self._files = files
-        self._directory = directory
-        self._segments = segments
-        self._snapshots = snapshots
-        self._on_flush_wanted = on_flush_wanted
-        self._on_flushed = on_flushed
+        """`was_scanned` says that loading the log wrote indexes that nothing has synced."""
+        self._log = state
+        self._files = state.files
+        self._directory = state.folder
+        self._segments = state.segments
         self._flushing = threading.Lock()  # held while files are synced
         self._lowering = threading.Lock()  # held where a truncation begins and where the recovery point rises
         self._flushed_ms = now_ms
@@ -168,7 +132,9 @@ class LogDurability:
             try:
                 self._flush(with_active=False)
             except TryLaterError:
-                self._on_flush_wanted()  # nothing else would sync these segments before the next roll
+                self._log.options.on_flush_wanted(
+                    self._log
+                )  # nothing else would sync these segments before the next roll
                 raise
 
     def _flush(self, *, with_active: bool) -> None:
@@ -193,7 +159,7 @@ class LogDurability:
             # After a concurrent truncation, offsets up to the old end may belong to batches that this sync missed.
             if not log.was_truncated_since(truncation_count):
                 self.recovery_point = max(self.recovery_point, end_offset)
-        self._on_flushed(self._files.monotonic_s() - started_s)
+        self._log.options.on_flushed(self._files.monotonic_s() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
@@ -201,7 +167,7 @@ class LogDurability:
                 if segment.size and segment is self._segments.active:
                     segment.create_indexes()
                 segment.sync()
-        self._snapshots.sync()
+        self._log.snapshots.sync()
         path = self._directory.path
         self._files.sync_path(f"{path}/{names.LEADER_EPOCH_CHECKPOINT}")
         is_metadata_synced = self._metadata_synced_in == path

@@ -8,15 +8,13 @@ thread that owns the log.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
-from storage.disk.partition_directory import PartitionDirectory
-from storage.log.log_reader import FoundOffset, LogReader
-from storage.segments.leader_epochs import LeaderEpochs
+from storage.log.log_state import LogState
+from storage.log.segment_reader import FoundOffset
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.segment import CorruptSegmentError, SegmentGoneError
-from storage.segments.segments import Segments
 
 
 class TimestampedOffset(NamedTuple):
@@ -27,33 +25,15 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int
 
 
-class SearchedLog(Protocol):
-    """What lookups need of their log."""
-
-    leader_epochs: LeaderEpochs
-    log_end_offset: int
-    log_start_offset: int
-    truncation_count: int
-
-    def was_truncated_since(self, truncation_count: int) -> bool: ...
-
-    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError) -> None: ...
-
-    def storage_error(self, error: OSError) -> KafkaError: ...
-
-    def refuse_offline(self) -> None: ...
-
-
 class LogLookups:
     """The lookups of one log."""
 
-    __slots__ = ("_directory", "_log", "_reader", "_segments")
+    __slots__ = ("_log", "_reader", "_segments")
 
-    def __init__(self, log: SearchedLog, directory: PartitionDirectory, segments: Segments, reader: LogReader) -> None:
-        self._log = log
-        self._directory = directory
-        self._segments = segments
-        self._reader = reader
+    def __init__(self, state: LogState) -> None:
+        self._log = state
+        self._reader = state.segment_reader
+        self._segments = state.segments
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upper_bound_offset: int) -> TimestampedOffset | None:
         """Return the first record with a timestamp at or after the given one; None if it is not below the bound.
@@ -85,7 +65,7 @@ class LogLookups:
             self._log.count_damage(damage)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
-            if self._directory.has_moved(error):
+            if self._log.folder.has_moved(error):
                 return self._found(look_up, upper_bound_offset)
             raise self._log.storage_error(error) from error
         if found is None or found.offset >= upper_bound_offset:

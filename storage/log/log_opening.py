@@ -11,7 +11,9 @@ from config.log_config import LogConfig
 from storage.disk import checkpoints, names
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
-from storage.log.log import Log, LogOptions, roll_jitter_ms
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
+from storage.log.segment_rolls import roll_jitter_ms
 from storage.producers.producer_snapshots import ProducerSnapshots
 from storage.producers.producer_state import ProducerState
 from storage.recovery.log_loader import LoadedLog, LoadProgress, LogLoader, epochs_writer
@@ -21,7 +23,7 @@ from storage.segments.segments import Segments
 
 
 def create(
-    options: LogOptions,
+    options: LogOptions[Log],
     directory: str,
     name: TopicPartition,
     config: LogConfig,
@@ -40,7 +42,7 @@ def create(
 
 
 def _create_in(
-    options: LogOptions,
+    options: LogOptions[Log],
     directory: str,
     name: TopicPartition,
     config: LogConfig,
@@ -87,7 +89,7 @@ def _remove_unfinished(files: Files, directory: str) -> None:
 
 
 def load(
-    options: LogOptions,
+    options: LogOptions[Log],
     directory: str,
     name: TopicPartition,
     config: LogConfig,

@@ -8,30 +8,19 @@ Threads: everything belongs to the thread that owns the log, except `PlannedAppe
 directory's threads. One write of a log is stored at a time, and nothing else changes the log's files during it.
 """
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
-from config.log_config import LogConfig
 from protocol.records.batch import NO_TIMESTAMP
 from protocol.records.compression import Buffer
-from storage.disk.directory_writer import Action, DirectoryWriter
-from storage.disk.partition_directory import PartitionDirectory
+from storage.disk.directory_writer import Action
 from storage.disk.shortages import TryLaterError
+from storage.log.log_state import LogState
 from storage.segments.segment import Segment
 from storage.segments.transaction_index import AbortedTransaction
 
 # Batches are joined into one write up to this size. The index has one entry for them: a lookup scans from there.
 _JOINED_SIZE_MAX: Final = 64 * 1024
-
-
-class StoringLog(Protocol):
-    """What planned appends need of their log."""
-
-    config: LogConfig
-    is_offline: bool
-
-    def store_planned(self, append: "PlannedAppend") -> Segment: ...
-
-    def finish_planned(self, append: "PlannedAppend", error: Exception | None) -> None: ...
 
 
 class PlannedAppend:
@@ -61,7 +50,7 @@ class PlannedAppend:
     def __init__(
         self,
         planned: "PlannedAppends",
-        log: StoringLog,
+        log: LogState,
         end_offset: int,
         offset: int,
         leader_epoch: int,
@@ -106,7 +95,7 @@ class PlannedAppend:
         self.has_begun = True
 
     def store(self) -> None:
-        self.segment = self.log.store_planned(self)
+        self.segment = self._planned.store(self)
 
     def finish(self, error: Exception | None) -> None:
         self._planned.finish(self, error)
@@ -120,6 +109,7 @@ class PlannedAppends:
         "_is_drained",
         "_last",
         "_log",
+        "_on_finished",
         "_segment_size",
         "_when_released",
         "_when_stored",
@@ -127,12 +117,23 @@ class PlannedAppends:
         "count",
         "end_offset",
         "is_reserved",
+        "store",
     )
 
-    def __init__(self, log: StoringLog, writer: DirectoryWriter, directory: PartitionDirectory) -> None:
-        self._log = log
-        self._writer = writer
-        self._directory = directory
+    def __init__(
+        self,
+        state: LogState,
+        store: Callable[[PlannedAppend], Segment],
+        on_finished: Callable[[PlannedAppend, Exception | None], None],
+    ) -> None:
+        """`store(append)` writes it, in the threads of the directory. `on_finished(append, error)` follows, in the
+        owner's thread.
+        """
+        self._log = state
+        self._writer = state.writer
+        self._directory = state.folder
+        self._on_finished = on_finished
+        self.store = store
         self._last: PlannedAppend | None = None
         self._segment_size = 0  # of the segment that will be active when all is stored; valid while `count` is above 0
         self._when_stored: list[Action] = []
@@ -197,7 +198,7 @@ class PlannedAppends:
         self.count -= 1
         if not self.count:
             self._last = None
-        self._log.finish_planned(append, error)
+        self._on_finished(append, error)
         if not self.count:
             due, self._when_stored = self._when_stored, []
             for action in due:

@@ -43,7 +43,8 @@ from storage.disk.files import Files, ShortageError
 from storage.disk.names import DirectoryState, can_have_future
 from storage.disk.shortages import Shortages, TryLaterError
 from storage.log import log_opening
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 from storage.manager import log_moves
 from storage.manager.log_startup import LogManagerSettings, LogStartup
 from storage.segments.segment import Segment
@@ -697,7 +698,7 @@ class LogManager:
     def _flushed(self, seconds: float) -> None:
         self.on_flushed(seconds)
 
-    def options_of(self, directory: LogDirectory) -> LogOptions:
+    def options_of(self, directory: LogDirectory) -> LogOptions[Log]:
         """Return what all logs of a directory share."""
         return self._options[directory.path]
 
@@ -706,7 +707,7 @@ class LogManager:
         unique_id = UUID(int=self._random.getrandbits(128), version=4)
         return names.marked_partition_directory(name.topic, name.partition, state, unique_id)
 
-    def _options_for(self, directory: LogDirectory) -> LogOptions:
+    def _options_for(self, directory: LogDirectory) -> LogOptions[Log]:
         return LogOptions(
             self._files,
             self._random,

@@ -86,21 +86,21 @@ def catch_up(log: Log, copy: Log, max_bytes: int, *, now_ms: int) -> int:
     truncation_count = log.truncation_count
     _follow_truncation(log, copy, now_ms)
     if not copy.log_start_offset <= log.log_start_offset <= copy.log_end_offset:
-        copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+        copy.truncation.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
     end_offset = log.log_end_offset
     if copy.log_end_offset >= end_offset:
         _follow_roll(copy, log.segments.active.base_offset, now_ms)
         _follow_offsets(log, copy)
         return 0
-    fetched = log.read(copy.log_end_offset, max_bytes, upper_bound_offset=end_offset, min_one_batch=True)
+    fetched = log.reader.read(copy.log_end_offset, max_bytes, upper_bound_offset=end_offset, min_one_batch=True)
     if fetched is None or not fetched.records or truncation_count != log.truncation_count:
         # After a truncation, the batches read may be new ones, which must not follow old ones in the copy.
         return 0
     # If the log starts within a batch, the copy must begin with the whole batch.
-    copy.truncate_to(extent_at(fetched.records, 0, 0).base_offset, now_ms=now_ms)
+    copy.truncation.truncate_to(extent_at(fetched.records, 0, 0).base_offset, now_ms=now_ms)
     _follow_roll(copy, fetched.segment_base_offset, now_ms)
     start_offset = copy.log_end_offset
-    copy.append_as_follower(fetched.records, now_ms=now_ms)
+    copy.appends.append_as_follower(fetched.records, now_ms=now_ms)
     _follow_offsets(log, copy)
     return len(fetched.records) if copy.log_end_offset > start_offset else 0
 
@@ -110,19 +110,19 @@ def _follow_truncation(log: Log, copy: Log, now_ms: int) -> None:
     while (latest := copy.leader_epochs.latest) != NO_EPOCH:
         asked = min(latest, log.leader_epochs.latest)
         if asked == NO_EPOCH:
-            copy.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+            copy.truncation.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
             return
         reply = log.leader_epochs.end_offset_for(asked, log.log_end_offset)
-        copy.truncate_to_epoch_end(reply, now_ms=now_ms)
+        copy.truncation.truncate_to_epoch_end(reply, now_ms=now_ms)
         if reply.epoch == latest:
             break
-    copy.truncate_to(log.log_end_offset, now_ms=now_ms)
+    copy.truncation.truncate_to(log.log_end_offset, now_ms=now_ms)
 
 
 def _follow_roll(copy: Log, base_offset: int, now_ms: int) -> None:
     """Roll the copy where the log has rolled, because cleaning and retention work on whole segments."""
     if copy.segments.active.base_offset < base_offset:
-        copy.roll(now_ms)
+        copy.appends.roll(now_ms)
 
 
 def _follow_offsets(log: Log, copy: Log) -> None:

@@ -32,7 +32,8 @@ from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import DirectoryState
 from storage.disk.shortages import OutOfResourcesError
 from storage.log import log_opening
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 from storage.manager import log_moves
 from storage.manager.log_moves import FoundLog, LogContents
 from storage.recovery.log_loader import LoadProgress
@@ -163,7 +164,7 @@ class StartedLogs(Protocol):
     settings: LogManagerSettings
     damaged_batches: DamagedBatches
 
-    def options_of(self, directory: LogDirectory) -> LogOptions: ...
+    def options_of(self, directory: LogDirectory) -> LogOptions[Log]: ...
 
     def marked_name(self, name: TopicPartition, state: DirectoryState) -> str: ...
 

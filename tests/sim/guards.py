@@ -18,9 +18,11 @@ from broker.coordination.replicated_log import ReplicatedLog
 from broker.transactions import transaction
 from broker.transactions.transaction import Metadata, Transaction
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
-from storage.log import log as log_module
+from storage.log import log_appends
 from storage.log.log import Log
 from storage.log.log_durability import LogDurability
+from storage.log.log_truncation import LogTruncation
+from storage.log.segment_rolls import SegmentRolls
 from storage.producers import producer_state
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import LeaderEpochs
@@ -40,25 +42,26 @@ class RemovableGuard(NamedTuple):
 
 
 def producers_are_forgotten_at_a_roll(patch: Patch) -> None:
-    original = Log._roll
+    original = SegmentRolls.roll
 
-    def roll(self: Log, *arguments: Any) -> Any:
+    def roll(self: SegmentRolls, *arguments: Any) -> Any:
         segment = original(self, *arguments)
-        self._producers.clear(self._producers.map_end_offset)
+        producers = self._state.producer_state
+        producers.clear(producers.map_end_offset)
         return segment
 
-    patch.setattr(Log, "_roll", roll)
+    patch.setattr(SegmentRolls, "roll", roll)
 
 
 def producers_stay_over_a_truncation(patch: Patch) -> None:
-    original = Log._truncate
+    original = LogTruncation._truncate
 
-    def truncate(self: Log, offset: int) -> None:
-        before = self._producers
+    def truncate(self: LogTruncation, offset: int) -> None:
+        before = self._state.producer_state
         original(self, offset)
-        self._producers = before
+        self._state.producer_state = before
 
-    patch.setattr(Log, "_truncate", truncate)
+    patch.setattr(LogTruncation, "_truncate", truncate)
 
 
 def epochs_stay_over_a_truncation(patch: Patch) -> None:
@@ -96,9 +99,9 @@ def transactions_are_stable_before_their_markers(patch: Patch) -> None:
 
 
 def epochs_of_fetched_batches_are_not_checked(patch: Patch) -> None:
-    original = log_module.check_replicated
+    original = log_appends.check_replicated
     patch.setattr(
-        log_module,
+        log_appends,
         "check_replicated",
         lambda records, *, next_offset, epochs: original(records, next_offset=next_offset),
     )

@@ -228,7 +228,7 @@ def _other_epochs(log: Any, plain: PlainState) -> Iterator[str]:
 
 
 def _other_producers(log: Any, plain: PlainState, *, has_beginning: bool) -> Iterator[str]:
-    entries = log.producers().producers
+    entries = log.producer_state.producers
     for producer_id, expected in plain.producers.items():
         entry = entries.get(producer_id)
         if entry is None:

@@ -44,7 +44,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from storage.log import log as log_module
+from storage.log import log_truncation
 from storage.log.truncation import TruncationPoint
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
@@ -547,7 +547,7 @@ def leaders_answer_is_final(patch: Patch) -> None:
     def point(leaders: EpochEnd, own_epochs: Any, *, log_end_offset: int, high_watermark: int) -> TruncationPoint:
         return TruncationPoint(min(leaders.end_offset, log_end_offset), is_final=True)
 
-    patch.setattr(log_module, "truncation_point", point)
+    patch.setattr(log_truncation, "truncation_point", point)
 
 
 def logs_diverge_in_two_epochs(script: Script) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from storage.log.log import Log
+from storage.log.log_appends import LogAppends
 from tests.sim.faults import SECOND_US, Fault
 from tests.sim.run import run_seed
 
@@ -26,13 +26,13 @@ def slow_disks(random: Random) -> list[Fault]:
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_slow_disks_keep_all_promises(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: Counter[str] = Counter()
-    plan_replicated = Log._plan_replicated
+    plan_replicated = LogAppends._plan_replicated
 
-    def counted(log: Log, *arguments: object) -> None:
+    def counted(appends: LogAppends, *arguments: object) -> None:
         planned["appends of followers"] += 1
-        plan_replicated(log, *arguments)  # type: ignore[arg-type]
+        plan_replicated(appends, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Log, "_plan_replicated", counted)
+    monkeypatch.setattr(LogAppends, "_plan_replicated", counted)
     outcome = run_seed(seed, faults=slow_disks(Random(seed)))
     assert [(it.rule, it.text) for it in outcome.violations] == []
     assert outcome.counts_as_test

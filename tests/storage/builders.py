@@ -12,10 +12,13 @@ from config.log_config import LogConfig
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage.batches.validation import AppendOrigin
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, OpenFile, OsFiles
 from storage.log import log_opening
-from storage.log.log import AppendOrigin, AppendResult, Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_appends import AppendResult
+from storage.log.log_state import LogOptions
 from storage.manager.log_manager import LogManager, NewLog, Steps
 from storage.recovery.log_loader import LoadProgress
 
@@ -119,18 +122,18 @@ def marker(control_type: ControlType, producer_id: int, *, epoch: int = 0, coord
 
 
 def append(log: Log, records: memoryview, *, leader_epoch: int = 0, now_ms: int = NOW_MS) -> AppendResult:
-    return log.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms)
+    return log.appends.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms)
 
 
 def append_marker(log: Log, records: memoryview) -> AppendResult:
-    return log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    return log.appends.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
 
 
 def read_all(log: Log, start_offset: int | None = None, *, max_bytes: int = 1000) -> Iterator[tuple[int, bytes]]:
     """(base offset, bytes) of every batch up to the log's end, fetched piece by piece as a consumer does."""
     offset = log.log_start_offset if start_offset is None else start_offset
     while True:
-        fetched = log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         assert fetched is not None
         if not fetched.records:
             return

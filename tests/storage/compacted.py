@@ -81,4 +81,4 @@ def kept_in(log: Log) -> Kept:
 
 def commit_and_roll(log: Log) -> None:
     log.advance_high_watermark(log.log_end_offset)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)

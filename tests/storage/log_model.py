@@ -178,7 +178,7 @@ def stored(log: Log) -> Stored:
     found: list[tuple[BatchHeader, bytes]] = []
     offset = log.log_start_offset
     while True:
-        fetched = log.read(offset, 400, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, 400, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         assert fetched is not None
         if not fetched.records:
             return found
@@ -198,7 +198,7 @@ def _committed(log: Log, found: Stored) -> Mapping[bytes, bytes | None]:
     aborted: set[AbortedTransaction] = set()
     offset: int | None = start
     while offset is not None and offset < bound:
-        fetched = log.read(offset, 400, upper_bound_offset=bound, min_one_batch=True, with_aborted=True)
+        fetched = log.reader.read(offset, 400, upper_bound_offset=bound, min_one_batch=True, with_aborted=True)
         assert fetched is not None
         aborted.update(fetched.aborted_transactions or ())
         offset = fetched.end_offset if fetched.records else None
@@ -224,7 +224,7 @@ def difference(log: Log, branch: Branch, *, is_compacted: bool, has_newest: bool
     log.advance_high_watermark(end)
     found = stored(log)
     expected = outcome_of(branch, start, end)
-    present = log.producers().producers
+    present = log.producer_state.producers
     # A start may not know what they have sent before the log start: it was removed.
     forgotten = {
         producer_id
@@ -265,7 +265,7 @@ def difference(log: Log, branch: Branch, *, is_compacted: bool, has_newest: bool
 
 def _difference_of_producers(log: Log, expected: Outcome, known_from: int) -> str | None:
     """Compare producers. What is known of those whose last data is below `known_from` may be older, or nothing."""
-    present, start = log.producers().producers, log.log_start_offset
+    present, start = log.producer_state.producers, log.log_start_offset
     for producer_id, entry in present.items():
         wanted = expected.producers.get(producer_id)
         is_known = wanted is None or expected.last_data_offsets[producer_id] >= known_from

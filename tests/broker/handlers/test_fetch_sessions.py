@@ -40,7 +40,8 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
-from storage.log.log import AppendOrigin, Log
+from storage.batches.validation import AppendOrigin
+from storage.log.log_reader import LogReader
 from tests.broker.handlers.test_produce_and_fetch import topic_id_of, values_in
 from tests.storage.builders import NOW_MS, batch, delete_expired, marker
 from tests.support.in_process import InProcessBroker, reserved
@@ -248,13 +249,13 @@ async def set_config(broker: InProcessBroker, topic: str, name: str, value: str)
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the partitions whose logs are read, in order."""
     numbers: list[int] = []
-    original = Log.read
+    original = LogReader.read
 
-    def read(self: Log, *arguments: Any, **options: Any) -> Any:
-        numbers.append(self.partition)
+    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
+        numbers.append(self.state.partition)
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(Log, "read", read)
+    monkeypatch.setattr(LogReader, "read", read)
     return numbers
 
 
@@ -490,7 +491,7 @@ async def all_records_deleted(broker: InProcessBroker, topic: str) -> None:
 
 async def retention(broker: InProcessBroker, topic: str) -> None:
     log = hosted(broker, topic, 1).log
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     assert delete_expired(log, NOW_MS + (1 << 40))
     assert log.log_start_offset == 2
 
@@ -909,11 +910,11 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
 ) -> None:
     await served.create_topic(name, 4)
     client = await client_of(served, name, dict.fromkeys(range(4), 0))
-    original = Log.read
+    original = LogReader.read
     is_reading, may_go_on = threading.Event(), threading.Event()
 
-    def read(self: Log, *arguments: Any, **options: Any) -> Any:
-        if self.partition == 2 and self.topic == name:
+    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
+        if self.state.partition == 2 and self.state.topic == name:
             if options.get("nowait"):
                 return None
             is_reading.set()
@@ -922,7 +923,7 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
 
     await produce(served, name, 2)
     with monkeypatch.context() as cold:
-        cold.setattr(Log, "read", read)
+        cold.setattr(LogReader, "read", read)
         fetching = asyncio.ensure_future(client.fetch({1: 0}, wait_ms=FOREVER_MS))
         async with asyncio.timeout(10):
             while not is_reading.is_set():  # noqa: ASYNC110 - the thread cannot notify the event loop
@@ -1015,12 +1016,12 @@ async def test_negative_limits_of_a_cold_read_reserve_nothing(
     unsent = served.services.unsent_responses
     reserve = unsent.reserve
     monkeypatch.setattr(unsent, "reserve", lambda size: (sizes.append(size), reserve(size)))
-    original = Log.read
+    original = LogReader.read
 
-    def read(self: Log, *arguments: Any, **options: Any) -> Any:
+    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
         return None if options.get("nowait") else original(self, *arguments, **options)
 
-    monkeypatch.setattr(Log, "read", read)
+    monkeypatch.setattr(LogReader, "read", read)
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=-(1 << 30))
     assert sizes == [0]

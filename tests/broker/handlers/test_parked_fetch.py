@@ -156,7 +156,7 @@ async def test_a_parked_fetch_of_a_topic_that_is_deleted_ends_with_an_error(read
 async def test_a_parked_fetch_of_a_log_that_is_truncated_ends_with_an_error(reader: Reader) -> None:
     reader.append(5)
     fetching = reader.parked(25)
-    reader.partition.log.truncate_fully_and_start_at(100, now_ms=1)
+    reader.partition.log.truncation.truncate_fully_and_start_at(100, now_ms=1)
     reader.purgatory.check_and_complete((TOPIC, 0))
     async with asyncio.timeout(10):
         assert data_in(await fetching).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -49,7 +49,7 @@ async def test_markers_end_transactions_and_each_partition_has_a_code(tmp_path: 
         for each in response.markers
     ] == [(7, {0: ErrorCode.NONE, 5: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}), (8, {0: ErrorCode.NONE})]
     assert partition.log.last_stable_offset == 4
-    assert len(partition.log.aborted_transactions(0, 4)) == 2
+    assert len(partition.log.reader.aborted_transactions(0, 4)) == 2
 
 
 @pytest.mark.parametrize("version", versions_of(WriteTxnMarkersRequest))

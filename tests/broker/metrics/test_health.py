@@ -23,7 +23,7 @@ from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
-from storage.log.log import LogOptions
+from storage.log.log_state import LogOptions
 from tests.support.in_process import running_broker
 from tests.support.manual_clock import ManualClock
 

@@ -151,7 +151,7 @@ def times_a_second_apart(broker: InProcessBroker, topic: str, monkeypatch: pytes
     partition = broker.services.replica_manager.find(topic, 0)
     assert partition is not None
     seconds = itertools.count()
-    monkeypatch.setattr(type(partition.log._files), "monotonic_s", lambda *_: float(next(seconds)), raising=False)
+    monkeypatch.setattr(type(partition.log.files), "monotonic_s", lambda *_: float(next(seconds)), raising=False)
 
 
 ROWS = [RecordData(1_700_000_000_000 + n, b"key", b"value" * 20) for n in range(5)]

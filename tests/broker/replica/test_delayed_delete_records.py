@@ -18,7 +18,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
-from storage.log.log import LogOptions
+from storage.log.log_state import LogOptions
 
 BROKER_ID, OTHER_ID = 1, 2
 DEADLINE_MS = 100
@@ -33,7 +33,7 @@ def partition(tmp_path: Path) -> Partition:
     partition = Partition("t", 0, BROKER_ID, log)
     partition.lead(Leadership(1, BROKER_ID, 0, (BROKER_ID,), 0, (BROKER_ID, OTHER_ID)), 0)
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v") for _ in range(10)])
-    log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=0)
+    log.appends.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=0)
     partition.advance_high_watermark(0)
     return partition
 

@@ -36,6 +36,10 @@ class SizedLog:
     log_start_offset: int = 0
     look_count: int = 0
 
+    @property
+    def reader(self) -> SizedLog:
+        return self
+
     def size_between(self, start: int, end: int) -> int:
         self.look_count += 1
         return end - start

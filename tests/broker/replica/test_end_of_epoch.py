@@ -15,7 +15,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
-from storage.log.log import LogOptions
+from storage.log.log_state import LogOptions
 
 BROKER_ID = 1
 UNKNOWN = (-1, -1)
@@ -31,7 +31,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
     for epoch in range(last_epoch + 1):
         partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)), 0)
         if epoch in written_in:
-            log.append_as_leader(memoryview(bytearray(RECORD)), epoch, now_ms=0)
+            log.appends.append_as_leader(memoryview(bytearray(RECORD)), epoch, now_ms=0)
     return partition
 
 

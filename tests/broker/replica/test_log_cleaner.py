@@ -218,7 +218,7 @@ async def test_truncation_in_a_thread_lowers_the_checkpoint(tmp_path: Path, bloc
     running.worker.may_go_on.set()
     checkpoint = tmp_path / names.CLEANER_CHECKPOINT
     await until(lambda: checkpoint.exists() and checkpoint.read_text() == "0\n1\ntopic 0 3\n")
-    await asyncio.to_thread(running.log.truncate_to, 1, now_ms=NOW_MS)
+    await asyncio.to_thread(running.log.truncation.truncate_to, 1, now_ms=NOW_MS)
     await until(lambda: checkpoint.read_text() != "0\n1\ntopic 0 3\n")
     await running.cleaner.stop()
 
@@ -233,7 +233,7 @@ def recreate(running: Running) -> None:
 
 
 def truncate(running: Running) -> None:
-    running.log.truncate_to(2, now_ms=NOW_MS)
+    running.log.truncation.truncate_to(2, now_ms=NOW_MS)
 
 
 def stop_compacting(running: Running) -> None:

@@ -12,11 +12,12 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
+from storage.batches.validation import AppendOrigin
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.disk.shortages import TryLaterError
 from storage.log import log_opening
-from storage.log.log import AppendOrigin, LogOptions
+from storage.log.log_state import LogOptions
 from tests.storage.disk.test_directory_writer import Slow
 
 ME, A, B = 1, 2, 3
@@ -44,7 +45,7 @@ def led_by(
 
 def append(partition: Partition, count: int = 1) -> None:
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")] * count)
-    partition.log.append_as_leader(memoryview(bytearray(batch)), partition.leader_epoch, now_ms=0)
+    partition.log.appends.append_as_leader(memoryview(bytearray(batch)), partition.leader_epoch, now_ms=0)
     partition.advance_high_watermark(0)
 
 
@@ -167,7 +168,9 @@ def test_a_partition_without_other_replicas_advances_its_last_stable_offset_with
     log = partition.log
 
     def append_built(batch: bytes, origin: AppendOrigin) -> tuple[int, int, int]:
-        log.append_as_leader(memoryview(bytearray(batch)), partition.leader_epoch, 0, origin, may_take_long=False)
+        log.appends.append_as_leader(
+            memoryview(bytearray(batch)), partition.leader_epoch, 0, origin, may_take_long=False
+        )
         assert partition.advance_high_watermark(0)
         return log.log_end_offset, log.high_watermark, log.last_stable_offset
 

@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.log.log import Log
+from storage.log.log_reader import LogReader
 from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
 
 PRODUCER_ID = 7
@@ -60,17 +61,17 @@ def test_retention_after_a_read_loses_no_aborted_transaction(
 ) -> None:
     log = partition.log
     abort(log, 0)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1, timestamp_ms=NOW_MS + 5000))
     partition.advance_high_watermark(0)
-    original = Log.read
+    original = LogReader.read
 
-    def read_then_expire(self: Log, *arguments: Any, **options: Any) -> Any:
+    def read_then_expire(self: LogReader, *arguments: Any, **options: Any) -> Any:
         fetched = original(self, *arguments, **options)
-        assert delete_expired(self, NOW_MS + 3000) == 1
+        assert delete_expired(log, NOW_MS + 3000) == 1
         return fetched
 
-    monkeypatch.setattr(Log, "read", read_then_expire)
+    monkeypatch.setattr(LogReader, "read", read_then_expire)
     read = committed_read(partition, 0, 1000, nowait=False)
     assert len(read.records)
     assert first_offsets(read) == [0]

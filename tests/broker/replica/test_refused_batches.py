@@ -141,7 +141,7 @@ async def test_librdkafka_stores_each_record_once_and_in_order(
         partition = broker.services.replica_manager.find("t", 0)
         assert partition is not None
         log = partition.log
-        stored = log.read(0, 1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True).records  # type: ignore[union-attr]
+        stored = log.reader.read(0, 1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True).records  # type: ignore[union-attr]
     found = [(it.producer_epoch, at) for at, it in batches(stored)]
     assert {epoch for epoch, _ in found} == {0}
     assert [record.value for _, at in found for record in records(stored, at, size_max=1 << 20)] == values

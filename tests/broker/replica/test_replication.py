@@ -20,7 +20,7 @@ from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
-from storage.log.log import Log
+from storage.log.log_truncation import LogTruncation
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
 from tests.storage.builders import done
@@ -162,15 +162,15 @@ async def test_truncation_that_fails_unexpectedly_is_tried_again(
     await cluster.elect(B, isr=[B], notified=[B])
     assert await second.produce(b"of the second") is ErrorCode.NONE
     cluster.cut.clear()
-    truncate = Log.truncate_to_epoch_end
+    truncate = LogTruncation.truncate_to_epoch_end
     attempts = itertools.count()
 
-    def fails_at_first(log: Log, *arguments: Any, **named: Any) -> bool:
+    def fails_at_first(truncation: LogTruncation, *arguments: Any, **named: Any) -> bool:
         if not next(attempts):
             raise RuntimeError("a defect")
-        return truncate(log, *arguments, **named)
+        return truncate(truncation, *arguments, **named)
 
-    monkeypatch.setattr(Log, "truncate_to_epoch_end", fails_at_first)
+    monkeypatch.setattr(LogTruncation, "truncate_to_epoch_end", fails_at_first)
     await cluster.inform(A)
     await cluster.until_equal()
     assert next(attempts) > 1
@@ -514,7 +514,7 @@ async def test_follower_below_the_leaders_start_starts_anew(start: Callable[...,
     for _ in range(5):
         leader.append(count=2)
     leader.replica_manager.delete_records(leader.partition(), 9)
-    leader.partition().log.roll(leader.clock.now_ms())
+    leader.partition().log.appends.roll(leader.clock.now_ms())
     leader.append()
     follower.start()
     await cluster.inform(B)

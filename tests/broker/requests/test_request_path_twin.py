@@ -87,8 +87,8 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.row_writer import RowResponse
 from protocol.schema import ZERO_UUID, Records, message_info
+from storage.batches.validation import AppendOrigin
 from storage.disk.files import FileSlice
-from storage.log.log import AppendOrigin
 from tests.storage.builders import batch, marker
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
@@ -759,7 +759,7 @@ class Walk:
     def _state(self, partition: Partition) -> object:
         log = partition.log
         start, end = log.log_start_offset, log.log_end_offset
-        fetched = log.read(start, SIZE_MAX, upper_bound_offset=end, min_one_batch=True)
+        fetched = log.reader.read(start, SIZE_MAX, upper_bound_offset=end, min_one_batch=True)
         assert fetched is not None
         return partition.topic, partition.partition, start, log.high_watermark, end, bytes(fetched.records)
 

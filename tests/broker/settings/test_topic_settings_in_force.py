@@ -72,7 +72,7 @@ async def expired(served: Served) -> object:
 
 async def surplus(served: Served) -> object:
     await served.send(bytes(100))
-    served.log.roll(served.now_ms())
+    served.log.appends.roll(served.now_ms())
     await served.send(bytes(100))
     return await served.applied_retention()
 
@@ -127,7 +127,7 @@ async def index_entries(served: Served) -> object:
 
 async def size_of_new_index(served: Served) -> object:
     await served.send()
-    served.log.roll(served.now_ms())
+    served.log.appends.roll(served.now_ms())
     for _ in range(2):
         await served.send(bytes(5000))
     return served.files(".index")[-1].stat().st_size
@@ -135,7 +135,7 @@ async def size_of_new_index(served: Served) -> object:
 
 async def size_of_new_segment(served: Served) -> object:
     await served.send()
-    served.log.roll(served.now_ms())
+    served.log.appends.roll(served.now_ms())
     return served.files(".log")[-1].stat().st_size
 
 

@@ -21,7 +21,8 @@ from protocol.records.builder import RecordData, build_batch
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
-from storage.log.log import AppendResult, LogOptions
+from storage.log.log_appends import AppendResult
+from storage.log.log_state import LogOptions
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock

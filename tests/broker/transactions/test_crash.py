@@ -206,7 +206,7 @@ def read_back(world: World, name: TopicPartition) -> tuple[dict[bytes, str], dic
                 for value in ended:
                     fates[value] = "committed" if marker.control_type is ControlType.COMMIT else "aborted"
     assert partition.log.last_stable_offset == partition.log.high_watermark == partition.log.log_end_offset
-    aborted = partition.log.aborted_transactions(0, partition.log.log_end_offset)
+    aborted = partition.log.reader.aborted_transactions(0, partition.log.log_end_offset)
     assert len(aborted) == sum(fate == "aborted" for fate in fates.values())
     return fates, effective
 

@@ -61,7 +61,7 @@ async def test_a_marker_ends_the_transaction(here: Writing, is_committed: bool) 
     ended = marker(is_committed=is_committed)
     assert await here.write(ended, [T0, T1]) == {T0: ErrorCode.NONE, T1: ErrorCode.NONE}
     assert [first.log.last_stable_offset, second.log.last_stable_offset] == [2, 2]
-    assert len(first.log.aborted_transactions(0, 2)) == (0 if is_committed else 1)
+    assert len(first.log.reader.aborted_transactions(0, 2)) == (0 if is_committed else 1)
     assert here.reported == [("t", 0, ended), ("t", 1, ended)]
 
 
@@ -144,7 +144,7 @@ async def test_a_rejected_marker_cancels_no_guard(here: Writing) -> None:
 async def test_no_topic_config_rejects_a_marker(here: Writing, overrides: dict[str, str]) -> None:
     partition = here.lead("t", 0, overrides=overrides)
     assert await here.write(marker(), [T0]) == {T0: ErrorCode.NONE}
-    fetched = partition.log.read(0, 1000, upper_bound_offset=1, min_one_batch=True)
+    fetched = partition.log.reader.read(0, 1000, upper_bound_offset=1, min_one_batch=True)
     assert fetched is not None
     header = read_header(fetched.records)
     assert (header.is_control, header.is_transactional, header.compression) == (True, True, Compression.NONE)

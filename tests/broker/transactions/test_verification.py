@@ -62,13 +62,13 @@ class Verifying(Leading):
         )
 
     async def admit(self, *headers: BatchHeader, says_abortable: bool = True) -> Admission:
-        batches = [(T0, self.partition.log.producers(), header) for header in headers]
+        batches = [(T0, self.partition.log.producer_state, header) for header in headers]
         admission = self.verifier.admit("id", batches, says_abortable=says_abortable)
         return admission if isinstance(admission, Admission) else await admission
 
     def check(self, admission: Admission, header: BatchHeader) -> ErrorCode:
         try:
-            admission.check(T0, self.partition.log.producers(), header)
+            admission.check(T0, self.partition.log.producer_state, header)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE

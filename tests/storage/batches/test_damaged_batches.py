@@ -69,7 +69,7 @@ def test_repeated_reads_of_a_damaged_batch_count_once(tmp_path: Path) -> None:
     overwrite(log, 5 * SIZE + 8)
     for _ in range(3):
         with contextlib.suppress(KafkaError):
-            log.read(5, 1000, upper_bound_offset=10, min_one_batch=True)
+            log.reader.read(5, 1000, upper_bound_offset=10, min_one_batch=True)
     assert counts(manager.damaged_batches) == (1, 0, 0)
 
 
@@ -81,7 +81,7 @@ def test_wrong_index_entry_counts_no_damaged_batch(tmp_path: Path) -> None:
     append(log, batch(1, size=100))
     index = log.directory / f"{0:020d}.index"
     index.write_bytes(b"\x00\x00\x00\x01\x00\x00\x00\x09" + index.read_bytes()[8:])
-    assert log.read(11, 1000, upper_bound_offset=12, min_one_batch=True) is not None
+    assert log.reader.read(11, 1000, upper_bound_offset=12, min_one_batch=True) is not None
     assert counts(manager.damaged_batches) == (0, 0, 0)
 
 

@@ -57,7 +57,7 @@ def test_two_passes_write_the_same_bytes_as_kafka(
     for number in range(6):
         tail = keyed(*[(f"tail-{key:02d}", "x" * 140) for key in range(6)], timestamp_ms=1700000050000 + 1000 * number)
         if log.log_end_offset in (145, 169):
-            log.roll(NOW_MS)
+            log.appends.roll(NOW_MS)
         append(log, tail, leader_epoch=0)
     _put_golden_tail(log, golden)
     log.advance_high_watermark(175)
@@ -87,12 +87,12 @@ def without_zstd(content: bytes) -> object:
 
 def _put_golden_tail(log: Log, golden: Path) -> None:
     """The last batches as Kafka had them: those before are superseded, so their values do not matter."""
-    log.truncate_to(163, now_ms=NOW_MS)
+    log.truncation.truncate_to(163, now_ms=NOW_MS)
     for name in (145, 169):
         if name == 169:
-            log.roll(NOW_MS)
+            log.appends.roll(NOW_MS)
         content = (golden / names.segment_file(name, names.LOG)).read_bytes()
-        log.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
+        log.appends.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
 
 
 # A dumb twin
@@ -134,7 +134,7 @@ def test_passes_keep_the_newest_record_of_each_key_in_order(tmp_path: Path, seed
     assert [item for item in found if newest[item[1]] == item[0]] == expected
     assert found == [item for item in everything if item in found]
     for offset in range(log.log_end_offset):
-        fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         assert fetched is not None
     log.close(NOW_MS)
     broker.manager.directories.unlock()
@@ -259,7 +259,7 @@ def test_tombstones_of_old_formats_expire_by_the_age_of_their_segment(
     path.write_bytes(legacy(1, 0, ("a", None), ("b", "v" * 3000), codec=Compression.NONE))
     broker = Broker(tmp_path)
     log = broker.log()
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, keyed(("c", "v" * 3000)))
     commit_and_roll(log)
     assert broker.clean()
@@ -328,7 +328,7 @@ def test_aborted_data_is_removed_before_its_marker(broker: Broker) -> None:
         False,
         True,
     ]
-    assert [aborted.first_offset for aborted in log.aborted_transactions(0, 5)] == [1]
+    assert [aborted.first_offset for aborted in log.reader.aborted_transactions(0, 5)] == [1]
     assert append(
         log, keyed(("x", "1"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     ).is_duplicate
@@ -365,11 +365,11 @@ def read_committed(log: Log) -> Kept:
     found: Kept = []
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
-        fetched = log.read(offset, 300, upper_bound_offset=log.last_stable_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, 300, upper_bound_offset=log.last_stable_offset, min_one_batch=True)
         assert fetched is not None
         pieces = [(position, header) for position, header in batches(fetched.records)]
         end = pieces[-1][1].next_offset
-        pending = sorted(log.aborted_transactions(offset, end), key=lambda aborted: aborted.first_offset)
+        pending = sorted(log.reader.aborted_transactions(offset, end), key=lambda aborted: aborted.first_offset)
         ongoing: set[int] = set()
         for position, header in pieces:
             while pending and pending[0].first_offset <= header.last_offset:
@@ -434,7 +434,7 @@ def test_read_committed_returns_the_same_keys_before_and_after_a_pass(tmp_path: 
     log = Broker(tmp_path).log()
     for producer_id, sequence in sequences.items():
         if sequence:
-            entry = log.producers().producers[producer_id]
+            entry = log.producer_state.producers[producer_id]
             assert (entry.epoch, entry.last_sequence) == (0, sequence - 1)
 
 
@@ -501,7 +501,7 @@ def test_result_is_discarded_after_a_truncation_of_its_log(broker: Broker) -> No
     assert picked is not None
     assert broker.cleaning.pick(NOW_MS) is None
     result = clean(picked.job, broker.files)
-    log.truncate_to(2, now_ms=NOW_MS)
+    log.truncation.truncate_to(2, now_ms=NOW_MS)
     assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
     assert len(kept_in(log)) == 2
     assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]

@@ -213,7 +213,7 @@ class Writer:
             content = self._old(base_offset, made)
         else:
             content = self._batch(base_offset, made)
-        log.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
+        log.appends.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
 
     def _batch(self, base_offset: int, made: list[RecordData]) -> bytes:
         random = self.random
@@ -264,7 +264,7 @@ class Writer:
         )
         content[:8] = self.log.log_end_offset.to_bytes(8)
         content[12:16] = bytes(4)
-        self.log.append_as_follower(memoryview(content), now_ms=NOW_MS)
+        self.log.appends.append_as_follower(memoryview(content), now_ms=NOW_MS)
         self.open.discard(producer_id)
 
 
@@ -334,7 +334,7 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
     facts = (log.log_start_offset, log.log_end_offset, log.last_stable_offset)
     sequences = {
         producer_id: (entry.epoch, entry.last_sequence, entry.last_data_offset)
-        for producer_id, entry in log.producers().producers.items()
+        for producer_id, entry in log.producer_state.producers.items()
     }
     broker.manager.checkpoint_log_starts()
     broker.manager.checkpoint_high_watermarks()
@@ -347,7 +347,7 @@ def check_reopening(directory: Path, config: object, broker: Broker, log: Log) -
     assert (again.log_start_offset, again.log_end_offset, again.last_stable_offset) == facts
     assert {
         producer_id: (entry.epoch, entry.last_sequence, entry.last_data_offset)
-        for producer_id, entry in again.producers().producers.items()
+        for producer_id, entry in again.producer_state.producers.items()
     } == sequences
 
 

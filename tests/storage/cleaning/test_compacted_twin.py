@@ -103,7 +103,7 @@ class CompactedLogAndTwin(RuleBasedStateMachine):
         end = len(self.written)
         assert (self.log.log_start_offset, self.log.high_watermark, self.log.log_end_offset) == (self.start, end, end)
         for offset in range(self.start, end):
-            assert self.log.read(offset, 1, upper_bound_offset=end, min_one_batch=True) is not None
+            assert self.log.reader.read(offset, 1, upper_bound_offset=end, min_one_batch=True) is not None
 
 
 TestCompactedLogAndTwin = CompactedLogAndTwin.TestCase

@@ -213,14 +213,14 @@ def test_segment_without_kept_records_does_not_stop_retention(broker: Broker, ru
 
 
 def truncate_and_append(log: Log) -> None:
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
     for number in range(6):
         append(log, keyed((f"n{number}", "new")), leader_epoch=5)
     log.advance_high_watermark(log.log_end_offset)
 
 
 def start_anew(log: Log) -> None:
-    log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     append(log, keyed(("n", "new")), leader_epoch=5)
 
 
@@ -294,13 +294,13 @@ def test_truncation_lowers_the_first_dirty_offset(broker: Broker, tmp_path: Path
     fill(log, "3", "4", key="b")
     assert broker.clean()
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 4\n"
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
     broker.cleaning.write_checkpoints()
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
     fill(log, "5", "6", "7")
     assert broker.clean()
     assert [value for _, _, value in kept_in(log)] == [b"7"]
-    log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(100, now_ms=NOW_MS)
     fill(log, "8", "9")
     assert broker.clean()
     assert [value for _, _, value in kept_in(log)] == [b"9"]
@@ -393,12 +393,12 @@ def test_gap_at_the_end_of_the_cleanable_part_is_cleaned_once(broker: Broker) ->
     fill(log, "1", "2")
     later = bytearray(keyed(("a", "3")))
     later[:8] = (9).to_bytes(8)
-    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    log.appends.append_as_follower(memoryview(later), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 2]
     log.reconfigure(dataclasses.replace(CONFIG, segment_bytes=1))
     far = 1 << 32  # too far for a segment that begins where the last batch ends
     later[:8] = far.to_bytes(8)
-    log.append_as_follower(memoryview(later), now_ms=NOW_MS)
+    log.appends.append_as_follower(memoryview(later), now_ms=NOW_MS)
     log.advance_high_watermark(far + 1)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 2, far]
     assert broker.clean()
@@ -449,7 +449,7 @@ def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_t
     disk.lose_power(PowerCut())
     log = start().log()
     assert [value for _, _, value in kept_in(log)] == kept
-    assert not log.producers().has_open_transaction
+    assert not log.producer_state.has_open_transaction
 
 
 def test_log_whose_job_fails_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
@@ -488,7 +488,7 @@ def test_lowered_first_dirty_offset_requests_a_checkpoint(broker: Broker, tmp_pa
     fill(log, "1", "2")
     assert broker.clean()
     broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
 
 

@@ -29,7 +29,8 @@ from storage.disk.directory_writer import (
 )
 from storage.disk.files import Buffer, OpenFile, ShortageError, failure
 from storage.disk.shortages import TryLaterError
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import (
@@ -356,7 +357,7 @@ def test_append_gets_its_offsets_when_planned_and_is_readable_when_written(slow:
 def test_every_append_to_a_slow_directory_is_planned(slow: Slow, may_take_long: bool) -> None:
     log = slow.log
     for offset, records in enumerate((batch(1), batch(1, compression=Compression.GZIP))):
-        result = log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
+        result = log.appends.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
         assert (result.first_offset, result.last_offset) == (offset, offset)
     assert (log.next_offset, log.log_end_offset, log.planned.count > 0) == (2, 0, True)
     assert slow.disk.written == []
@@ -375,7 +376,7 @@ def test_rejected_or_costly_append_is_not_planned(slow: Slow) -> None:
         (batch(1, size=2_000_000, compression=Compression.ZSTD), TooCostlyError),
     ):
         with pytest.raises(expected):
-            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+            log.appends.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
         assert (log.next_offset, log.log_end_offset) == (1, 0)
     append(log, batch(1, producer_id=7, sequence=1))
     slow.thread.run()
@@ -417,7 +418,7 @@ def test_aborted_transaction_is_stable_only_after_its_index_entry_is_written(slo
     slow.thread.step()
     log.advance_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == 2
-    assert [entry.last_offset for entry in log.aborted_transactions(0, 2)] == [1]
+    assert [entry.last_offset for entry in log.reader.aborted_transactions(0, 2)] == [1]
 
 
 def test_flush_covers_only_written_batches(slow: Slow) -> None:
@@ -486,12 +487,12 @@ def test_changes_of_a_log_wait_for_its_write_in_progress(slow: Slow) -> None:
     log.advance_high_watermark(1)
     append(log, batch(1))
     changes: list[Callable[[], object]] = [
-        lambda: log.roll(NOW_MS),
-        lambda: log.truncate_to(0, now_ms=NOW_MS),
-        lambda: log.truncate_fully_and_start_at(5, now_ms=NOW_MS),
+        lambda: log.appends.roll(NOW_MS),
+        lambda: log.truncation.truncate_to(0, now_ms=NOW_MS),
+        lambda: log.truncation.truncate_fully_and_start_at(5, now_ms=NOW_MS),
         lambda: log.delete_records_before(1),
         lambda: log.disposal.expire(NOW_MS),
-        lambda: log.append_as_follower(batch(1), now_ms=NOW_MS),
+        lambda: log.appends.append_as_follower(batch(1), now_ms=NOW_MS),
         lambda: log.rename(str(log.directory) + "x"),
         lambda: log.close(NOW_MS),
     ]
@@ -512,7 +513,7 @@ def test_change_of_a_log_runs_between_two_writes(slow: Slow) -> None:
     def delete_and_roll() -> None:
         log.advance_high_watermark(log.log_end_offset)
         log.delete_records_before(log.high_watermark)
-        log.roll(NOW_MS)
+        log.appends.roll(NOW_MS)
         done.append(log.log_end_offset)
 
     slow.thread.store()
@@ -532,7 +533,7 @@ def test_epoch_that_begins_during_a_write_starts_at_its_own_first_record(slow: S
     log = slow.log
     append(log, batch(1))
     append(log, batch(1))
-    log.assign_epoch(1)
+    log.appends.assign_epoch(1)
     append(log, batch(1), leader_epoch=1)
     append(log, batch(1), leader_epoch=1)
     while slow.thread.is_busy:
@@ -552,8 +553,8 @@ def test_snapshot_of_a_roll_excludes_appends_planned_after_it(slow: Slow) -> Non
     assert len(bases) > 2
     again = slow.reload()
     for base_offset in bases[1:]:
-        assert base_offset in again._snapshots.offsets
-        loaded = again._snapshots.load_latest(base_offset)
+        assert base_offset in again.snapshots.offsets
+        loaded = again.snapshots.load_latest(base_offset)
         assert loaded is not None
         (entry,) = loaded.entries
         assert (loaded.offset, entry.batches[-1].last_offset) == (base_offset, base_offset - 1)
@@ -664,7 +665,7 @@ def contents(folder: Path, suffix: str) -> dict[str, bytes]:
 
 
 def state_of(log: Log) -> list[object]:
-    producers = log.producers().producers.values()
+    producers = log.producer_state.producers.values()
     return [
         (entry.producer_id, entry.epoch, list(entry.batches)[-1:], entry.current_transaction_first_offset)
         for entry in sorted(producers, key=lambda entry: entry.producer_id)
@@ -678,7 +679,7 @@ def test_crash_keeps_exactly_the_written_batches(tmp_path: Path) -> None:
         directory.mkdir()
         slow = Slow(directory)
         files = FaultyFiles()
-        slow.log._files = files
+        slow.log.files = files
         for segment in slow.log.segments.all():
             segment._files = segment.offset_index._files = segment.time_index._files = files
         files.crash_at(number, torn_bytes=7)

@@ -144,8 +144,8 @@ def test_log_stays_online_without_descriptors(tmp_path: Path) -> None:
     with no_descriptors_left():
         for call in (
             lambda: append(log, batch(1)),
-            lambda: log.read(0, 100, upper_bound_offset=1, min_one_batch=True),
-            lambda: log.roll(NOW_MS),
+            lambda: log.reader.read(0, 100, upper_bound_offset=1, min_one_batch=True),
+            lambda: log.appends.roll(NOW_MS),
             lambda: log.durability.flush(NOW_MS),
         ):
             with pytest.raises(OutOfResourcesError, match=r"cannot open: Too many open files.*\.") as caught:
@@ -179,7 +179,7 @@ def test_sync_that_failed_for_lack_of_memory_is_not_repeated(tmp_path: Path) -> 
     failed: list[OSError] = []
     log = create_log(tmp_path, options=log_options(files, on_io_error=failed.append))
     append(log, batch(1))
-    log._segments.active.create_indexes()
+    log.segments.active.create_indexes()
     files.fail_from(len(files.calls), errno.ENOMEM)
     with pytest.raises(KafkaError):
         log.durability.flush(NOW_MS)
@@ -226,8 +226,12 @@ def went_through(directory: Path, failing: range) -> bool:
         log.advance_high_watermark(log.log_end_offset)
         log.release()
         tried(lambda: append(log, batch(1), leader_epoch=number))  # noqa: B023
-        tried(lambda: log.durability.flush(NOW_MS) if number % 2 else log.roll(NOW_MS))  # noqa: B023
-        tried(lambda: log.read(log.log_start_offset, 100, upper_bound_offset=log.log_end_offset, min_one_batch=True))
+        tried(lambda: log.durability.flush(NOW_MS) if number % 2 else log.appends.roll(NOW_MS))  # noqa: B023
+        tried(
+            lambda: log.reader.read(
+                log.log_start_offset, 100, upper_bound_offset=log.log_end_offset, min_one_batch=True
+            )
+        )
         if number == 1:
             tried(lambda: log.delete_records_before(3))
             tried(lambda: delete_expired(log, NOW_MS))
@@ -237,13 +241,13 @@ def went_through(directory: Path, failing: range) -> bool:
     assert not log.is_offline
     offsets = [offset for offset, _ in read_all(log)]
     assert offsets == [base for number in range(3) for base in (7 * number + each for each in (0, 1, 2, 3, 5, 6))][3:]
-    aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+    aborted = log.reader.aborted_transactions(log.log_start_offset, log.log_end_offset)
     assert [entry.last_offset - entry.first_offset for entry in aborted] == [2] * len(aborted)
     again = load_log(
         directory, CONFIG, recovery_point=log.durability.recovery_point, log_start_offset=log.log_start_offset
     )
     assert [offset for offset, _ in read_all(again)] == offsets
-    assert again.aborted_transactions(again.log_start_offset, again.log_end_offset) == aborted
+    assert again.reader.aborted_transactions(again.log_start_offset, again.log_end_offset) == aborted
     assert again.leader_epochs.entries == log.leader_epochs.entries
     return count > failing.start
 
@@ -362,7 +366,7 @@ def test_sealed_segments_that_could_not_be_synced_are_synced_later(tmp_path: Pat
     manager = opened(tmp_path, QuickFiles(), [])
     log = made(manager)
     append(log, batch(1))
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     with no_descriptors_left():
         assert manager.flush_due(NOW_MS) == 0
     assert manager.flush_due(NOW_MS) == 1
@@ -398,7 +402,7 @@ def test_interrupted_truncation_takes_only_its_log_offline(tmp_path: Path) -> No
     append(log, batch(1))
     log.release()
     with no_descriptors_left(), pytest.raises(KafkaError):
-        log.truncate_to(1, now_ms=NOW_MS)
+        log.truncation.truncate_to(1, now_ms=NOW_MS)
     assert log.is_offline
     assert not failed
     append(other, batch(1))

@@ -142,7 +142,7 @@ def test_every_offset_written_by_kafka_is_read(golden: Golden, directory: Path) 
     extents = [extent_at(content, 0, 0) for content in golden.batches()]
     for offset in range(log.log_start_offset, golden.end):
         expected = next(extent for extent in extents if extent.last_offset >= offset)
-        fetched = log.read(offset, 1, upper_bound_offset=golden.end, min_one_batch=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=golden.end, min_one_batch=True)
         assert fetched is not None
         assert extent_at(fetched.records, 0, 0).last_offset == expected.last_offset
 
@@ -179,8 +179,8 @@ def test_appending_the_same_batches_writes_the_same_files_as_kafka(golden: Golde
     log = log_opening.create(log_options(), str(directory), golden.name, golden.config, topic_id=None, now_ms=NOW_MS)
     for content in golden.batches():
         if log.log_end_offset in golden.rolled_at:
-            log.roll(NOW_MS)
-        log.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
+            log.appends.roll(NOW_MS)
+        log.appends.append_as_follower(memoryview(bytearray(content)), now_ms=NOW_MS)
         if log.log_end_offset in golden.restarts:
             log.close(NOW_MS)
             log = golden.load(directory, Damage(), is_clean=True)
@@ -199,10 +199,10 @@ def test_appending_the_same_batches_writes_the_same_files_as_kafka(golden: Golde
 
 
 def test_replayed_producers_equal_those_of_kafkas_snapshot(directory: Path, golden: Golden) -> None:
-    clean = golden.load(directory, Damage(), is_clean=True).producers().producers
+    clean = golden.load(directory, Damage(), is_clean=True).producer_state.producers
     for path in directory.glob("*.snapshot"):
         path.unlink()
-    replayed = golden.load(directory, Damage(), is_clean=True).producers().producers
+    replayed = golden.load(directory, Damage(), is_clean=True).producer_state.producers
     assert replayed.keys() >= clean.keys()  # Kafka had expired some
     for producer_id, known in clean.items():
         entry = replayed[producer_id]
@@ -217,14 +217,14 @@ def test_replayed_producers_equal_those_of_kafkas_snapshot(directory: Path, gold
 def test_aborted_transactions_equal_those_of_kafka(tmp_path: Path) -> None:
     golden = GOLDEN["golden-0"]
     log = golden.load(Path(shutil.copytree(golden.source, tmp_path / "golden-0")), Damage(), is_clean=True)
-    assert [tuple(aborted) for aborted in log.aborted_transactions(0, 77)] == [
+    assert [tuple(aborted) for aborted in log.reader.aborted_transactions(0, 77)] == [
         (3, 41, 44, 45),
         (3, 49, 52, 53),
         (1004, 57, 60, 61),
         (1004, 65, 68, 69),
         (4, 69, 75, 76),
     ]
-    assert [aborted.first_offset for aborted in log.aborted_transactions(50, 58)] == [49, 57]
+    assert [aborted.first_offset for aborted in log.reader.aborted_transactions(50, 58)] == [49, 57]
 
 
 @pytest.mark.parametrize(

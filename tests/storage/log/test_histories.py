@@ -21,14 +21,17 @@ import pytest
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
+from storage.batches.validation import AppendOrigin
 from storage.cleaning.cleaner import clean
 from storage.cleaning.compaction import Transactions
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.directories.log_directory import LogDirectory
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.meta_properties import MetaProperties
-from storage.log.log import AppendOrigin, Log
+from storage.log.log import Log
 from storage.log.log_durability import LogDurability
+from storage.log.log_state import LogState
+from storage.log.log_truncation import LogTruncation
 from storage.manager.log_manager import LogManager
 from storage.manager.log_moves import catch_up
 from storage.manager.log_startup import LogManagerSettings
@@ -233,7 +236,7 @@ class History:
         if producer_id >= 0:
             known = outcome_of(self.model.branch, 0, self.model.branch.end).producers
             epoch, sequence = known.get(producer_id, (0, NO_SEQUENCE))
-            entry = self.log.producers().producers.get(producer_id)
+            entry = self.log.producer_state.producers.get(producer_id)
             if entry is not None:  # a start may have found nothing but its marker
                 epoch, sequence = entry.epoch, entry.last_sequence
             if not is_transactional and random.random() < 0.1:
@@ -283,7 +286,7 @@ def append_as_leader(history: History) -> Plan:
     after.append(batch)
 
     def run() -> None:
-        result = history.log.append_as_leader(memoryview(content), history.epoch, history.now_ms)
+        result = history.log.appends.append_as_leader(memoryview(content), history.epoch, history.now_ms)
         assert (result.first_offset, result.last_offset) == (batch.base_offset, batch.last_offset)
 
     return history.plan(run, after)
@@ -300,7 +303,9 @@ def append_as_follower(history: History) -> Plan:
         after.append(batch)
         content += built
     return history.plan(
-        lambda: history.log.append_as_follower(memoryview(content), now_ms=history.now_ms, leader_epoch=history.epoch),
+        lambda: history.log.appends.append_as_follower(
+            memoryview(content), now_ms=history.now_ms, leader_epoch=history.epoch
+        ),
         after,
     )
 
@@ -318,7 +323,7 @@ def end_transaction(history: History) -> Plan | None:
         Batch(branch.end, branch.end, history.epoch, (), producer_id, epoch, is_transactional=True, marker=control_type)
     )
     return history.plan(
-        lambda: history.log.append_as_leader(
+        lambda: history.log.appends.append_as_leader(
             marker(control_type, producer_id, epoch=epoch), history.epoch, history.now_ms, AppendOrigin.COORDINATOR
         ),
         after,
@@ -327,11 +332,11 @@ def end_transaction(history: History) -> Plan | None:
 
 def begin_epoch(history: History) -> Plan:
     history.epoch += history.random.randint(1, 2)
-    return history.plan(lambda: history.log.assign_epoch(history.epoch), history.model.copy())
+    return history.plan(lambda: history.log.appends.assign_epoch(history.epoch), history.model.copy())
 
 
 def roll(history: History) -> Plan:
-    return history.plan(lambda: history.log.roll(history.now_ms), history.model.copy())
+    return history.plan(lambda: history.log.appends.roll(history.now_ms), history.model.copy())
 
 
 def advance_high_watermark(history: History) -> Plan:
@@ -407,7 +412,7 @@ def truncate(history: History) -> Plan | None:
     if after.branch.end < lowest:
         return None
     return Plan(
-        lambda: history.log.truncate_to(offset, now_ms=history.now_ms),
+        lambda: history.log.truncation.truncate_to(offset, now_ms=history.now_ms),
         after,
         model.branch,
         after.branch.end,
@@ -423,7 +428,7 @@ def start_anew(history: History) -> Plan | None:
     offset = history.random.choice((history.random.randint(0, after.branch.end), after.branch.end + 100))
     after.start_anew(offset)
     return Plan(
-        lambda: history.log.truncate_fully_and_start_at(offset, now_ms=history.now_ms),
+        lambda: history.log.truncation.truncate_fully_and_start_at(offset, now_ms=history.now_ms),
         after,
         history.model.branch,
         0,
@@ -549,14 +554,14 @@ def _no_scan_of_epochs(self: LeaderEpochs, end_offset: int) -> None:
 
 
 DEFECTS: dict[str, tuple[object, str, object]] = {
-    "a segment begins behind a gap": (Log, "_end_of_batches", lambda self, end_offset: end_offset),
+    "a segment begins behind a gap": (LogState, "end_of_batches", lambda self, end_offset: end_offset),
     "markers are not synced before a removal": (Transactions, "has_data_before_marker", False),
     "a cut is not synced": (Segment, "sync_cut", lambda self: None),
     "the recovery point stays above a cut": (LogDurability, "lower_recovery_point", lambda self, offset: None),
     "epochs stay after a truncation": (LeaderEpochs, "truncate_from_end", _no_scan_of_epochs),
     "removed segments are not synced": (DiskFiles, "sync_directory", lambda self, path: None),
     "sealed segments are not synced": (Segment, "sync", lambda self: None),
-    "producers survive a truncation": (Log, "_producers_at", lambda self, offset: self.producers()),
+    "producers survive a truncation": (LogTruncation, "_producers_at", lambda self, offset: self._state.producer_state),
     "the log start is not written before files are removed": (LogDirectory, "write_log_starts", lambda self: None),
 }
 """Defects that the histories have to find: a class, the name of an attribute, and what replaces it."""

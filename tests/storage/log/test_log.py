@@ -16,11 +16,12 @@ from protocol.records.batch import Record, batches, read_header, set_timestamps
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
-from storage.batches.validation import TooCostlyError
+from storage.batches.validation import AppendOrigin, PreparedAppend, TooCostlyError
 from storage.disk import names
 from storage.disk.files import FileSlice, OpenFile
-from storage.log.log import AppendOrigin, AppendResult, Log, PreparedAppend
-from storage.log.log_reader import SLICE_SIZE_MIN
+from storage.log.log import Log
+from storage.log.log_appends import AppendResult
+from storage.log.segment_reader import SLICE_SIZE_MIN
 from storage.producers.producer_snapshots import encode
 from storage.segments.leader_epochs import EpochEnd
 from tests.storage.builders import (
@@ -74,12 +75,12 @@ def test_begun_epoch_is_known_before_its_first_record(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     checkpoint = log.directory / names.LEADER_EPOCH_CHECKPOINT
     append(log, batch(3), leader_epoch=4)
-    log.assign_epoch(6)
-    log.assign_epoch(5)
+    log.appends.assign_epoch(6)
+    log.appends.assign_epoch(5)
     assert list(log.leader_epochs.entries) == [(4, 0), (6, 3)]
     assert log.leader_epochs.end_offset_for(4, log.log_end_offset) == (4, 3)
     assert list(load_log(tmp_path).leader_epochs.entries) == [(4, 0)]
-    log.assign_epoch(7)
+    log.appends.assign_epoch(7)
     append(log, batch(1), leader_epoch=7)
     append(log, batch(1), leader_epoch=7)
     assert checkpoint.read_text() == "0\n2\n4 0\n7 3\n"
@@ -88,14 +89,14 @@ def test_begun_epoch_is_known_before_its_first_record(tmp_path: Path) -> None:
 def test_truncation_to_the_end_removes_an_epoch_without_records(log: Log) -> None:
     """Its leader wrote nothing in it, and the next leader has other records there."""
     append(log, batch(3), leader_epoch=4)
-    log.assign_epoch(6)
-    assert not log.truncate_to(3, now_ms=NOW_MS)
+    log.appends.assign_epoch(6)
+    assert not log.truncation.truncate_to(3, now_ms=NOW_MS)
     assert list(log.leader_epochs.entries) == [(4, 0)]
 
 
 def test_begin_epoch_on_an_offline_log_is_rejected(log: Log) -> None:
     log.take_offline()
-    assert code_of(lambda: log.assign_epoch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert code_of(lambda: log.appends.assign_epoch(1)) is ErrorCode.KAFKA_STORAGE_ERROR
     assert list(log.leader_epochs.entries) == []
 
 
@@ -119,11 +120,11 @@ def test_follower_appends_the_bytes_of_the_leader_unchanged(tmp_path: Path, log:
     append(log, batch(1, producer_id=5, sequence=0), leader_epoch=7)
     sent = b"".join(content for _, content in read_all(log))
     follower = create_log(tmp_path / "follower")
-    result = follower.append_as_follower(memoryview(bytearray(sent + sent[:30])), now_ms=NOW_MS)
+    result = follower.appends.append_as_follower(memoryview(bytearray(sent + sent[:30])), now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset) == (0, 2)
     assert list(read_all(follower)) == list(read_all(log))
     assert list(follower.leader_epochs.entries) == [(3, 0), (7, 2)]
-    assert follower.producers().producers[5].last_sequence == 0
+    assert follower.producer_state.producers[5].last_sequence == 0
 
 
 def test_follower_rejects_damaged_batches_and_decreasing_offsets(tmp_path: Path, log: Log) -> None:
@@ -132,11 +133,11 @@ def test_follower_rejects_damaged_batches_and_decreasing_offsets(tmp_path: Path,
     follower = create_log(tmp_path / "follower")
     damaged = memoryview(bytearray(sent))
     damaged[-1] ^= 1
-    assert code_of(lambda: follower.append_as_follower(damaged, now_ms=NOW_MS)) is ErrorCode.CORRUPT_MESSAGE
-    follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
+    assert code_of(lambda: follower.appends.append_as_follower(damaged, now_ms=NOW_MS)) is ErrorCode.CORRUPT_MESSAGE
+    follower.appends.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
     again = memoryview(bytearray(sent))
-    assert code_of(lambda: follower.append_as_follower(again, now_ms=NOW_MS)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert follower.append_as_follower(memoryview(b""), now_ms=NOW_MS).first_offset == -1
+    assert code_of(lambda: follower.appends.append_as_follower(again, now_ms=NOW_MS)) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert follower.appends.append_as_follower(memoryview(b""), now_ms=NOW_MS).first_offset == -1
 
 
 @pytest.mark.parametrize(
@@ -156,14 +157,14 @@ def test_follower_rejects_batches_of_impossible_epochs(
     sent = b""
     for number, epoch in enumerate(epochs):
         leader = create_log(tmp_path / f"leader {number}")
-        leader.truncate_fully_and_start_at(2 + number, now_ms=NOW_MS)
+        leader.truncation.truncate_fully_and_start_at(2 + number, now_ms=NOW_MS)
         append(leader, batch(1), leader_epoch=epoch)
         sent += b"".join(content for _, content in read_all(leader))
     follower = create_log(tmp_path / "follower")
     append(follower, batch(2), leader_epoch=2)
 
     def fetched() -> AppendResult:
-        return follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS, leader_epoch=present)
+        return follower.appends.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS, leader_epoch=present)
 
     if code is None:
         assert fetched().last_offset == 3
@@ -180,26 +181,26 @@ def test_reserved_log_is_changed_by_its_thread_alone(log: Log) -> None:
     log.planned.reserve()
     for change in (
         log.planned.reserve,
-        lambda: log.roll(NOW_MS),
+        lambda: log.appends.roll(NOW_MS),
         lambda: log.delete_records_before(1),
         lambda: log.disposal.expire(NOW_MS),
     ):
         assert code_of(change) is ErrorCode.KAFKA_STORAGE_ERROR
     log.planned.between_writes(lambda: called.append(log.log_end_offset))
     assert not called
-    log.truncate_to(4, now_ms=NOW_MS)
-    assert log.truncate_to_epoch_end(EpochEnd(0, 5), now_ms=NOW_MS)
+    log.truncation.truncate_to(4, now_ms=NOW_MS)
+    assert log.truncation.truncate_to_epoch_end(EpochEnd(0, 5), now_ms=NOW_MS)
     log.planned.release()
     assert called == [2]
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
 
 
 def test_log_is_truncated_to_the_end_of_the_epoch_that_it_shares_with_its_leader(log: Log) -> None:
     for epoch in (0, 1, 3):
         append(log, batch(2), leader_epoch=epoch)
-    assert not log.truncate_to_epoch_end(EpochEnd(2, 3), now_ms=NOW_MS)
+    assert not log.truncation.truncate_to_epoch_end(EpochEnd(2, 3), now_ms=NOW_MS)
     assert (log.log_end_offset, log.leader_epochs.latest) == (4, 1)
-    assert log.truncate_to_epoch_end(EpochEnd(0, 1), now_ms=NOW_MS)
+    assert log.truncation.truncate_to_epoch_end(EpochEnd(0, 1), now_ms=NOW_MS)
     assert (log.log_end_offset, log.leader_epochs.latest) == (0, -1)
 
 
@@ -236,8 +237,8 @@ def test_last_stable_offset_rises_with_markers_and_high_watermark(log: Log) -> N
     assert log.last_stable_offset == 1
     log.advance_high_watermark(5)
     assert log.last_stable_offset == 5
-    assert log.aborted_transactions(0, 5) == [(1, 1, 4, 5)]
-    assert log.aborted_transactions(0, 1) == []
+    assert log.reader.aborted_transactions(0, 5) == [(1, 1, 4, 5)]
+    assert log.reader.aborted_transactions(0, 1) == []
     path = log.directory / names.segment_file(0, names.TRANSACTION_INDEX)
     assert path.stat().st_size == 34
 
@@ -245,12 +246,12 @@ def test_last_stable_offset_rises_with_markers_and_high_watermark(log: Log) -> N
 def test_open_transaction_survives_restart_and_truncation(tmp_path: Path, log: Log) -> None:
     append(log, batch(2, producer_id=1, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 1))
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1, producer_id=1, sequence=2, is_transactional=True))
     reopened = load_log(tmp_path, high_watermark=4)
     assert reopened.last_stable_offset == 3
-    reopened.truncate_to(2, now_ms=NOW_MS)
-    assert reopened.aborted_transactions(0, 9) == []
+    reopened.truncation.truncate_to(2, now_ms=NOW_MS)
+    assert reopened.reader.aborted_transactions(0, 9) == []
     assert reopened.last_stable_offset == 0
     append_marker(reopened, marker(ControlType.COMMIT, 1))
     reopened.advance_high_watermark(3)
@@ -309,7 +310,7 @@ def test_reactivated_segment_uses_the_current_configuration(tmp_path: Path) -> N
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
     assert bases(log) == [0, 2]
     log.reconfigure(log_config(segment_ms=10_000))
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
     append(log, batch(1, timestamp_ms=NOW_MS + 9000))
     assert bases(log) == [0]
     append(log, batch(1, timestamp_ms=NOW_MS + 10_001))
@@ -320,7 +321,7 @@ def test_age_of_a_truncated_segment_begins_with_its_new_first_batch(tmp_path: Pa
     log = create_log(tmp_path, log_config(segment_ms=5000))
     for step_ms in (0, 1000):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
-    log.truncate_to(0, now_ms=NOW_MS)
+    log.truncation.truncate_to(0, now_ms=NOW_MS)
     for step_ms in (4000, 9000):
         append(log, batch(1, timestamp_ms=NOW_MS + step_ms))
     assert bases(log) == [0]
@@ -339,10 +340,10 @@ def test_segment_rolls_before_a_relative_offset_overflows(tmp_path: Path, log: L
     append(log, batch(1))
     ((_, sent),) = read_all(log)
     follower = create_log(tmp_path / "follower")
-    follower.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
+    follower.appends.append_as_follower(memoryview(bytearray(sent)), now_ms=NOW_MS)
     far = memoryview(bytearray(sent))
     far[0:8] = (2**31).to_bytes(8, "big")
-    follower.append_as_follower(far, now_ms=NOW_MS)
+    follower.appends.append_as_follower(far, now_ms=NOW_MS)
     assert bases(follower) == [0, 1]
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31]
 
@@ -353,9 +354,9 @@ def test_follower_appends_batches_too_far_apart_for_one_segment_in_two_appends(t
     far = bytearray(sent)
     far[0:8] = (2**31 + 5).to_bytes(8, "big")
     follower = create_log(tmp_path / "follower")
-    assert follower.append_as_follower(memoryview(bytearray(sent + far)), now_ms=NOW_MS).last_offset == 0
+    assert follower.appends.append_as_follower(memoryview(bytearray(sent + far)), now_ms=NOW_MS).last_offset == 0
     assert follower.log_end_offset == 1
-    assert follower.append_as_follower(memoryview(far), now_ms=NOW_MS).last_offset == 2**31 + 5
+    assert follower.appends.append_as_follower(memoryview(far), now_ms=NOW_MS).last_offset == 2**31 + 5
     assert bases(follower) == [0, 2**31 + 5]
     assert [offset for offset, _ in read_all(follower)] == [0, 2**31 + 5]
 
@@ -366,7 +367,7 @@ def test_old_message_far_above_the_end_begins_a_segment_with_a_valid_base_offset
     old = bytearray(build_message_set([Record(0, NOW_MS, b"key", b"v", [])], magic=1, compression=Compression.NONE))
     last_offset = 2**31 + 5
     old[0:8] = last_offset.to_bytes(8, "big")
-    log.append_as_follower(memoryview(old), now_ms=NOW_MS)
+    log.appends.append_as_follower(memoryview(old), now_ms=NOW_MS)
     assert bases(log) == [0, last_offset - (2**31 - 1)]
     assert log.log_end_offset == last_offset + 1
     assert [extent.last_offset for segment in log.segments.all() for extent in segment.walk(0)] == [0, last_offset]
@@ -388,10 +389,10 @@ def test_full_segment_rolls_even_if_its_first_batch_is_damaged(tmp_path: Path) -
 
 
 def test_empty_active_segment_does_not_roll(log: Log) -> None:
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1))
-    log.roll(NOW_MS)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     assert bases(log) == [0, 1]
 
 
@@ -400,7 +401,7 @@ def test_roll_truncates_the_files_and_writes_a_snapshot(tmp_path: Path) -> None:
     append(log, batch(1, producer_id=1, sequence=0))
     append(log, batch(1))
     assert (log.directory / f"{0:020d}.log").stat().st_size == 1000
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     sizes = {path.name: path.stat().st_size for path in log.directory.iterdir()}
     assert sizes[f"{0:020d}.log"] == log.size
     assert sizes[f"{0:020d}.index"] == 8
@@ -418,7 +419,7 @@ def test_read_respects_its_bounds_and_size_limit(log: Log) -> None:
     size = len(batch(1))
 
     def offsets(offset: int, max_bytes: int, bound: int, *, min_one_batch: bool = True) -> list[int]:
-        fetched = log.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch, nowait=True)
+        fetched = log.reader.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch, nowait=True)
         assert fetched is not None
         return [header.base_offset for _, header in batches(fetched.records)]
 
@@ -445,9 +446,9 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         range(end + 1), (end, end - 4, 30), (0, 1, 60_000, 70_000, 300_000, 1 << 30), (True, False)
     ):
         arguments: dict[str, Any] = {"upper_bound_offset": bound, "min_one_batch": whole, "nowait": True}
-        copy = log.read(offset, max_bytes, **arguments)
-        everything = log.read(offset, 1 << 30, **arguments)
-        slice_or_copy = log.read(offset, max_bytes, may_slice=True, **arguments)
+        copy = log.reader.read(offset, max_bytes, **arguments)
+        everything = log.reader.read(offset, 1 << 30, **arguments)
+        slice_or_copy = log.reader.read(offset, max_bytes, may_slice=True, **arguments)
         assert copy is not None
         assert everything is not None
         assert slice_or_copy is not None
@@ -462,7 +463,7 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         first_size = read_header(everything.records).size
         assert records.read() == everything.records[: max(max_bytes, first_size if whole else 0)]
     assert sliced > 1000
-    waited = log.read(0, 1 << 20, upper_bound_offset=end, min_one_batch=True, nowait=False, may_slice=True)
+    waited = log.reader.read(0, 1 << 20, upper_bound_offset=end, min_one_batch=True, nowait=False, may_slice=True)
     assert waited is not None
     assert isinstance(waited.records, memoryview), "what may come from the disk is brought into memory"
 
@@ -481,7 +482,7 @@ def test_wrong_index_entry_loses_no_record(tmp_path: Path) -> None:
     damage = Damage()
     reopened = load_log(tmp_path, config, log_options(on_damage=damage.on_damage), is_clean=True)
     for offset, stored in reversed(expected):  # forwards each read would begin where the last has ended
-        fetched = reopened.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
+        fetched = reopened.reader.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
         assert fetched is not None
         assert bytes(fetched.records) == stored
     assert any(str(index) in text for text in damage.texts)
@@ -531,21 +532,21 @@ def test_damaged_transaction_index_is_rebuilt_and_never_counts_as_empty(tmp_path
         append(log, batch(1, producer_id=8, sequence=number, is_transactional=True))
         append_marker(log, marker(ControlType.ABORT, 8))
     log.advance_high_watermark(log.log_end_offset)
-    expected = log.aborted_transactions(0, 8)
+    expected = log.reader.aborted_transactions(0, 8)
     assert len(expected) == 4
     first = log.directory / f"{0:020d}.txnindex"
     log.close(NOW_MS)
     first.write_bytes(first.read_bytes()[:-1])
     unchecked = load_log(tmp_path, config, is_clean=True)
-    assert unchecked.aborted_transactions(0, 8) == expected
+    assert unchecked.reader.aborted_transactions(0, 8) == expected
     for segment in unchecked.segments.all():
         segment.transaction_index.release()
     first.write_bytes(b"garbage")
-    assert code_of(lambda: unchecked.aborted_transactions(0, 8)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(lambda: unchecked.reader.aborted_transactions(0, 8)) is ErrorCode.CORRUPT_MESSAGE
 
 
 def _read(log: Log, offset: int, max_bytes: int) -> memoryview:
-    fetched = log.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    fetched = log.reader.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
     assert fetched is not None
     return fetched.records
 
@@ -724,7 +725,7 @@ def test_failed_truncation_takes_the_log_offline(tmp_path: Path) -> None:
     path = Path(log.segments.active.path)
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(KafkaError, match="cannot be truncated") as raised:
-        log.truncate_to(1, now_ms=NOW_MS)
+        log.truncation.truncate_to(1, now_ms=NOW_MS)
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (log.is_offline, reported) == (True, [])
 
@@ -807,7 +808,7 @@ def state_of(log: Log) -> object:
         log.last_stable_offset,
         log.size,
         log.leader_epochs.entries,
-        encode(log.producers().producers.values()),
+        encode(log.producer_state.producers.values()),
         list(read_all(log)),
     )
 
@@ -828,7 +829,7 @@ def test_a_rejected_append_changes_nothing(log: Log, may_take_long: bool) -> Non
     ):
         as_sent = bytes(records)
         with pytest.raises(KafkaError) as rejected:
-            log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
+            log.appends.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=may_take_long)
         assert rejected.value.code is code
         assert state_of(log) == before
         if code is ErrorCode.CORRUPT_MESSAGE:
@@ -841,7 +842,7 @@ def test_duplicate_batch_returns_its_first_offset_and_changes_nothing(log: Log, 
         sequence = int(compression)
         first = append(log, batch(1, producer_id=7, sequence=sequence, compression=compression))
         before = state_of(log)
-        again = log.append_as_leader(
+        again = log.appends.append_as_leader(
             batch(1, producer_id=7, sequence=sequence, compression=compression),
             leader_epoch=0,
             now_ms=NOW_MS,
@@ -858,13 +859,13 @@ def test_costly_append_changes_nothing_and_succeeds_after_prepare(log: Log, comp
     records = batch(4096, size=1, producer_id=7, sequence=1, compression=compression)
     as_sent = bytes(records)
     with pytest.raises(TooCostlyError):
-        log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+        log.appends.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
     assert records == as_sent
     assert state_of(log) == before
-    prepared = log.prepare(records, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
+    prepared = log.appends.prepare(records, now_ms=NOW_MS, origin=AppendOrigin.CLIENT)
     assert isinstance(prepared, PreparedAppend)
     assert state_of(log) == before
-    result = log.append_as_leader(prepared, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
+    result = log.appends.append_as_leader(prepared, leader_epoch=0, now_ms=NOW_MS, may_take_long=False)
     assert (result.first_offset, result.last_offset) == (1, 4096)
     ((_, _), (base_offset, stored)) = read_all(log, max_bytes=1 << 20)
     assert base_offset == 1
@@ -910,7 +911,7 @@ def test_segment_begins_at_or_below_the_first_inner_message_of_an_old_wrapper(tm
     append(log, batch(3, size=40))
     old = [Record(3 + number, NOW_MS, b"key", b"v", []) for number in range(5)]
     wrapped = build_message_set(old, magic=1, compression=Compression.GZIP)
-    log.append_as_follower(memoryview(bytearray(wrapped)), now_ms=NOW_MS)
+    log.appends.append_as_follower(memoryview(bytearray(wrapped)), now_ms=NOW_MS)
     assert bases(log) == [0, 3]
     # What a cleaning leaves of it has a lower last offset, and a start must not take that for damage.
     fewer = build_message_set(old[:2], magic=1, compression=Compression.GZIP)

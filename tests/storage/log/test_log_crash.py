@@ -89,7 +89,7 @@ class Life:
         self.append(log, batch(1, producer_id=8, sequence=0, is_transactional=True))
         self.append_marker(log, marker(ControlType.ABORT, 8))
         self.append(log, batch(3, size=50), leader_epoch=2)
-        log.roll(NOW_MS)
+        log.appends.roll(NOW_MS)
         manager.flush_due(NOW_MS)
         self.synced = dict(self.acknowledged) if log.durability.recovery_point == log.log_end_offset else self.synced
         self.append(log, batch(2, size=60), leader_epoch=2)
@@ -130,7 +130,7 @@ class Life:
         for table in (self.acknowledged, self.synced):
             for base_offset in [base_offset for base_offset in table if base_offset >= offset]:
                 del table[base_offset]
-        log.truncate_to(offset, now_ms=NOW_MS)
+        log.truncation.truncate_to(offset, now_ms=NOW_MS)
 
     def apply_retention(self, manager: LogManager, log: Log) -> None:
         log.advance_high_watermark(log.log_end_offset)
@@ -158,7 +158,7 @@ def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
     for offset, content in found.items():
         assert content in life.written[offset]
     for offset in range(log.log_start_offset, log.log_end_offset):
-        fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         assert fetched is not None
         assert bytes(fetched.records) == found[max(base_offset for base_offset in found if base_offset <= offset)]
     replayed = ProducerState("topic-0")
@@ -166,7 +166,7 @@ def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:
     # Of producers whose records have been deleted more may be known; the others are known as a replay knows them.
     for producer_id, entry in replayed.producers.items():
         if entry.batches:
-            assert encode([log.producers().producers[producer_id]]) == encode([entry])
+            assert encode([log.producer_state.producers[producer_id]]) == encode([entry])
     # The repaired log is a log: it takes more, and is the same after one more start.
     append(log, batch(1), leader_epoch=9)
     again = dict(read_all(log))
@@ -279,7 +279,7 @@ def write_aborted(directory: Path) -> list[AbortedTransaction]:
     manager.checkpoint_recovery_points()
     assert log.segment_count > 2
     files.bury()
-    return log.aborted_transactions(0, log.log_end_offset)
+    return log.reader.aborted_transactions(0, log.log_end_offset)
 
 
 def index_entries(log: Log) -> list[object]:
@@ -295,13 +295,13 @@ def test_index_rebuilt_below_recovery_point_survives_power_loss_after_clean_stop
         expected = write_aborted(directory)
         (directory / "topic-0" / names.segment_file(0, suffix)).write_bytes(b"damaged")
         files, manager, log = start_anew(directory)
-        assert log.aborted_transactions(0, log.log_end_offset) == expected
+        assert log.reader.aborted_transactions(0, log.log_end_offset) == expected
         entries = index_entries(log)
         manager.close(NOW_MS)
         files.free_locks()
         files.lose_unsynced(directory, Random(seed))
         _, manager, log = start_anew(directory)
-        assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
+        assert log.reader.aborted_transactions(0, log.log_end_offset) == expected, seed
         assert index_entries(log) == entries, seed
         manager.directories.unlock()
 
@@ -312,12 +312,12 @@ def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(me
         directory = memory_path / str(seed)
         expected = write_aborted(directory)
         files, manager, log = start_anew(directory)
-        assert log.aborted_transactions(0, log.log_end_offset) == expected
+        assert log.reader.aborted_transactions(0, log.log_end_offset) == expected
         manager.close(NOW_MS)
         files.free_locks()
         files.lose_unsynced(directory, Random(seed))
         _, manager, log = start_anew(directory)
-        assert log.aborted_transactions(0, log.log_end_offset) == expected, seed
+        assert log.reader.aborted_transactions(0, log.log_end_offset) == expected, seed
         manager.directories.unlock()
 
 
@@ -373,7 +373,7 @@ def test_truncation_survives_power_loss_after_clean_stop(memory_path: Path, offs
         directory = memory_path / str(seed)
         write_aborted(directory)
         files, manager, log = start_anew(directory)
-        log.truncate_to(offset, now_ms=NOW_MS)
+        log.truncation.truncate_to(offset, now_ms=NOW_MS)
         end_offset, count = log.log_end_offset, log.segment_count
         assert end_offset <= offset
         manager.close(NOW_MS)
@@ -424,7 +424,7 @@ def fill_compacted(directory: Path, files: Files) -> dict[int, bytes]:
         records = [RecordData(NOW_MS, f"key-{number % 4}".encode(), f"value-{number}".encode() * 5)]
         append(log, memoryview(bytearray(build_batch(records))))
     log.advance_high_watermark(20)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     found = dict(read_all(log))
     manager.close(NOW_MS)
     return found
@@ -468,7 +468,7 @@ def check_cleaned(directory: Path, cleaned: Cleaned) -> None:
         assert {offset: content for offset, content in found.items() if offset in before} in (before, after)
     assert sum(len(before) for before, _ in cleaned.groups) == 20
     for offset in range(20):
-        fetched = log.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=20, min_one_batch=True)
         assert fetched is not None
         assert bytes(fetched.records) == found[min(base_offset for base_offset in found if base_offset >= offset)]
     assert not [path for path in log.directory.iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")]
@@ -564,10 +564,10 @@ def test_index_rebuild_killed_at_any_call_is_repeated(tmp_path: Path) -> None:
         append(log, batch(1, producer_id=7, sequence=sequence, is_transactional=True))
         if sequence % 8 == 7:
             append_marker(log, marker(ControlType.ABORT, 7))
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1))
     end_offset = log.log_end_offset
-    aborted = log.aborted_transactions(0, end_offset)
+    aborted = log.reader.aborted_transactions(0, end_offset)
     assert len(aborted) == 3
     log.close(NOW_MS)
     (whole / "topic-0" / f"{0:020d}.timeindex").unlink()
@@ -579,7 +579,7 @@ def test_index_rebuild_killed_at_any_call_is_repeated(tmp_path: Path) -> None:
         with contextlib.suppress(Crashed):
             load_log(directory, config, log_options(files), recovery_point=end_offset)
         again = load_log(directory, config, recovery_point=end_offset)
-        assert again.aborted_transactions(0, end_offset) == aborted
+        assert again.reader.aborted_transactions(0, end_offset) == aborted
 
     for number in range(30):
         run(number)

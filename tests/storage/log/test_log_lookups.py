@@ -36,7 +36,7 @@ def test_legacy_lookup_returns_base_offsets_of_segments_that_are_not_younger(tmp
     for _ in range(5):
         append(log, batch(1))
     for number, segment in enumerate(log.segments.all()):
-        log._files.set_modified_ms(segment.path, 1000 * (number + 1))
+        log.files.set_modified_ms(segment.path, 1000 * (number + 1))
     assert log.lookups.legacy_offsets_before(-1, 10, now_ms=9000) == [5, 4, 2, 0]
     assert log.lookups.legacy_offsets_before(-1, 2, now_ms=9000) == [5, 4]
     assert log.lookups.legacy_offsets_before(-2, 10, now_ms=9000) == [0]

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 from tests.storage.builders import NOW_MS, QuickFiles, append, batch, create_log, delete_expired, log_config
 
 HOUR_MS = 3_600_000

@@ -10,9 +10,9 @@ from protocol.errors import KafkaError
 from protocol.records.batch import batches
 from protocol.records.control import ControlType
 from storage.disk.files import FileSlice
-from storage.log import log_reader
+from storage.log import segment_reader
 from storage.log.log import Log
-from storage.log.log_reader import FetchedRecords, LogReader
+from storage.log.segment_reader import FetchedRecords, SegmentReader
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.segment import Segment
 from storage.segments.transaction_index import AbortedTransaction, TransactionIndex
@@ -72,7 +72,7 @@ class Transactions:
 
 
 def committed(log: Log, offset: int, max_bytes: int, **options: bool) -> FetchedRecords[memoryview]:
-    fetched = log.read(
+    fetched = log.reader.read(
         offset, max_bytes, upper_bound_offset=log.last_stable_offset, min_one_batch=True, with_aborted=True, **options
     )
     assert fetched is not None
@@ -107,7 +107,7 @@ def test_read_returns_exactly_the_aborted_transactions_that_overlap_its_records(
 
 
 def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_reader, "SLICE_SIZE_MIN", 400)
+    monkeypatch.setattr(segment_reader, "SLICE_SIZE_MIN", 400)
     log = create_log(tmp_path, log_config(index_interval_bytes=300))
     transactions = Transactions(log, 8)
     transactions.write(200)
@@ -115,7 +115,7 @@ def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: py
     slices = 0
     for offset in range(0, log.log_end_offset, 3):
         copy = committed(log, offset, 1500)
-        sliced = log.read(
+        sliced = log.reader.read(
             offset,
             1500,
             upper_bound_offset=log.last_stable_offset,
@@ -133,7 +133,7 @@ def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: py
 def test_read_without_with_aborted_searches_no_aborted_transactions(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, batch(2))
-    fetched = log.read(0, 1000, upper_bound_offset=2, min_one_batch=True)
+    fetched = log.reader.read(0, 1000, upper_bound_offset=2, min_one_batch=True)
     assert fetched is not None
     assert (fetched.end_offset, fetched.aborted_transactions) == (None, None)
 
@@ -149,14 +149,14 @@ def test_read_at_the_log_end_has_no_aborted_transactions(tmp_path: Path) -> None
 
 def after_records_were_read(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Runs `action` once, as another thread would, between the two parts of the next committed read."""
-    original = LogReader.aborted_transactions
+    original = SegmentReader.aborted_transactions
 
-    def interrupted(self: LogReader, *arguments: object) -> list[AbortedTransaction]:
+    def interrupted(self: SegmentReader, *arguments: object) -> list[AbortedTransaction]:
         monkeypatch.undo()
         action()
         return original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(LogReader, "aborted_transactions", interrupted)
+    monkeypatch.setattr(SegmentReader, "aborted_transactions", interrupted)
 
 
 def test_retention_during_a_read_committed_read_loses_no_aborted_transaction(
@@ -165,7 +165,7 @@ def test_retention_during_a_read_committed_read_loses_no_aborted_transaction(
     log = create_log(tmp_path, log_config(retention_ms=1000, file_delete_delay_ms=0))
     append(log, batch(1, producer_id=7, sequence=0, is_transactional=True))
     append_marker(log, marker(ControlType.ABORT, 7))
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1, timestamp_ms=NOW_MS + 5000))
     log.advance_high_watermark(log.log_end_offset)
 
@@ -204,15 +204,15 @@ def test_cached_position_in_a_replaced_segment_is_not_used(tmp_path: Path, monke
     append(log, keyed(("c", "y")))
     commit_and_roll(log)
     assert committed(log, 0, 1).end_offset == 1  # notes where offset 1 lies
-    slot = LogReader.__dict__["positions"]
+    slot = SegmentReader.__dict__["positions"]
 
-    def look(reader: LogReader) -> object:
+    def look(reader: SegmentReader) -> object:
         value = slot.__get__(reader)
         monkeypatch.undo()
         assert broker.clean()
         return value
 
-    monkeypatch.setattr(LogReader, "positions", property(look, slot.__set__))
+    monkeypatch.setattr(SegmentReader, "positions", property(look, slot.__set__))
     fetched = committed(log, 1, 1000)
     aborted_data = [h for _, h in batches(fetched.records) if h.producer_id == 7 and not h.is_control]
     assert bool(aborted_data) == bool(aborted_in(fetched))
@@ -242,7 +242,7 @@ def test_only_segments_that_may_have_an_overlapping_transaction_are_searched(
     for number in range(40):
         append(log, batch(1, producer_id=7, sequence=number, is_transactional=True))
         append_marker(log, marker(ControlType.ABORT, 7))
-        log.roll(NOW_MS)
+        log.appends.roll(NOW_MS)
     log.advance_high_watermark(log.log_end_offset)
     searched: list[str] = []
     original = TransactionIndex.overlapping
@@ -267,7 +267,7 @@ def test_valid_offset_is_read_from_the_new_segment_after_the_old_one_is_removed(
     append(log, keyed(("z", "z")))
     log.advance_high_watermark(log.log_end_offset)
     for action in (
-        lambda: log.read(1, 1000, upper_bound_offset=4, min_one_batch=True),
+        lambda: log.reader.read(1, 1000, upper_bound_offset=4, min_one_batch=True),
         lambda: log.lookups.offset_for_timestamp(NOW_MS, upper_bound_offset=4),
     ):
         assert clean_before_open(log, broker, monkeypatch, action) is not None

@@ -192,7 +192,7 @@ def test_truncation_during_retention_begins_with_an_empty_file(tmp_path: Path, o
     log = expirable(manager)
     assert log.disposal.expire(NOW_MS + 10_000) == 3
     assert log.disposal.drop_expired(3) == 3
-    log.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(offset, now_ms=NOW_MS)
     append(log, batch(1, size=50))
     log.disposal.mark_dropped(NOW_MS)
     assert [found for found, _ in read_all(log)] == [offset]

@@ -11,7 +11,7 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches, read_header
 from storage.log.log import Log
-from storage.log.log_reader import LogReader
+from storage.log.segment_reader import SegmentReader
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -65,7 +65,7 @@ class Reader(Worker):
         bound = log.log_end_offset
         nowait = self.random.random() < 0.5
         try:
-            fetched = log.read(offset, 2000, upper_bound_offset=bound, min_one_batch=True, nowait=nowait)
+            fetched = log.reader.read(offset, 2000, upper_bound_offset=bound, min_one_batch=True, nowait=nowait)
         except KafkaError as error:
             if error.code in EXPECTED_ERRORS:
                 return
@@ -111,7 +111,7 @@ def test_concurrent_readers_and_flushers_see_a_consistent_log(memory_path: Path,
                 log.advance_high_watermark(log.log_end_offset)
                 delete_expired(log, NOW_MS)
             if truncates and random.random() < 0.01:
-                log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
+                log.truncation.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
             if random.random() < 0.02:
                 log.durability.release_idle()
     finally:
@@ -133,23 +133,23 @@ def test_read_during_a_truncation_caches_no_wrong_position(
     log = create_log(tmp_path)
     for _ in range(10):
         append(log, batch(1, size=100))
-    slot = LogReader.__dict__[attribute]
+    slot = SegmentReader.__dict__[attribute]
     looks = count()
 
-    def look(reader: LogReader) -> object:
+    def look(reader: SegmentReader) -> object:
         value = slot.__get__(reader)
         if next(looks) == looks_before:
-            log.truncate_to(5, now_ms=NOW_MS)
+            log.truncation.truncate_to(5, now_ms=NOW_MS)
             for _ in range(3):
                 append(log, batch(2, size=160))
         return value
 
-    monkeypatch.setattr(LogReader, attribute, property(look, slot.__set__))
+    monkeypatch.setattr(SegmentReader, attribute, property(look, slot.__set__))
     with contextlib.suppress(KafkaError):
-        log.read(4, 100_000, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+        log.reader.read(4, 100_000, upper_bound_offset=log.log_end_offset, min_one_batch=True)
     monkeypatch.undo()
     assert next(looks) > looks_before
     for offset in range(log.log_end_offset):
-        fetched = log.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True, nowait=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True, nowait=True)
         assert fetched is not None
         assert read_header(fetched.records).base_offset <= offset <= read_header(fetched.records).last_offset

@@ -68,12 +68,12 @@ class LogAndTwin(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.log.roll(self.clock_ms)
+        self.log.appends.roll(self.clock_ms)
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        self.log.truncate_to(offset, now_ms=self.clock_ms)
+        self.log.truncation.truncate_to(offset, now_ms=self.clock_ms)
         removed = [twin for twin in self.batches if twin.next_offset > offset]
         self.batches = [twin for twin in self.batches if twin.next_offset <= offset]
         # A batch that holds the offset goes as a whole.
@@ -82,7 +82,7 @@ class LogAndTwin(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 300))
     def truncate_fully(self, offset: int) -> None:
-        self.log.truncate_fully_and_start_at(offset, now_ms=self.clock_ms)
+        self.log.truncation.truncate_fully_and_start_at(offset, now_ms=self.clock_ms)
         self.batches = []
         self.start = self.end = offset
 
@@ -143,7 +143,7 @@ class LogAndTwin(RuleBasedStateMachine):
         bound = data.draw(st.integers(self.start, self.end))
         max_bytes = data.draw(st.integers(0, 1500))
         min_one_batch = data.draw(st.booleans())
-        fetched = self.log.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch)
+        fetched = self.log.reader.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch)
         assert fetched is not None
         readable = (
             [t for t in self.batches if t.next_offset > offset and t.next_offset <= bound] if offset < bound else []
@@ -189,7 +189,7 @@ class LogAndTwin(RuleBasedStateMachine):
         if self.start <= offset <= self.end:
             return
         with pytest.raises(KafkaError) as raised:
-            self.log.read(offset, 100, upper_bound_offset=self.end, min_one_batch=True)
+            self.log.reader.read(offset, 100, upper_bound_offset=self.end, min_one_batch=True)
         assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 

@@ -8,8 +8,9 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches
 from protocol.records.control import ControlType
+from storage.batches.validation import AppendOrigin
 from storage.disk.shortages import TryLaterError
-from storage.log.log import AppendOrigin, Log
+from storage.log.log import Log
 from tests.storage.builders import NOW_MS, append, batch, create_log, log_options, marker
 from tests.storage.disk.test_directory_writer import CONFIG, Slow, offsets_in
 
@@ -21,13 +22,13 @@ def from_leader(directory: Path) -> list[bytes]:
     leader = create_log(directory, CONFIG, log_options())
     append(leader, batch(2, producer_id=PRODUCER_ID, sequence=0, is_transactional=True), leader_epoch=1)
     append(leader, batch(3), leader_epoch=1)
-    leader.append_as_leader(marker(ControlType.ABORT, PRODUCER_ID), 3, NOW_MS, AppendOrigin.COORDINATOR)
+    leader.appends.append_as_leader(marker(ControlType.ABORT, PRODUCER_ID), 3, NOW_MS, AppendOrigin.COORDINATOR)
     for number in range(12):
         append(leader, batch(1 + number % 3, size=40, timestamp_ms=NOW_MS + number % 5), leader_epoch=3 + number // 6)
     parts: list[bytes] = []
     offset = 0
     while offset < leader.log_end_offset:
-        found = leader.read(offset, 1, upper_bound_offset=leader.log_end_offset, min_one_batch=True)
+        found = leader.reader.read(offset, 1, upper_bound_offset=leader.log_end_offset, min_one_batch=True)
         assert found is not None
         parts.append(bytes(found.records))
         offset = max(header.next_offset for _, header in batches(found.records))
@@ -36,7 +37,9 @@ def from_leader(directory: Path) -> list[bytes]:
 
 
 def follow(log: Log, records: bytes, *, leader_epoch: int = 9) -> None:
-    log.append_as_follower(memoryview(bytearray(records)), now_ms=NOW_MS, leader_epoch=leader_epoch, may_plan=True)
+    log.appends.append_as_follower(
+        memoryview(bytearray(records)), now_ms=NOW_MS, leader_epoch=leader_epoch, may_plan=True
+    )
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -44,7 +47,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def facts_of(log: Log) -> Sequence[object]:
-    producers = {number: entry.last_sequence for number, entry in log.producers().producers.items()}
+    producers = {number: entry.last_sequence for number, entry in log.producer_state.producers.items()}
     return log.log_end_offset, list(log.leader_epochs.entries), producers, log.last_stable_offset
 
 
@@ -69,7 +72,7 @@ def test_next_append_is_refused_until_the_planned_one_is_stored(tmp_path: Path) 
     one, other, *_ = from_leader(tmp_path / "leader-0")
     slow = Slow(tmp_path / "slow-0")
     follow(slow.log, one)
-    for change in (lambda: follow(slow.log, other), lambda: slow.log.truncate_to(0, now_ms=NOW_MS)):
+    for change in (lambda: follow(slow.log, other), lambda: slow.log.truncation.truncate_to(0, now_ms=NOW_MS)):
         with pytest.raises(TryLaterError):
             change()
     stored: list[int] = []
@@ -113,7 +116,7 @@ def test_follower_that_becomes_leader_keeps_both_epochs(tmp_path: Path) -> None:
     blocker = create_log(tmp_path / "blocker-0", CONFIG, slow.options)
     append(blocker, batch(1))  # so that the writes of the log wait
     follow(slow.log, one + other)
-    slow.log.assign_epoch(7)
+    slow.log.appends.assign_epoch(7)
     slow.thread.run()
     assert [tuple(entry) for entry in slow.log.leader_epochs.entries] == [(1, 0), (7, 5)]
     append(slow.log, batch(1), leader_epoch=7)
@@ -127,8 +130,8 @@ def test_leader_keeps_the_epoch_that_begins_behind_its_planned_records(tmp_path:
     slow = Slow(tmp_path / "slow-0")
     blocker = create_log(tmp_path / "blocker-0", CONFIG, slow.options)
     append(blocker, batch(1))
-    slow.log.assign_epoch(5)
+    slow.log.appends.assign_epoch(5)
     append(slow.log, batch(2), leader_epoch=5)
-    slow.log.assign_epoch(6)
+    slow.log.appends.assign_epoch(6)
     slow.thread.run()
     assert [tuple(entry) for entry in slow.log.leader_epochs.entries] == [(5, 0), (6, 2)]

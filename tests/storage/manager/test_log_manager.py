@@ -553,7 +553,7 @@ def test_truncation_lowers_the_checkpointed_recovery_point(tmp_path: Path) -> No
     checkpoint_old_log(manager)
     (directory,) = manager.directories
     assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END}
-    the_log(manager).truncate_to(OLD_END - 1, now_ms=NOW_MS)
+    the_log(manager).truncation.truncate_to(OLD_END - 1, now_ms=NOW_MS)
     assert directory.read_recovery_points(pytest.fail) == {("topic", 0): OLD_END - 1}
 
 
@@ -654,9 +654,9 @@ def test_append_after_a_truncation_below_the_log_start_survives_a_crash(disks: D
     log.delete_records_before(5)
     manager.checkpoint_log_starts()
     if is_full:
-        log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+        log.truncation.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     else:
-        assert log.truncate_to(2, now_ms=NOW_MS)
+        assert log.truncation.truncate_to(2, now_ms=NOW_MS)
     append(log, batch(1))
     manager.directories.unlock()
     found = disks.start().get("topic", 0)
@@ -677,7 +677,7 @@ def test_interrupted_truncation_of_several_segments_leaves_no_gap(tmp_path: Path
         manager.checkpoint_recovery_points()
         files.crash_at(len(files.calls) + number)
         try:
-            log.truncate_to(1, now_ms=NOW_MS)
+            log.truncation.truncate_to(1, now_ms=NOW_MS)
             break
         except Crashed:
             files.bury()

@@ -22,6 +22,7 @@ from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import DirectoryState
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
+from storage.log.log_reader import LogReader
 from storage.manager.log_manager import LogManager
 from storage.manager.log_moves import FoundLog, LogContents, Settled, catch_up, settle, write_marker
 from storage.manager.log_startup import LogManagerSettings, NoUsableDirectoryError
@@ -107,8 +108,8 @@ def facts(log: Log) -> dict[str, object]:
         "high watermark": log.high_watermark,
         "last stable": log.last_stable_offset,
         "epochs": list(log.leader_epochs.entries),
-        "producers": encode(log.producers().producers.values()),
-        "aborted": log.aborted_transactions(log.log_start_offset, log.log_end_offset),
+        "producers": encode(log.producer_state.producers.values()),
+        "aborted": log.reader.aborted_transactions(log.log_start_offset, log.log_end_offset),
     }
 
 
@@ -125,39 +126,39 @@ def fill(log: Log) -> None:
 
 
 def truncate_into_an_older_epoch(log: Log) -> None:
-    log.truncate_to(7, now_ms=NOW_MS)
+    log.truncation.truncate_to(7, now_ms=NOW_MS)
     append(log, batch(4, size=25), leader_epoch=5)
 
 
 def truncate_and_write_as_much_again(log: Log) -> None:
     end_offset = log.log_end_offset
-    log.truncate_to(18, now_ms=NOW_MS)
+    log.truncation.truncate_to(18, now_ms=NOW_MS)
     append(log, batch(end_offset - 18), leader_epoch=9)
 
 
 def begin_anew_beyond(log: Log) -> None:
-    log.truncate_fully_and_start_at(log.log_end_offset + 100, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(log.log_end_offset + 100, now_ms=NOW_MS)
     append(log, batch(2), leader_epoch=9)
 
 
 def begin_anew_below_an_empty_log(log: Log) -> None:
-    log.truncate_fully_and_start_at(4, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(4, now_ms=NOW_MS)
     for _ in range(8):
         append(log, batch(4), leader_epoch=9)
 
 
 def begin_anew_within(log: Log) -> None:
-    log.truncate_fully_and_start_at(4, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(4, now_ms=NOW_MS)
 
 
 EVENTS: dict[str, Callable[[Log], object]] = {
     "nothing": lambda log: None,
     "append": lambda log: append(log, batch(5), leader_epoch=3),
-    "truncate to a batch": lambda log: log.truncate_to(9, now_ms=NOW_MS),
-    "truncate into a batch": lambda log: log.truncate_to(10, now_ms=NOW_MS),
+    "truncate to a batch": lambda log: log.truncation.truncate_to(9, now_ms=NOW_MS),
+    "truncate into a batch": lambda log: log.truncation.truncate_to(10, now_ms=NOW_MS),
     "truncate into an older epoch": truncate_into_an_older_epoch,
     "truncate and write as much again": truncate_and_write_as_much_again,
-    "truncate to nothing": lambda log: log.truncate_to(0, now_ms=NOW_MS),
+    "truncate to nothing": lambda log: log.truncation.truncate_to(0, now_ms=NOW_MS),
     "begin anew beyond": begin_anew_beyond,
     "begin anew within": begin_anew_within,
     "delete records": lambda log: log.delete_records_before(9),
@@ -214,7 +215,7 @@ def test_copy_equals_its_log_after_random_changes(tmp_path: Path, seed: int) -> 
         match random.randrange(10):
             case 0:
                 epoch += 1
-                log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
+                log.truncation.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
             case 1:
                 log.delete_records_before(random.randint(log.log_start_offset, log.high_watermark))
             case 2:
@@ -236,17 +237,17 @@ def test_truncation_between_comparison_and_read_is_detected(tmp_path: Path, monk
     copy = copy_of(manager)
     while copy.log_end_offset < 12:
         catch_up(log, copy, 100, now_ms=NOW_MS)
-    read = Log.read
+    read = LogReader.read
 
-    def truncate_and_read(self: Log, offset: int, *args: object, **fields: object) -> object:
-        if self is log:
+    def truncate_and_read(self: LogReader, offset: int, *args: object, **fields: object) -> object:
+        if self is log.reader:
             monkeypatch.undo()
-            log.truncate_to(6, now_ms=NOW_MS)
+            log.truncation.truncate_to(6, now_ms=NOW_MS)
             append(log, batch(5, size=25), leader_epoch=5)
             append(log, batch(5, size=25), leader_epoch=5)
         return read(self, offset, *args, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Log, "read", truncate_and_read)
+    monkeypatch.setattr(LogReader, "read", truncate_and_read)
     catch_up(log, copy, 100, now_ms=NOW_MS)
     assert log.log_end_offset == 16
     catch_up_wholly(log, copy)
@@ -275,7 +276,7 @@ def test_reader_of_the_old_log_can_finish_until_its_files_are_removed(tmp_path: 
     assert not old.exists()
     assert not manager.directories[0].is_offline
     with pytest.raises(KafkaError) as caught:
-        log.read(0, 10, upper_bound_offset=1, min_one_batch=True)
+        log.reader.read(0, 10, upper_bound_offset=1, min_one_batch=True)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -405,7 +406,7 @@ def fill_compacted(manager: LogManager) -> Log:
     for _ in range(10):
         append(log, batch(2, size=50))
     log.advance_high_watermark(log.log_end_offset)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     return log
 
 

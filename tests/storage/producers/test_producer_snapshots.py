@@ -115,12 +115,12 @@ def loaded_from_snapshot(directory: Path, how: str, between: int = 0) -> Log:
     if how == "clean stop":
         log.close(NOW_MS)
         return load_log(directory, is_clean=True)
-    log.roll(NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, numbered(4))
     if how == "kill after a roll":
         return load_log(directory, recovery_point=log.log_end_offset - 1)
     append(log, numbered(5))
-    log.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS)
+    log.truncation.truncate_to(log.log_end_offset - 1, now_ms=NOW_MS)
     return log
 
 
@@ -145,7 +145,7 @@ def test_batches_before_the_snapshot_are_searched_once_and_not_far(
         searches.append(entry)
         return batches_before(segments, entry)
 
-    monkeypatch.setattr("storage.log.log.batches_before", noted)
+    monkeypatch.setattr("storage.log.log_appends.batches_before", noted)
     for sequence in (1, 1, 2):
         with pytest.raises(KafkaError) as refused:
             append(log, numbered(sequence))
@@ -158,4 +158,4 @@ def test_nothing_is_searched_for_batches_that_repeat_none(tmp_path: Path, sequen
     log = loaded_from_snapshot(tmp_path, "clean stop")
     with pytest.raises(KafkaError):
         append(log, batch(1, producer_id=7, sequence=sequence, producer_epoch=epoch))
-    assert log.producers().producers[7].lacks_batches
+    assert log.producer_state.producers[7].lacks_batches

@@ -10,7 +10,8 @@ from protocol.errors import KafkaError
 from storage.batches.damaged_batches import MetBy
 from storage.disk import names
 from storage.disk.shortages import OutOfResourcesError
-from storage.log.log import Log, LogOptions
+from storage.log.log import Log
+from storage.log.log_state import LogOptions
 from tests.storage.builders import NOW_MS, append, batch, create_log, load_log, log_config, log_options, read_all
 from tests.support.faulty_files import FaultyFiles
 

@@ -181,13 +181,13 @@ def test_missing_or_damaged_derived_files_are_rebuilt(
     log = load_log(tmp_path, CONFIG, is_clean=is_clean)
     assert offsets(log) == list(range(COUNT))
     for offset in range(COUNT):
-        fetched = log.read(offset, 1, upper_bound_offset=COUNT, min_one_batch=True)
+        fetched = log.reader.read(offset, 1, upper_bound_offset=COUNT, min_one_batch=True)
         assert fetched is not None
         assert int.from_bytes(fetched.records[:8], "big") == offset
     found = log.lookups.offset_for_timestamp(NOW_MS, upper_bound_offset=COUNT)
     assert found is not None
     assert found.offset == 0
-    assert log.producers().producers[3].last_sequence == COUNT - 1
+    assert log.producer_state.producers[3].last_sequence == COUNT - 1
     assert list(log.leader_epochs.entries) == [(0, 0), (1, 5), (2, 10)]
 
 
@@ -216,7 +216,7 @@ def test_rebuild_of_lost_epochs_reads_every_byte_once(filled: Log, tmp_path: Pat
 def test_only_one_clean_start_reads_a_log_for_its_epochs(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
     old = memoryview(bytearray(build_message_set([Record(0, NOW_MS, None, b"x" * 900, [])], magic=1)))
-    log.append_as_follower(old, now_ms=NOW_MS)
+    log.appends.append_as_follower(old, now_ms=NOW_MS)
     log.close(NOW_MS)
     read = []
     for _ in range(2):
@@ -259,7 +259,7 @@ def test_log_with_damage_below_the_recovery_point_is_served(tmp_path: Path) -> N
         )
         assert loaded.log_end_offset == 20
         assert f"{path} at position 0" in damage.texts[0]
-        assert {each.last_sequence for each in loaded.producers().producers.values()} == {9}
+        assert {each.last_sequence for each in loaded.producer_state.producers.values()} == {9}
 
 
 def test_snapshot_that_a_power_cut_brings_back_is_not_used(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_snapshot_that_a_power_cut_brings_back_is_not_used(tmp_path: Path) -> No
     (snapshot,) = log.directory.glob("*.snapshot")
     content = snapshot.read_bytes()
     log = load_log(tmp_path, is_clean=True)
-    log.truncate_to(1, now_ms=NOW_MS)
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
     for sequence in range(2):
         append(log, batch(producer_id=8, sequence=sequence), leader_epoch=1)
     log.take_offline()
@@ -279,7 +279,7 @@ def test_snapshot_that_a_power_cut_brings_back_is_not_used(tmp_path: Path) -> No
     snapshot.write_bytes(content)
     for is_clean in (False, True):
         log = load_log(tmp_path, is_clean=is_clean)
-        assert {it.producer_id: it.last_sequence for it in log.producers().producers.values()} == {7: 0, 8: 1}
+        assert {it.producer_id: it.last_sequence for it in log.producer_state.producers.values()} == {7: 0, 8: 1}
         log.close(NOW_MS)
 
 
@@ -299,7 +299,7 @@ def test_index_that_points_beyond_its_log_loses_no_record(tmp_path: Path, positi
         entries[entry + 4 : entry + 8] = position.to_bytes(4, signed=True)
     index.write_bytes(entries)
     for offset, content in expected[::-1]:
-        fetched = log.read(offset, len(content), upper_bound_offset=40, min_one_batch=True)
+        fetched = log.reader.read(offset, len(content), upper_bound_offset=40, min_one_batch=True)
         assert fetched is not None
         assert bytes(fetched.records) == content
     assert not errors
@@ -364,7 +364,7 @@ def test_gap_in_the_leaders_log_does_not_end_the_followers_log(tmp_path: Path, p
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({policy}), segment_bytes=600)
     log = create_log(tmp_path, config)
     for offset in (0, 3, 10, 13, 30):
-        log.append_as_follower(at(offset, batch(3, size=50)), now_ms=NOW_MS)
+        log.appends.append_as_follower(at(offset, batch(3, size=50)), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 6, 16]
     damage = Damage()
     loaded = load_log(tmp_path, config, progress=damage)
@@ -375,7 +375,7 @@ def test_gap_in_the_leaders_log_does_not_end_the_followers_log(tmp_path: Path, p
 def test_gap_too_wide_for_one_segment_is_between_two(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
     for offset in (0, 1, 1 << 33):
-        log.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
+        log.appends.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == [0, 1 << 33]
     damage = Damage()
     assert offsets(load_log(tmp_path, CONFIG, progress=damage)) == [0, 1, 1 << 33]
@@ -389,33 +389,33 @@ def test_batches_after_a_truncation_behind_a_gap_survive_a_kill(tmp_path: Path, 
     config = dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"}), segment_bytes=600)
     log = create_log(tmp_path, config)
     for offset in [0, 1, 2, 3, 4, 5][:kept]:
-        log.append_as_follower(at(offset, batch(1, size=20, producer_id=4, sequence=offset)), now_ms=NOW_MS)
-    log.append_as_follower(at(9, batch(2, size=20)), now_ms=NOW_MS)
-    log.truncate_to(9, now_ms=NOW_MS)
+        log.appends.append_as_follower(at(offset, batch(1, size=20, producer_id=4, sequence=offset)), now_ms=NOW_MS)
+    log.appends.append_as_follower(at(9, batch(2, size=20)), now_ms=NOW_MS)
+    log.truncation.truncate_to(9, now_ms=NOW_MS)
     assert log.log_end_offset == 9
     if rolls == "by hand":
-        log.roll(NOW_MS)
+        log.appends.roll(NOW_MS)
     elif rolls == "at a stop":
         log.close(NOW_MS)
         log = load_log(tmp_path, config, is_clean=True)
         assert log.log_end_offset == kept
-    log.append_as_follower(at(9, batch(1, size=550)), now_ms=NOW_MS)
-    log.append_as_follower(at(10, batch(1, size=550)), now_ms=NOW_MS)
+    log.appends.append_as_follower(at(9, batch(1, size=550)), now_ms=NOW_MS)
+    log.appends.append_as_follower(at(10, batch(1, size=550)), now_ms=NOW_MS)
     assert [segment.base_offset for segment in log.segments.all()] == ([0, kept, 10] if kept else [0, 10])
     damage = Damage()
     loaded = load_log(tmp_path, config, progress=damage)
     assert (offsets(loaded), damage.texts) == ([*range(kept), 9, 10], [])
-    producers = loaded.producers().producers
+    producers = loaded.producer_state.producers
     assert [entry.last_sequence for entry in producers.values()] == ([kept - 1] if kept else [])
 
 
 def test_a_new_start_after_a_truncation_behind_a_gap_begins_at_its_own_offset(tmp_path: Path) -> None:
     log = create_log(tmp_path, CONFIG)
-    log.append_as_follower(batch(6), now_ms=NOW_MS)
-    log.append_as_follower(at(7, batch(2)), now_ms=NOW_MS)
-    log.truncate_to(7, now_ms=NOW_MS)
-    log.truncate_fully_and_start_at(7, now_ms=NOW_MS)
-    log.roll(NOW_MS)
+    log.appends.append_as_follower(batch(6), now_ms=NOW_MS)
+    log.appends.append_as_follower(at(7, batch(2)), now_ms=NOW_MS)
+    log.truncation.truncate_to(7, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(7, now_ms=NOW_MS)
+    log.appends.roll(NOW_MS)
     append(log, batch(1))
     assert [segment.base_offset for segment in log.segments.all()] == [7]
 
@@ -466,8 +466,8 @@ def test_segments_before_a_new_start_do_not_return_after_a_power_cut(tmp_path: P
     for number in range(COUNT):
         append(machine.log, batch(1, size=100, producer_id=3, sequence=number))
     machine.log.durability.flush(NOW_MS)
-    machine.log.truncate_fully_and_start_at(1000, now_ms=NOW_MS)
-    machine.log.append_as_follower(at(1000, batch(1)), now_ms=NOW_MS)
+    machine.log.truncation.truncate_fully_and_start_at(1000, now_ms=NOW_MS)
+    machine.log.appends.append_as_follower(at(1000, batch(1)), now_ms=NOW_MS)
     machine.log.durability.flush(NOW_MS)
     machine.broker.manager.checkpoint_recovery_points()
     machine.lose_power(PowerCut())
@@ -481,7 +481,7 @@ def test_new_start_is_durable_before_its_recovery_point(target: int) -> None:
         append(machine.log, batch(1, size=100))
     machine.log.durability.flush(NOW_MS)
     machine.broker.manager.checkpoint_recovery_points()
-    machine.log.truncate_fully_and_start_at(target, now_ms=NOW_MS)
+    machine.log.truncation.truncate_fully_and_start_at(target, now_ms=NOW_MS)
     machine.lose_power(PowerCut())
     assert (machine.log.log_start_offset, machine.log.log_end_offset, offsets(machine.log)) == (target, target, [])
 
@@ -496,7 +496,7 @@ def test_truncated_segments_do_not_follow_new_batches_after_a_power_cut() -> Non
     first, second = machine.log.segments.all()[:2]
     kept = second.base_offset - 1
     assert first.base_offset < kept
-    machine.log.truncate_to(kept, now_ms=NOW_MS)
+    machine.log.truncation.truncate_to(kept, now_ms=NOW_MS)
     append(machine.log, batch(1, size=100), leader_epoch=2)
     machine.lose_power(OldNames())
     assert offsets(machine.log) == list(range(kept + 1))
@@ -551,7 +551,7 @@ def _put_old_messages(log: Log) -> None:
 
 def _everything_derived(log: Log) -> object:
     """Closes the log and returns what recovery has made: files, producers, epochs, offsets."""
-    producers = log.producers()
+    producers = log.producer_state
     known = [
         (entry.producer_id, entry.epoch, list(entry.batches), entry.coordinator_epoch, entry.last_timestamp_ms)
         for entry in producers.producers.values()
@@ -672,7 +672,7 @@ def test_gaps_are_accepted_by_two_starts_without_recovery_points(tmp_path: Path)
     broker = Broker(tmp_path, config)
     log = broker.log()
     for offset in (0, 1 << 33):
-        log.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
+        log.appends.append_as_follower(at(offset, batch(1)), now_ms=NOW_MS)
     broker.manager.directories.unlock()
     (tmp_path / names.RECOVERY_POINT_CHECKPOINT).unlink()
     for _ in range(3):
