@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.loop.clock import Clock
-from broker.loop.periodic_jobs import Job, take_steps
+from broker.loop.periodic_jobs import Job, PeriodicJobs, take_steps
 from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
@@ -36,6 +37,13 @@ STORE_CHECK_INTERVAL_MS = 10_000
 IDLE_QUOTAS_INTERVAL_MS = 60_000
 KEY_SET_CHECK_INTERVAL_MS = 5_000
 """A token with an unknown key has the keys read again, so this bounds how often clients can cause that."""
+
+
+def repeat_until_closed(undo: AsyncExitStack, *jobs: Job) -> None:
+    """Run the jobs in their intervals until `undo` is closed."""
+    repeated = PeriodicJobs(jobs)
+    repeated.start()
+    undo.push_async_callback(repeated.stop)
 
 
 def storage_jobs(

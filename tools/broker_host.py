@@ -29,10 +29,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.environment import Environment, environment_of_this_machine
+from broker.process import run_in_loop
 from broker.requests.dispatch import request_decoder
 from broker.requests.local_client import LocalClient
 from broker.requests.routes import TABLE
-from broker.server import Server, StartupError, run_in_loop
+from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from config.definition import ConfigError, ConfigErrors
 from controller.memory_store import MemoryStore, MemoryTree

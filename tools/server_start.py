@@ -166,7 +166,7 @@ def _load_failure(options: StartOptions, environment: ContainerEnvironment | Non
 
 def _check(options: StartOptions, environment: ContainerEnvironment | None, config: BrokerConfig) -> int:
     """Print what a start would report, and start nothing."""
-    from broker.server import setting_problems
+    from broker.setting_problems import setting_problems
 
     name = options.file or "the settings"
     for warning in config.warnings:

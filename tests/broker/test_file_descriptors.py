@@ -95,7 +95,7 @@ def read_all(broker: BrokerProcess) -> list[bytes]:
 async def test_partition_that_could_not_be_opened_is_opened_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.server.REOPEN_DELAY_S", 0.01)
+    monkeypatch.setattr("broker.lost_logs.REOPEN_DELAY_S", 0.01)
     shortages = 3
     open_file = OsFiles.open
 

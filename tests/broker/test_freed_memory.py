@@ -14,7 +14,7 @@ CONNECTIONS = 4
 REQUEST_SIZE = 1 << 20
 PROGRAM = f"""
 import resource
-from broker.server import run_in_loop
+from broker.process import run_in_loop
 
 async def main():
     faults = []

@@ -96,7 +96,7 @@ class Broker:
 
     def __init__(self, server: Server, disk: SlowDisk, good: Path) -> None:
         self.client = InProcessBroker(server.dispatcher, server._services)
-        self.port = server._sockets.ports[LISTENER]
+        self.port = server.ports[LISTENER]
         self.disk = disk
         self.good = good
 

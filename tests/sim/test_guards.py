@@ -19,13 +19,13 @@ from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.group import Group
+from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
-from broker.server import Server
 from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides
@@ -888,9 +888,7 @@ def leader_is_dropped_while_it_is_away(script: Script) -> None:
 
 
 def logs_fail_quietly(patch: Patch) -> None:
-    patch.setattr(
-        Server, "_log_went_offline", lambda self, services, log: services.replica_manager.log_went_offline(log)
-    )
+    patch.setattr(LostLogs, "_log_went_offline", lambda self, log: self._services.replica_manager.log_went_offline(log))
 
 
 def log_of_a_leader_fails_alone(script: Script) -> None:
