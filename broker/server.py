@@ -27,7 +27,6 @@ from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import (
     FILES_BESIDE_LOGS,
     NoMetadataError,
-    open_store,
     record_directories,
     retire_copies,
 )
@@ -73,6 +72,7 @@ from broker.settings.listener_security import open_listeners
 from broker.settings.plug_ins import InvalidPlugInError
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from broker.settings.unmet_settings import unmet_by_one_broker
+from broker.stores import OpenedStore, open_acl_store, open_metadata_store, surroundings
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
@@ -89,12 +89,11 @@ from controller.registration import (
     choose_broker_id,
     ensure_cluster_id,
 )
-from controller.sqlite_store import METADATA_FILE, SqliteStore
-from controller.state_store import StateStore, StoreError, StoreUnavailable
-from controller.zookeeper.session_events import SessionEvents
+from controller.sqlite_store import METADATA_FILE
+from controller.state_store import StoreError, StoreUnavailable
 from protocol.errors import KafkaError
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
-from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
+from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError
 from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
@@ -102,8 +101,6 @@ from storage.manager.log_startup import DuplicateLogError, LoadError, LogManager
 if TYPE_CHECKING:
     from broker.metrics.endpoint import MetricsEndpoint
     from broker.network.sasl.broker_login import Run
-    from broker.settings.client_login import Surroundings
-    from controller.zookeeper.settings import ZooKeeperSettings
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -172,8 +169,7 @@ class Server:
         self._background: ThreadPool
         self._cpu_pool: CpuPool
         self._log_manager: LogManager
-        self._embedded_store: SqliteStore | None = None
-        self._store_sessions = SessionEvents()
+        self._store: OpenedStore | None = None
         self._services: Services
         self._on_fatal: Callable[[], None] = lambda: None
         self._is_stopped: Callable[[], bool] = lambda: False
@@ -189,7 +185,12 @@ class Server:
     @property
     def _is_clustered(self) -> bool:
         """Whether the metadata is that of a cluster, in ZooKeeper, and not in this broker's own store."""
-        return self._embedded_store is None
+        return self._opened_store.embedded is None
+
+    @property
+    def _opened_store(self) -> OpenedStore:
+        assert self._store is not None, "the metadata store is not open yet"
+        return self._store
 
     @property
     def metrics_port(self) -> int | None:
@@ -282,7 +283,7 @@ class Server:
             services,
             self.dispatcher,
             self._listeners.sockets,
-            self._store_sessions,
+            self._opened_store.sessions,
             state=lambda: self._state,
             cleaner=lambda: self._cleaner,
             undo=self._undo,
@@ -347,7 +348,14 @@ class Server:
         )
         meta = await self._in_thread(log_manager.startup.open)
         self._undo.callback(log_manager.directories.unlock)
-        store, accepted = await self._open_store(log_manager)
+        opened = self._store = await open_metadata_store(
+            config,
+            environment,
+            log_manager,
+            self._blocking,
+            lambda error: self._stop_after_fatal(f"no copy of the metadata store can be written: {error}"),
+        )
+        store = opened.store
         self._undo.push_async_callback(store.close)
         self._membership = Membership(store)
         stored = None if meta is None else meta.cluster_id
@@ -362,10 +370,13 @@ class Server:
             reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
         )
         if not self._is_clustered:
-            await record_directories(store, log_manager, accepted)
+            await record_directories(store, log_manager, opened.accepted)
         await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
         if self._is_clustered:
             await self._in_thread(lambda: retire_copies(log_manager, environment.files))
+        acl_store = await open_acl_store(config, environment)
+        if acl_store is not None:
+            self._undo.push_async_callback(acl_store.close)
         loop_timer = LoopTimer(self._loop, environment.clock)
         self._undo.callback(loop_timer.close)
         return Foundation(
@@ -375,7 +386,7 @@ class Server:
             environment,
             loop_timer.timer,
             store,
-            await self._open_acl_store(store),
+            acl_store or store,
             log_manager,
             self._blocking,
             self._cpu_pool,
@@ -398,66 +409,15 @@ class Server:
         from broker.settings.sasl_settings import broker_login  # a broker that runs alone starts without it
 
         return LinkSecurity(
-            self._listeners.broker_tls(), broker_login(self._config, self._surroundings(), self._log_in_thread())
+            self._listeners.broker_tls(),
+            broker_login(self._config, surroundings(self._environment), self._log_in_thread()),
         )
-
-    def _surroundings(self) -> Surroundings:
-        from broker.settings.client_login import Surroundings  # only brokers with ZooKeeper log in anywhere
-
-        return Surroundings(self._environment.random, self._clock.now_ms)
 
     def _log_in_thread(self) -> Run:
         """Return how logins to other brokers run what may wait for a server, one after another in a thread."""
         thread = self._environment.new_threads(1, "logins")
         self._undo.callback(thread.shutdown, wait=False)
         return lambda work: self._loop.run_in_executor(thread, work)
-
-    async def _open_store(self, log_manager: LogManager) -> tuple[StateStore, list[LogDirectory]]:
-        """Open the cluster's store if `zookeeper.connect` is set, else the embedded one.
-
-        Also returns the directories that the embedded store accepted, for `record_directories`.
-        """
-        zookeeper = self._zookeeper_settings()
-        new_cluster_store = self._environment.new_cluster_store
-        if zookeeper is not None and new_cluster_store is not None:
-            self._store_sessions = zookeeper.events
-            cluster_store = new_cluster_store(zookeeper)
-            await cluster_store.open()
-            return cluster_store, []
-        store, accepted = await open_store(
-            log_manager,
-            self._clock,
-            self._blocking,
-            sleep=self._environment.files.sleep,
-            accepts_changed=self._config[properties.LOG_DIRS_ACCEPT_CHANGED],
-            on_lost=lambda error: self._stop_after_fatal(f"no copy of the metadata store can be written: {error}"),
-            on_response=self._store_sessions.responded,
-        )
-        self._embedded_store = store
-        return store, accepted
-
-    def _zookeeper_settings(self, *, of_authorizer: bool = False) -> ZooKeeperSettings | None:
-        """Return how the ensemble of the cluster, or of the authorizer, is reached; None if there is none."""
-        row = properties.AUTHORIZER_ZOOKEEPER_URL if of_authorizer else properties.ZOOKEEPER_CONNECT
-        if not self._config[row]:
-            return None
-        from broker.settings import zookeeper_settings  # a broker that runs alone starts without it
-
-        read = (
-            zookeeper_settings.authorizer_zookeeper_settings if of_authorizer else zookeeper_settings.zookeeper_settings
-        )
-        return read(self._config, self._surroundings())
-
-    async def _open_acl_store(self, store: StateStore) -> StateStore:
-        """Open the authorizer's own ensemble if it has one; else return `store`."""
-        zookeeper = self._zookeeper_settings(of_authorizer=True)
-        new_cluster_store = self._environment.new_cluster_store
-        if zookeeper is None or new_cluster_store is None:
-            return store
-        acl_store = new_cluster_store(zookeeper)
-        await acl_store.open()
-        self._undo.push_async_callback(acl_store.close)
-        return acl_store
 
     def _reject_missing_cluster_store(self) -> None:
         """Raise StartupError if the configuration names a cluster, and this broker can only run alone."""
@@ -627,8 +587,8 @@ class Server:
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Handle the failure of a log directory. Called from any thread."""
-        if self._embedded_store is not None:
-            self._embedded_store.leave(Path(path) / METADATA_FILE)
+        if self._store is not None and self._store.embedded is not None:
+            self._store.embedded.leave(Path(path) / METADATA_FILE)
         if self._log_manager.directories.live:
             self._loop.call_soon_threadsafe(self._directory_lost)
         else:

@@ -258,8 +258,8 @@ async def test_broker_stops_when_no_metadata_copy_is_writable(mounts: Mounts, ca
     server = Server(config, environment_of_this_machine())
     await server.start(on_fatal=lambda: stopped.append(True))
     try:
-        server._embedded_store._on_lost(OSError("gone"))  # type: ignore[union-attr]
-        await server._embedded_store.children("/")  # type: ignore[union-attr]
+        server._opened_store.embedded._on_lost(OSError("gone"))  # type: ignore[union-attr]
+        await server._opened_store.store.children("/")
     finally:
         await server.stop()
     assert stopped == [True]
