@@ -9,6 +9,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,24 @@ def _refusal(process: BrokerProcess) -> str:
     return line
 
 
-def test_records_stay_over_a_stop_and_a_kill(broker: BrokerProcess) -> None:
+@contextmanager
+def _lasting_session(broker: BrokerProcess, connect: str) -> Iterator[None]:
+    """Kill the broker; its registration stays in the block, as long as a real session might."""
+    hosts, _, chroot = connect.partition("/")
+    client, path = KazooClient(hosts), f"/{chroot}/brokers/ids/1"
+    client.start()
+    data, _ = client.get(path)
+    broker.kill()
+    _wait(lambda: client.exists(path) is None)
+    client.create(path, data, ephemeral=True)
+    try:
+        yield
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_records_stay_over_a_stop_and_a_kill(broker: BrokerProcess, connect: str) -> None:
     _create(broker)
     _produce(broker, range(100))
     broker.stop()
@@ -118,9 +136,10 @@ def test_records_stay_over_a_stop_and_a_kill(broker: BrokerProcess) -> None:
     broker.start()
     assert _consumed(broker, 100) == list(range(100))
     _produce(broker, range(100, 200))
-    broker.kill()
-    broker.start()
-    assert "waiting up to 6500 ms for the end of an earlier session" in broker.log.read_text()
+    with _lasting_session(broker, connect):
+        broker.spawn()
+        _wait(lambda: "waiting up to 6500 ms for the end of an earlier session" in broker.log.read_text())
+    broker.wait_until_ready()
     assert _consumed(broker, 200) == list(range(200))
 
 
