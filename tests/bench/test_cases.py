@@ -1,6 +1,7 @@
 """Every case runs with a real broker and returns the measures of its row in the table. No figure is checked."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,22 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
     return {measure.name for measure in measures}
 
 
-def selected(case: Case) -> ParameterSet:
-    """Cases with Spark start it for each of their topics, which takes most of a minute, and the figures many JVMs."""
-    is_long = case in (*spark_cases.CASES, *figure_cases.CASES)
-    return pytest.param(case, id=case.name, marks=[pytest.mark.soak] if is_long else [])
+def selected(kind: str) -> list[ParameterSet]:
+    """Return the cases of a kind. Those that repeat a function with other sizes are soak tests.
+
+    So are those with Spark, which start it for each of their topics, and the figures with their many JVMs.
+    """
+    long_cases, seen, parameters = (*spark_cases.CASES, *figure_cases.CASES), set(), []
+    for case in CASES:
+        if (function := getattr(case, kind)) is not None:
+            function = function.func if isinstance(function, partial) else function
+            is_soak = case in long_cases or function in seen
+            seen.add(function)
+            parameters.append(pytest.param(case, id=case.name, marks=[pytest.mark.soak] if is_soak else []))
+    return parameters
 
 
-@pytest.mark.parametrize("case", [selected(case) for case in CASES if case.on_running])
+@pytest.mark.parametrize("case", selected("on_running"))
 def test_cases_on_a_running_server_report_their_measures(subject: Subject, case: Case) -> None:
     assert case.on_running is not None
     values = case.on_running(subject, TINY)
@@ -63,7 +73,7 @@ def test_cases_on_a_running_server_report_their_measures(subject: Subject, case:
     assert all(value >= 0 for value in values.values())
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.on_new], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", selected("on_new"))
 def test_cases_on_a_new_server_report_their_measures(tmp_path_factory: pytest.TempPathFactory, case: Case) -> None:
     assert case.on_new is not None
     values = case.on_new(BrokerProcess(tmp_path_factory.mktemp("broker"), case.settings), TINY)
@@ -79,7 +89,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSubject
         yield ClusterSubject(MILENA, running)
 
 
-@pytest.mark.parametrize("case", [selected(case) for case in CASES if case.on_cluster])
+@pytest.mark.parametrize("case", selected("on_cluster"))
 def test_cases_on_a_cluster_report_their_measures(cluster: ClusterSubject, case: Case) -> None:
     assert case.on_cluster is not None
     cluster.cluster.heal()
@@ -88,7 +98,7 @@ def test_cases_on_a_cluster_report_their_measures(cluster: ClusterSubject, case:
     assert all(value >= 0 for value in values.values())
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.in_process], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", selected("in_process"))
 def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> None:
     assert case.in_process is not None
     values = case.in_process(tmp_path, TINY)
