@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import RunTool
-from tools import consumer_perf_test, e2e_latency, producer_perf_test
-from tools.consumer_perf_test import Consumed, figures
+from tools import consumer_performance, e2e_latency, producer_performance
+from tools.consumer_performance import Consumed, figures
 from tools.performance import MIB, Latencies, metrics_table, percentiles
 
 CPU = r"This client used \d+\.\d\d of a core \(\d+\.\d s of CPU time in \d+\.\d s\)\.\n"
@@ -87,12 +87,12 @@ def test_metrics_are_numbers_by_name() -> None:
 
 def test_records_are_produced_and_consumed(run: RunTool, address: str, topic: str) -> None:
     arguments = ["--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "-1"]
-    produced = run(producer_perf_test.main, *arguments, "--producer-props", f"bootstrap.servers={address}", "acks=1")
+    produced = run(producer_performance.main, *arguments, "--producer-props", f"bootstrap.servers={address}", "acks=1")
     assert produced.status == 0
     assert re.fullmatch(TOTAL.format(count=3000), produced.stdout)
     assert re.search(CPU, produced.stderr)
     where = ["--bootstrap-server", address, "--topic", topic]
-    consumed = run(consumer_perf_test.main, *where, "--messages", "3000")
+    consumed = run(consumer_performance.main, *where, "--messages", "3000")
     assert consumed.status == 0
     assert consumed.stdout.startswith(HEADER)
     number = r"\d+\.\d{4}"
@@ -101,7 +101,7 @@ def test_records_are_produced_and_consumed(run: RunTool, address: str, topic: st
         consumed.stdout.removeprefix(HEADER),
     )
     few = run(
-        consumer_perf_test.main, *where, "--messages", "4000", "--timeout", "2000", "--hide-header",
+        consumer_performance.main, *where, "--messages", "4000", "--timeout", "2000", "--hide-header",
         "--show-detailed-stats", "--reporting-interval", "100",
     )  # fmt: skip
     assert few.status == 0
@@ -116,7 +116,7 @@ def test_transactions_payload_files_and_metrics(run: RunTool, address: str, topi
     settings = tmp_path / "producer.properties"
     settings.write_text(f"bootstrap.servers={address}\n")
     outcome = run(
-        producer_perf_test.main, "--topic", topic, "--num-records", "30", "--payload-file", str(payload),
+        producer_performance.main, "--topic", topic, "--num-records", "30", "--payload-file", str(payload),
         "--payload-delimiter", ";", "--throughput", "100", "--producer.config", str(settings), "--print-metrics",
         "--transaction-duration-ms", "50", "--transactional-id", topic,
     )  # fmt: skip
@@ -125,14 +125,14 @@ def test_transactions_payload_files_and_metrics(run: RunTool, address: str, topi
     assert re.search(TOTAL.format(count=30), outcome.stdout)
     assert re.search(r"producer-metrics:txmsgs:\{client-id=perf-producer-client\} +: 30\.000", outcome.stdout)
     consumed = run(
-        consumer_perf_test.main, "--bootstrap-server", address, "--topic", topic, "--messages", "30", "--hide-header"
+        consumer_performance.main, "--bootstrap-server", address, "--topic", topic, "--messages", "30", "--hide-header"
     )
     assert ", 30, " in consumed.stdout
 
 
 def test_failed_records_are_reported(run: RunTool, address: str, topic: str) -> None:
     outcome = run(
-        producer_perf_test.main, "--topic", topic, "--num-records", "2", "--record-size", "1100000", "--throughput",
+        producer_performance.main, "--topic", topic, "--num-records", "2", "--record-size", "1100000", "--throughput",
         "-1", "--producer-props", f"bootstrap.servers={address}", "max.request.size=9000000",
     )  # fmt: skip
     assert outcome.status == 1
@@ -152,15 +152,15 @@ def test_latency_from_end_to_end(run: RunTool, address: str, topic: str) -> None
 
 PRODUCE = ["--topic", "t", "--num-records", "1", "--throughput", "-1"]
 BAD: list[tuple[object, list[str], str]] = [
-    (producer_perf_test, PRODUCE, "Exactly one of --record-size, --payload-file and --payload-monotonic"),
-    (producer_perf_test, [*PRODUCE, "--record-size", "1"], "Either --producer-props or --producer.config must be"),
-    (producer_perf_test, [*PRODUCE, "--record-size", "-1"], "--record-size should not be negative, found -1"),
-    (producer_perf_test, [*PRODUCE, "--payload-file", "/nowhere"], "Cannot read /nowhere: No such file"),
-    (producer_perf_test, [*PRODUCE, "--record-size", "x"], "Cannot parse argument 'x' of option record-size"),
-    (producer_perf_test, [*PRODUCE[:4], "--throughput", "0", "--record-size", "1"], "--throughput should be greater"),
-    (consumer_perf_test, ["--bootstrap-server", "a:1", "--topic", "t"], 'Missing required argument "[messages]"'),
+    (producer_performance, PRODUCE, "Exactly one of --record-size, --payload-file and --payload-monotonic"),
+    (producer_performance, [*PRODUCE, "--record-size", "1"], "Either --producer-props or --producer.config must be"),
+    (producer_performance, [*PRODUCE, "--record-size", "-1"], "--record-size should not be negative, found -1"),
+    (producer_performance, [*PRODUCE, "--payload-file", "/nowhere"], "Cannot read /nowhere: No such file"),
+    (producer_performance, [*PRODUCE, "--record-size", "x"], "Cannot parse argument 'x' of option record-size"),
+    (producer_performance, [*PRODUCE[:4], "--throughput", "0", "--record-size", "1"], "--throughput should be greater"),
+    (consumer_performance, ["--bootstrap-server", "a:1", "--topic", "t"], 'Missing required argument "[messages]"'),
     (
-        consumer_perf_test,
+        consumer_performance,
         ["--bootstrap-server", "a:1", "--topic", "t", "--messages", "0"],
         "--messages should be greater than 0, found 0",
     ),
