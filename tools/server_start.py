@@ -37,7 +37,6 @@ from tools.start_options import (
     without_overruled,
 )
 from tools.state_folder import state_folder
-from tools.version import version_line
 
 if TYPE_CHECKING:
     from broker.server import Server
@@ -81,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_version() -> int:
+    from tools.version import version_line  # a broker starts without it
+
     print(version_line())
     print(f"Milena {__version__}")
     return 0
