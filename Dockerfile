@@ -10,15 +10,15 @@ WORKDIR /opt/milena
 # Writable for the user: the data, the list of running brokers (var) and Spark's connector (.cache).
 RUN useradd --create-home --uid 10001 milena \
     && install -d -o milena -g milena /var/lib/milena var .cache
-COPY tools/environment.py tools/environment.py
+COPY tools/launch/environment.py tools/launch/environment.py
 
 FROM base AS broker-packages
 COPY requirements.lock .
-RUN python -I tools/environment.py . requirements.lock
+RUN python -I tools/launch/environment.py . requirements.lock
 
 FROM base AS spark-packages
 COPY requirements.lock requirements-spark.lock ./
-RUN python -I tools/environment.py . requirements-spark.lock
+RUN python -I tools/launch/environment.py . requirements-spark.lock
 
 FROM base AS spark
 RUN apt-get update \
@@ -49,8 +49,8 @@ EXPOSE 9092
 ENV DEFAULT_KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
     DEFAULT_KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 \
     DEFAULT_KAFKA_LOG_DIRS=/var/lib/milena
-# The broker itself names the address to check, so the check follows its listeners (tools/health_probe.py).
+# The broker itself names the address to check, so the check follows its listeners (tools/launch/health_probe.py).
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s \
-    CMD [".venv/bin/python", "-m", "tools.health_probe"]
+    CMD [".venv/bin/python", "-m", "tools.launch.health_probe"]
 # Exec form and a launcher that ends in exec: the broker is process 1 and gets the SIGTERM of `docker stop`.
 ENTRYPOINT ["bin/kafka-server-start", "--environment"]

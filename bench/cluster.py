@@ -35,8 +35,8 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRes
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import ZERO_UUID
 from tests.support.cluster import Cluster
-from tools.admin_client import AdminClient, CallTimedOut, raise_for
-from tools.bootstrap import Endpoint
+from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
+from tools.client.bootstrap import Endpoint
 
 ALL_REPLICAS = -1
 TIMEOUT_MS = 60_000

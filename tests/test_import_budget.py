@@ -51,7 +51,7 @@ CALLS_MAX = 104_000
 
 START = """
 import asyncio
-import tools.server_start
+import tools.launch.server_start
 import broker.server
 import uvloop
 from broker.environment import environment_of_this_machine

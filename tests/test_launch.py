@@ -57,10 +57,10 @@ class Project:
         shutil.copytree(
             ROOT / "milena_broker", self.root / "milena_broker", ignore=shutil.ignore_patterns("__pycache__")
         )
-        (self.root / "tools").mkdir()
-        (self.root / "tools" / "__init__.py").write_text("")
-        shutil.copy(ROOT / "tools" / "environment.py", self.root / "tools")
-        (self.root / "tools" / "topics.py").write_text(
+        for room in ("admin", "launch"):
+            (self.root / "tools" / room).mkdir(parents=True)
+        shutil.copy(ROOT / "tools" / "launch" / "environment.py", self.root / "tools" / "launch")
+        (self.root / "tools" / "admin" / "topics.py").write_text(
             "import os, sys, tiny\n"
             "def main():\n    print(tiny.VERSION, os.getcwd(), sys.argv[1:], sys.path[0], sep='|')\n    return 0\n"
         )
@@ -132,7 +132,7 @@ def project(prepared: Project) -> Iterator[Project]:
 
 def test_ready_environment_is_used_without_output(project: Project) -> None:
     """The launcher does not even start the program that prepares an environment."""
-    program = project.root / "tools" / "environment.py"
+    program = project.root / "tools" / "launch" / "environment.py"
     content = program.read_text()
     program.unlink()
     try:
@@ -156,7 +156,9 @@ def test_plug_ins_are_found_through_classpath_and_nothing_through_the_folder(pro
     (tmp_path / "tiny.py").write_text("VERSION = 'shadow'\n")
     launcher = str(project.root / "bin" / "kafka-topics")
     assert project.run(launcher, cwd=tmp_path)[1].startswith("1.0|")
-    (project.root / "tools" / "consumer_groups.py").write_text("import sys\ndef main():\n    print(sys.path[:2])\n")
+    (project.root / "tools" / "admin" / "consumer_groups.py").write_text(
+        "import sys\ndef main():\n    print(sys.path[:2])\n"
+    )
     groups = str(project.root / "bin" / "kafka-consumer-groups")
     assert project.run(groups, CLASSPATH="/plug/ins")[1] == f"['{project.root}', '/plug/ins']\n"
 
@@ -199,7 +201,7 @@ def test_wheel_with_another_hash_is_rejected(project: Project) -> None:
 
 
 def test_development_environment_serves_the_broker_as_well(project: Project) -> None:
-    environment = str(project.root / "tools" / "environment.py")
+    environment = str(project.root / "tools" / "launch" / "environment.py")
     status, _, stderr = project.run(sys.executable, "-I", environment, str(project.root), "requirements-dev.lock")
     assert status == 0, stderr
     assert {path.name for path in project.venv.glob("*.lock")} == set(LOCKS)
@@ -208,7 +210,7 @@ def test_development_environment_serves_the_broker_as_well(project: Project) -> 
 def test_added_packages_leave_the_environment_complete(project: Project) -> None:
     added = "requirements-kerberos.lock"
     shutil.copy(project.root / "requirements.lock", project.root / added)
-    environment = str(project.root / "tools" / "environment.py")
+    environment = str(project.root / "tools" / "launch" / "environment.py")
     status, _, stderr = project.run(sys.executable, "-I", environment, str(project.root), added)
     assert status == 0, stderr
     assert {path.name for path in project.venv.glob("*.lock")} >= {added, "requirements.lock"}

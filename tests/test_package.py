@@ -125,7 +125,11 @@ def test_wheel_has_one_top_level_package(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"milena_broker", f"milena_broker-{__version__}.dist-info"}
     private = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in names if name.startswith(PRIVATE_FOLDER)}
     assert {name.partition("/")[0] for name in private} == set(FOLDERS)
-    assert {"config/server.properties", "spark_jobs/skeleton/connector.sha256", "tools/server_start.py"} <= private
+    assert {
+        "config/server.properties",
+        "spark_jobs/skeleton/connector.sha256",
+        "tools/launch/server_start.py",
+    } <= private
 
 
 def test_every_package_of_the_repository_is_in_the_wheel() -> None:

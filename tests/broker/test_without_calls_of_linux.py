@@ -37,7 +37,7 @@ for name in ("sched_getaffinity", "sched_setaffinity", "pidfd_open"):
 is_directory = os.path.isdir
 os.path.isdir = lambda path: path != "/proc/self/fd" and is_directory(path)
 sys.addaudithook(hide)
-runpy.run_module("tools.server_start", run_name="__main__", alter_sys=True)
+runpy.run_module("tools.launch.server_start", run_name="__main__", alter_sys=True)
 """
 
 

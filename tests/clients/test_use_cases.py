@@ -24,7 +24,7 @@ from kafka import KafkaProducer
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import run_module
-from tools import configs
+from tools.admin import configs
 
 TIMEOUT_S = 60
 EARLIEST = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100}
@@ -204,7 +204,7 @@ def test_logs_are_rebuilt_byte_for_byte_by_the_key_of_their_host(broker: BrokerP
     }
     lines = [b"%s\t%s\n" % (host, logs[host][number]) for number in range(count) for host in hosts]
     flags = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--property", "parse.key=true"]
-    outcome = run_module("console_producer", *flags, stdin=b"".join(lines))
+    outcome = run_module("records.console_producer", *flags, stdin=b"".join(lines))
     assert (outcome.status, outcome.stderr) == (0, "")
     rebuilt: dict[bytes, list[bytes]] = defaultdict(list)
     for message in stored(broker.bootstrap, topic, 4):

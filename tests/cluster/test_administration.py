@@ -41,10 +41,10 @@ def plan(tmp_path: Path, topic: str, *replicas: list[int]) -> str:
 
 def reassign(cluster: Cluster, topic: str, path: str) -> str:
     """Execute a plan and wait until it is complete; return what --execute prints."""
-    printed = run_tool(cluster, "reassign_partitions", "--execute", "--reassignment-json-file", path)
+    printed = run_tool(cluster, "admin.reassign_partitions", "--execute", "--reassignment-json-file", path)
     verify = ("--verify", "--reassignment-json-file", path)
     cluster.wait_until(
-        lambda: IN_PROGRESS not in run_tool(cluster, "reassign_partitions", *verify), f"{topic} is reassigned"
+        lambda: IN_PROGRESS not in run_tool(cluster, "admin.reassign_partitions", *verify), f"{topic} is reassigned"
     )
     return printed
 
@@ -80,7 +80,7 @@ def test_leader_moves_to_other_brokers(cluster: Cluster, tmp_path: Path) -> None
         assert cluster.leader(topic) in before[1:]
         load.wait_for(50)
     assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
-    listed = run_tool(cluster, "reassign_partitions", "--list")
+    listed = run_tool(cluster, "admin.reassign_partitions", "--list")
     assert listed == "No partition reassignments found.\n"
 
 
@@ -90,11 +90,11 @@ def test_move_that_cannot_finish_is_cancelled(cluster: Cluster, tmp_path: Path) 
     reassign(cluster, topic, plan(tmp_path, topic, before[:2]))
     absent = before[2]
     path = plan(tmp_path, topic, [before[0], absent])
-    run_tool(cluster, "reassign_partitions", "--execute", "--reassignment-json-file", path)
+    run_tool(cluster, "admin.reassign_partitions", "--execute", "--reassignment-json-file", path)
     cluster.kill(absent)
     # Throttles could not be removed from the broker that is gone.
     cancel = ("--cancel", "--preserve-throttles", "--reassignment-json-file", path)
-    printed = run_tool(cluster, "reassign_partitions", *cancel)
+    printed = run_tool(cluster, "admin.reassign_partitions", *cancel)
     if "Successfully cancelled" in printed:  # the copy may have been complete before
         assert f"Successfully cancelled partition reassignment for: {topic}-0\n" in printed
         cluster.wait_until(
@@ -107,7 +107,7 @@ def test_preferred_leaders_are_elected(cluster: Cluster, topic: str) -> None:
     cluster.restart(first)
     cluster.wait_until_in_sync(topic)
     assert cluster.leader(topic) != first
-    printed = run_tool(cluster, "leader_election", "--election-type", "preferred", "--all-topic-partitions")
+    printed = run_tool(cluster, "admin.leader_election", "--election-type", "preferred", "--all-topic-partitions")
     assert re.search(rf"^Successfully completed leader election \(PREFERRED\) for partitions .*{topic}-0", printed)
     cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == first, "the preferred replica leads")
 
@@ -118,7 +118,7 @@ def test_replicas_have_the_same_records(cluster: Cluster, topic: str) -> None:
     arguments = ["--broker-list", cluster.bootstrap, "--topics-include", topic, "--time", "-2"]
     arguments += ["--report-interval-ms", "50", "--max-wait-ms", "50"]
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tools.replica_verification", *arguments],
+        [sys.executable, "-P", "-m", "tools.monitoring.replica_verification", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -162,7 +162,9 @@ def test_only_the_leader_is_left_and_then_the_others_are_left(cluster: Cluster) 
     )
     assert all(cluster.partitions(topic)[0][2] == [leader] for topic in topics), "the last in-sync replica is kept"
     arguments = ("--election-type", "unclean", "--topic", risked, "--partition", "0")
-    cluster.wait_until(lambda: "Successfully" in run_tool(cluster, "leader_election", *arguments), "a replica leads")
+    cluster.wait_until(
+        lambda: "Successfully" in run_tool(cluster, "admin.leader_election", *arguments), "a replica leads"
+    )
     assert cluster.leader(risked) in others
 
     cluster.heal(*topics)

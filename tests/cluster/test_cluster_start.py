@@ -26,7 +26,7 @@ OVERRIDES = ("zookeeper.session.timeout.ms=2000", "controlled.shutdown.retry.bac
 def test_cluster_survives_a_kill_and_stops_in_order(tmp_path: Path) -> None:
     with skip_when_unavailable():
         java_executable()
-    command = [sys.executable, "-P", "-m", "tools.cluster_start", "-n", "3", "--data", str(tmp_path)]
+    command = [sys.executable, "-P", "-m", "tools.launch.cluster_start", "-n", "3", "--data", str(tmp_path)]
     command += ["--port", "0", "--zookeeper-port", "0", *(f"--override={it}" for it in OVERRIDES)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}

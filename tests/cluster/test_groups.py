@@ -14,8 +14,8 @@ from protocol.errors import KafkaError
 from tests.cluster.conftest import PARTITIONS
 from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, read_topic
 from tests.support.cluster import Cluster
-from tools.admin_client import AdminClient
-from tools.bootstrap import Endpoint
+from tools.client.admin_client import AdminClient
+from tools.client.bootstrap import Endpoint
 
 DEADLINE_S = 60.0
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.slow]
 
 def add_scram_user(zookeeper: ZooKeeperProcess, mechanism: str) -> None:
     """Add the brokers' user before the first broker starts."""
-    command = [sys.executable, "-P", "-m", "tools.configs", "--zookeeper", zookeeper.connect, "--alter"]
+    command = [sys.executable, "-P", "-m", "tools.admin.configs", "--zookeeper", zookeeper.connect, "--alter"]
     setting = f"{mechanism}=[password={PASSWORD}]"
     subprocess.run(
         [*command, "--entity-type", "users", "--entity-name", USER, "--add-config", setting],

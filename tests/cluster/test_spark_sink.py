@@ -124,7 +124,7 @@ def elect_the_preferred_leader(cluster: Cluster, topic: str, writing: Writing, f
         cluster.restart(preferred)
         cluster.wait_until_in_sync(topic)
     assert cluster.leader(topic) != preferred
-    run_tool(cluster, "leader_election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    run_tool(cluster, "admin.leader_election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
     cluster.wait_until(lambda: cluster.partitions(topic)[0][0] == preferred, "the preferred replica leads")
 
 

@@ -10,8 +10,8 @@ from tests.cluster.conftest import PARTITIONS, create_topic
 from tests.cluster.copier import BATCH, Copier
 from tests.cluster.load import NumberedLoad, numbers_of, read_topic
 from tests.support.cluster import Cluster
-from tools.admin_client import TRANSACTION, AdminClient
-from tools.bootstrap import Endpoint
+from tools.client.admin_client import TRANSACTION, AdminClient
+from tools.client.bootstrap import Endpoint
 
 RECORDS = 600
 

@@ -98,7 +98,7 @@ def _configure(cluster: Cluster) -> None:
         (("--broker", "1"), "log.cleaner.threads=2"),
         (("--broker-defaults",), "message.max.bytes=1500000"),
     ):
-        run_tool(cluster, "configs", "--alter", *entity, "--add-config", setting)
+        run_tool(cluster, "admin.configs", "--alter", *entity, "--add-config", setting)
 
 
 def _add_partition(cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ def _return(cluster: Cluster) -> None:
 
 
 def _elect_preferred(cluster: Cluster) -> None:
-    run_tool(cluster, "leader_election", "--election-type", "preferred", "--all-topic-partitions")
+    run_tool(cluster, "admin.leader_election", "--election-type", "preferred", "--all-topic-partitions")
     cluster.wait_until(
         lambda: all(leader == replicas[0] for leader, replicas, _ in cluster.partitions(TOPIC).values()),
         "the preferred replicas lead",
@@ -137,7 +137,7 @@ def _elect_preferred(cluster: Cluster) -> None:
 def _reassign(cluster: Cluster) -> None:
     plan = cluster.folder / "plan.json"
     plan.write_text(PLAN)
-    run_tool(cluster, "reassign_partitions", "--execute", "--reassignment-json-file", str(plan))
+    run_tool(cluster, "admin.reassign_partitions", "--execute", "--reassignment-json-file", str(plan))
     cluster.wait_until(
         lambda: set(cluster.partitions(TOPIC)[0][1]) == {1, 3} and cluster.partitions(TOPIC)[0][0] == 3,
         "the partition has its new replicas",

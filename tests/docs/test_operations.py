@@ -23,7 +23,7 @@ def modules() -> dict[str, str]:
     """Return the module that each launcher runs."""
     found = {}
     for path in (ROOT / "bin").iterdir():
-        if match := re.search(r"run_tool (\w+) ", path.read_text()):
+        if match := re.search(r"run_tool ([\w.]+) ", path.read_text()):
             found[path.name] = f"tools.{match[1]}"
     return found
 

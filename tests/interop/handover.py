@@ -209,7 +209,7 @@ class House:
         source, target = (embedded, remote) if isinstance(ended, BrokerProcess) else (remote, embedded)
         options = (f"--from-{source[0]}", source[1], f"--to-{target[0]}", target[1])
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "tools.metadata_copy", *options],
+            [sys.executable, "-P", "-m", "tools.zookeeper.metadata_copy", *options],
             cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from tests.support.program_host import Outcome
 from tests.tools.conftest import RunTool
 from tests.tools.conftest import run as run  # a fixture
 from tests.tools.test_dump_log import CASES, FIXTURES
-from tools import dump_log
+from tools.files import dump_log
 
 SUFFIXES = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
 TIMEOUT_S = 60

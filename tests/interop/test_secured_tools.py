@@ -82,7 +82,7 @@ def test_delegation_token_command_prints_as_ours(
     options = ["--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", config]
     creation = ["--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"]
     theirs = [line.rstrip() for line in run_kafka_tool(TOKENS, *options, *creation)]
-    ours = run_module("delegation_tokens", *options, *creation)
+    ours = run_module("admin.delegation_tokens", *options, *creation)
     assert ours.status == 0, ours.stderr
     made = [line.rstrip() for line in ours.stdout.splitlines()]
     assert len(theirs) == len(made), (theirs, made)
@@ -93,22 +93,22 @@ def test_delegation_token_command_prints_as_ours(
     assert theirs[:1] + theirs[2:4] == made[:1] + made[2:4], "the heading"
     listing = ["--describe", "--owner-principal", f"User:{USER}"]
     described = [line.rstrip() for line in run_kafka_tool(TOKENS, *options, *listing)]
-    listed = [line.rstrip() for line in run_module("delegation_tokens", *options, *listing).stdout.splitlines()]
+    listed = [line.rstrip() for line in run_module("admin.delegation_tokens", *options, *listing).stdout.splitlines()]
     assert described[:3] == listed[:3]
     assert sorted(described) == sorted(listed)
     one, other = sorted(hmacs)
     change = ["--renew", "--renew-time-period", "60000", "--hmac"]
     (renewed, *_) = run_kafka_tool(TOKENS, *options, *change, one)
-    assert run_module("delegation_tokens", *options, *change, one).stdout.splitlines()[0] == renewed
-    own = run_module("delegation_tokens", *options, "--describe").stdout
+    assert run_module("admin.delegation_tokens", *options, *change, one).stdout.splitlines()[0] == renewed
+    own = run_module("admin.delegation_tokens", *options, "--describe").stdout
     assert "Calling describe token operation for current user." in own
     assert all(token_id in own for token_id in ids)
     assert_login_by_token(secured, tmp_path, next(line.split()[0] for line in listed if one in line), one)
     change = ["--expire", "--expiry-time-period", "-1", "--hmac"]
     run_kafka_tool(TOKENS, *options, *change, one)
-    assert run_module("delegation_tokens", *options, *change, other).status == 0
-    assert not any(token_id in run_module("delegation_tokens", *options, "--describe").stdout for token_id in ids)
-    again = run_module("delegation_tokens", *options, *change, other)
+    assert run_module("admin.delegation_tokens", *options, *change, other).status == 0
+    assert not any(token_id in run_module("admin.delegation_tokens", *options, "--describe").stdout for token_id in ids)
+    again = run_module("admin.delegation_tokens", *options, *change, other)
     assert again.status == 1
     assert "DelegationTokenNotFoundException" in again.stderr
 
@@ -120,7 +120,7 @@ def assert_login_by_token(secured: SecuredBroker, folder: Path, token_id: str, h
     settings["sasl.jaas.config"] = f'{module} required username="{token_id}" password="{hmac}" tokenauth="true";'
     path = write_properties(folder / "token.properties", settings)
     done = run_module(
-        "delegation_tokens",
+        "admin.delegation_tokens",
         *("--bootstrap-server", secured.bootstrap("SASL_SSL"), "--command-config", str(path), "--describe"),
     )
     assert done.status == 1
@@ -180,9 +180,11 @@ def test_our_tools_log_in(secured: SecuredBroker, tmp_path: Path, protocol: str,
     need(secured, mechanism)
     path = str(write_properties(tmp_path / "client.properties", tool_settings(secured, protocol, mechanism)))
     server, topic = ("--bootstrap-server", secured.bootstrap(protocol)), f"tools-{protocol}-{mechanism}"
-    created = run_module("topics", *server, "--command-config", path, "--create", "--topic", topic)
+    created = run_module("admin.topics", *server, "--command-config", path, "--create", "--topic", topic)
     assert created.status == 0, created.stderr
-    produced = run_module("console_producer", *server, "--producer.config", path, "--topic", topic, stdin=b"value\n")
+    produced = run_module(
+        "records.console_producer", *server, "--producer.config", path, "--topic", topic, stdin=b"value\n"
+    )
     if mechanism == "GSSAPI" and produced.status:
         assert "No provider for SASL mechanism GSSAPI" in produced.stderr, "the library may be built without Kerberos"
         return
@@ -190,7 +192,7 @@ def test_our_tools_log_in(secured: SecuredBroker, tmp_path: Path, protocol: str,
     assert not produced.stderr
     limits = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
     consumed = run_module(
-        "console_consumer", *server, "--consumer.config", path, "--topic", topic, "--group", topic, *limits
+        "records.console_consumer", *server, "--consumer.config", path, "--topic", topic, "--group", topic, *limits
     )
     assert consumed.stdout == "value\n", consumed.stderr
 
@@ -209,10 +211,10 @@ def test_our_tools_read_stores_of_java(secured: SecuredBroker, tmp_path: Path, s
     }
     path = str(write_properties(tmp_path / "client.properties", settings))
     server = ("--bootstrap-server", secured.bootstrap("SSL"))
-    listed = run_module("topics", *server, "--command-config", path, "--list")
+    listed = run_module("admin.topics", *server, "--command-config", path, "--list")
     assert listed.status == 0, listed.stderr
     produced = run_module(
-        "console_producer", *server, "--producer.config", path, "--topic", f"of-{store_type}", stdin=b"value\n"
+        "records.console_producer", *server, "--producer.config", path, "--topic", f"of-{store_type}", stdin=b"value\n"
     )
     assert (produced.status, produced.stderr) == (0, "")
 
@@ -222,7 +224,7 @@ def test_our_tools_report_a_wrong_login_in_one_line(secured: SecuredBroker, tmp_
     settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace(PASSWORD, "wrong-secret")
     path = str(write_properties(tmp_path / "client.properties", settings))
     server = ("--bootstrap-server", secured.bootstrap("SASL_SSL"))
-    listed = run_module("topics", *server, "--command-config", path, "--list")
+    listed = run_module("admin.topics", *server, "--command-config", path, "--list")
     assert listed.status == 1
     assert "Invalid username or password" in listed.stderr
     assert "wrong-secret" not in listed.stderr
@@ -236,7 +238,7 @@ def test_logins_are_counted(secured: SecuredBroker, tmp_path: Path) -> None:
         settings = secured.java("SASL_PLAINTEXT", "PLAIN", password)
         path = str(write_properties(tmp_path / "client.properties", settings))
         server = ("--bootstrap-server", secured.bootstrap("SASL_PLAINTEXT"))
-        assert run_module("topics", *server, "--command-config", path, "--list").status == status
+        assert run_module("admin.topics", *server, "--command-config", path, "--list").status == status
     after = scrape(secured)
     for outcome in ("successful", "failed"):
         key = f'{name.format(outcome)}{{listener="SASL_PLAINTEXT",networkProcessor="0"}}'

@@ -269,7 +269,7 @@ def wait_until_left(bootstrap: str, name: str) -> None:
 
 
 def run_own_reset(*arguments: str) -> Sequence[str]:
-    command = [sys.executable, "-P", "-m", "tools.streams_application_reset", *arguments]
+    command = [sys.executable, "-P", "-m", "tools.admin.streams_application_reset", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=DEADLINE_S)
     return finished.stdout.splitlines()

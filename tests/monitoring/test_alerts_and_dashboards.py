@@ -20,10 +20,10 @@ from spark_jobs.skeleton.progress import Batch
 from tests.broker.handlers.test_produce_and_fetch import batch_of, produce
 from tests.monitoring.promql import PromQLError, Selector, selectors
 from tests.support.in_process import running_broker
-from tools.lag import metrics_text
-from tools.lag_reader import ClusterLag, PartitionLag, PartitionState
-from tools.lag_windows import Status
-from tools.monitor_probe import Probe
+from tools.monitoring.lag import metrics_text
+from tools.monitoring.lag_reader import ClusterLag, PartitionLag, PartitionState
+from tools.monitoring.lag_windows import Status
+from tools.monitoring.monitor_probe import Probe
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "monitoring" / "alerts.yml"

@@ -21,9 +21,9 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
-from tools.consumer_group_records import GROUP_RECORD_TYPES
-from tools.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
-from tools.tiered_storage_records import REMOTE_LOG_RECORDS
+from tools.records.consumer_group_records import GROUP_RECORD_TYPES
+from tools.records.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
+from tools.records.tiered_storage_records import REMOTE_LOG_RECORDS
 
 
 class Stored(NamedTuple):

@@ -26,7 +26,7 @@ from tests.spark_jobs.conftest import job_environment
 from tests.spark_jobs.test_documentation import assert_is_accepted
 from tests.support.java import java_executable
 from tests.support.parts import skip_when_unavailable
-from tools import start_options
+from tools.launch import start_options
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"

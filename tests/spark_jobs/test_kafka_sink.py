@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
-from tools import transactions
+from tools.admin import transactions
 
 pytestmark = pytest.mark.spark
 

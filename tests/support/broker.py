@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def server_command(settings: Path, *arguments: str) -> list[str]:
     """Return the command line with which `bin/kafka-server-start` starts the broker."""
-    return [sys.executable, "-P", "-m", "tools.server_start", str(settings), *arguments]
+    return [sys.executable, "-P", "-m", "tools.launch.server_start", str(settings), *arguments]
 
 
 class BrokerProcess(ServerProcess):

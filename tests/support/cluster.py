@@ -22,8 +22,8 @@ from tests.support.broker import BrokerProcess
 from tests.support.metadata_probe import ask_metadata
 from tests.support.processes import listening_ports
 from tests.support.zookeeper import ZooKeeperProcess
-from tools.admin_client import AdminClient, CallTimedOut
-from tools.bootstrap import Endpoint
+from tools.client.admin_client import AdminClient, CallTimedOut
+from tools.client.bootstrap import Endpoint
 
 DEADLINE_S = 60.0
 POLL_S = 0.05

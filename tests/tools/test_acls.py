@@ -11,11 +11,12 @@ from config.broker_properties import AUTHORIZERS
 from tests.support.broker import BrokerProcess
 from tests.support.processes import listening_ports
 from tests.tools.conftest import Outcome, RunTool
-from tools import acls, certs, topics
-from tools.admin_client import AdminClient, CallTimedOut
-from tools.bootstrap import parse_bootstrap
-from tools.client_security import client_security
-from tools.client_settings import load_settings
+from tools.admin import acls, topics
+from tools.client.admin_client import AdminClient, CallTimedOut
+from tools.client.bootstrap import parse_bootstrap
+from tools.client.client_security import client_security
+from tools.client.client_settings import load_settings
+from tools.launch import certs
 
 PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret"}
 

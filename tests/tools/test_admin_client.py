@@ -17,9 +17,9 @@ from protocol.messages.metadata import (
 from tests.support.broker import BrokerProcess
 from tests.support.processes import closed_port
 from tests.tools.scripted_broker import ScriptedBroker
-from tools.admin_client import EARLIEST, LATEST, AdminClient, CallTimedOut, raise_for
-from tools.bootstrap import Endpoint
-from tools.command_line import UnreachableError
+from tools.base.command_line import UnreachableError
+from tools.client.admin_client import EARLIEST, LATEST, AdminClient, CallTimedOut, raise_for
+from tools.client.bootstrap import Endpoint
 
 DELETE = DeleteTopicsRequest(topic_names=["a"], topics=[], timeout_ms=1)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import RunTool
-from tools import topics
+from tools.admin import topics
 
 
 def test_command_config_is_read(broker: BrokerProcess, run: RunTool, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.processes import closed_port
 from tests.tools.conftest import RunTool
-from tools import bootstrap
-from tools.bootstrap import Endpoint, parse_bootstrap, require_reachable
-from tools.command_line import UnreachableError, UsageError
+from tools.base.command_line import UnreachableError, UsageError
+from tools.client import bootstrap
+from tools.client.bootstrap import Endpoint, parse_bootstrap, require_reachable
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_a_closed_port_is_one_line_after_the_timeout(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
-        ("topics", ("--list",)),
-        ("console_consumer", ("--topic", "t")),
-        ("console_producer", ("--topic", "t")),
-        ("consumer_groups", ("--list",)),
-        ("lag", ("--listen", "127.0.0.1:0")),
-        ("monitor", ("--listen", "127.0.0.1:0")),
+        ("admin.topics", ("--list",)),
+        ("records.console_consumer", ("--topic", "t")),
+        ("records.console_producer", ("--topic", "t")),
+        ("admin.consumer_groups", ("--list",)),
+        ("monitoring.lag", ("--listen", "127.0.0.1:0")),
+        ("monitoring.monitor", ("--listen", "127.0.0.1:0")),
     ],
 )
 def test_every_tool_reports_a_dead_address_in_one_line(
     run: RunTool, monkeypatch: pytest.MonkeyPatch, module: str, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(require_reachable, "__defaults__", (0.2,))
-    monkeypatch.setattr("tools.admin_client.REACH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tools.client.admin_client.REACH_TIMEOUT_S", 0.2)
     with closed_port() as port:
         tool = import_module(f"tools.{module}")
         outcome = run(tool.main, "--bootstrap-server", f"127.0.0.1:{port}", *arguments)

@@ -8,8 +8,8 @@ from protocol.api import APIS
 from protocol.messages.api_versions import ApiVersion
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import RunTool
-from tools import broker_api_versions
-from tools.broker_api_versions import NEVER_SERVED, descriptions
+from tools.admin import broker_api_versions
+from tools.admin.broker_api_versions import NEVER_SERVED, descriptions
 
 
 def test_every_broker_is_printed_with_its_requests(broker: BrokerProcess, run: RunTool) -> None:

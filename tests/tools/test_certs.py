@@ -6,7 +6,7 @@ from pathlib import Path
 from cryptography import x509
 
 from tests.tools.conftest import RunTool
-from tools import certs
+from tools.launch import certs
 
 
 def test_files_are_private_and_the_settings_name_them(run: RunTool, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from broker.settings.security_sources import InvalidSecurityError
 from broker.settings.zookeeper_settings import zookeeper_security
 from config.broker import BrokerConfig
 from tests.support.certificates import Stores
-from tools.client_security import client_security
-from tools.client_settings import _RENAMED, _SAME, library_settings, load_settings, parse_assignments
-from tools.command_line import UsageError
+from tools.base.command_line import UsageError
+from tools.client.client_security import client_security
+from tools.client.client_settings import _RENAMED, _SAME, library_settings, load_settings, parse_assignments
 
 
 @pytest.mark.parametrize(

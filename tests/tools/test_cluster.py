@@ -5,7 +5,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import cluster
+from tools.admin import cluster
 
 
 def test_cluster_id_is_that_of_other_clients(broker: BrokerProcess, run: RunTool) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.parts import skip_when_unavailable
 from tests.tools.conftest import Outcome, RunTool
-from tools import cluster_start
-from tools.cluster_start import Server, Supervisor, cluster, own_variables
-from tools.zookeeper_jars import NoZooKeeperError
+from tools.launch import cluster_start
+from tools.launch.cluster_start import Server, Supervisor, cluster, own_variables
+from tools.launch.zookeeper_jars import NoZooKeeperError
 
 DEADLINE_S = 30.0
 # A server that reports its start and every signal in its log, and ends with status 0 on SIGTERM.

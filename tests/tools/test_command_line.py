@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.tools.conftest import RunTool
-from tools.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
+from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 
 
 def line() -> CommandLine:

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 from tests.tools.conftest import RunTool
-from tools import completion
+from tools.launch import completion
 
 
 def test_options_come_from_the_tables_of_the_tools() -> None:

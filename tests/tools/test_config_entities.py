@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.command_line import CommandLine, UsageError
-from tools.config_entities import Entity, add_entity_options, parse_entities
+from tools.admin.config_entities import Entity, add_entity_options, parse_entities
+from tools.base.command_line import CommandLine, UsageError
 
 
 def entities(*arguments: str) -> list[Entity]:

@@ -31,9 +31,9 @@ from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.scripted_broker import ScriptedBroker
-from tools import configs, topics
-from tools.command_line import UsageError
-from tools.configs import parse_configs
+from tools.admin import configs, topics
+from tools.admin.configs import parse_configs
+from tools.base.command_line import UsageError
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ import pytest
 from tests.support.broker import BrokerProcess
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, RunTool, run_module
-from tools import console_consumer, console_producer, topics
-from tools.bootstrap import require_reachable
+from tools.admin import topics
+from tools.client.bootstrap import require_reachable
+from tools.records import console_consumer, console_producer
 
-CONSOLE_CONSUMER = (sys.executable, "-P", "-m", "tools.console_consumer")
+CONSOLE_CONSUMER = (sys.executable, "-P", "-m", "tools.records.console_consumer")
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
@@ -27,14 +28,14 @@ def create(broker: BrokerProcess, topic: str, partitions: int = 1) -> None:
 
 def produce(broker: BrokerProcess, topic: str, text: bytes, *arguments: str) -> None:
     outcome = run_module(
-        "console_producer", "--bootstrap-server", broker.bootstrap, "--topic", topic, *arguments, stdin=text
+        "records.console_producer", "--bootstrap-server", broker.bootstrap, "--topic", topic, *arguments, stdin=text
     )
     assert (outcome.status, outcome.stdout, outcome.stderr) == (0, "", "")
 
 
 def consume(broker: BrokerProcess, topic: str, count: int, *arguments: str) -> str:
     outcome = run_module(
-        "console_consumer",
+        "records.console_consumer",
         "--bootstrap-server",
         broker.bootstrap,
         "--topic",
@@ -120,7 +121,7 @@ def test_topics_are_selected_by_regular_expression(broker: BrokerProcess) -> Non
         create(broker, topic)
         produce(broker, topic, topic.encode())
     outcome = run_module(
-        "console_consumer",
+        "records.console_consumer",
         *("--bootstrap-server", broker.bootstrap),
         *("--include", "many-.*"),
         "--from-beginning",
@@ -132,7 +133,7 @@ def test_topics_are_selected_by_regular_expression(broker: BrokerProcess) -> Non
 def test_timeout_ends_with_status_0(broker: BrokerProcess) -> None:
     create(broker, "empty")
     outcome = run_module(
-        "console_consumer", "--bootstrap-server", broker.bootstrap, "--topic", "empty", "--timeout-ms", "300"
+        "records.console_consumer", "--bootstrap-server", broker.bootstrap, "--topic", "empty", "--timeout-ms", "300"
     )
     assert (outcome.status, outcome.stdout) == (0, "")
     assert "ERROR Error processing message, terminating consumer process: " in outcome.stderr
@@ -141,7 +142,10 @@ def test_timeout_ends_with_status_0(broker: BrokerProcess) -> None:
 
 def test_unknown_topic_is_created_after_a_warning(broker: BrokerProcess, run: RunTool) -> None:
     outcome = run_module(
-        "console_consumer", "--bootstrap-server", broker.bootstrap, "--topic", "brought-up", "--timeout-ms", "1000"
+        "records.console_consumer",
+        *("--bootstrap-server", broker.bootstrap),
+        *("--topic", "brought-up"),
+        *("--timeout-ms", "1000"),
     )
     assert outcome.status == 0
     assert "WARN Topic brought-up does not exist yet" in outcome.stderr
@@ -189,7 +193,7 @@ def test_closed_output_ends_a_consumer_without_a_traceback(broker: BrokerProcess
 def test_line_without_a_key_ends_the_producer(broker: BrokerProcess) -> None:
     create(broker, "keyless")
     outcome = run_module(
-        "console_producer",
+        "records.console_producer",
         *("--bootstrap-server", broker.bootstrap),
         *("--topic", "keyless"),
         *("--property", "parse.key=true"),
@@ -226,7 +230,7 @@ def test_failed_send_is_logged_and_the_producer_continues(broker: BrokerProcess)
         ["--bootstrap-server", broker.bootstrap, "--create", "--topic", "small", "--config", "max.message.bytes=200"]
     )
     outcome = run_module(
-        "console_producer",
+        "records.console_producer",
         *("--bootstrap-server", broker.bootstrap),
         *("--topic", "small"),
         "--sync",
@@ -241,7 +245,7 @@ def test_producer_without_brokers_reports_the_error() -> None:
     with closed_port() as port:
         bootstrap = f"127.0.0.1:{port}"
         arguments = ("--bootstrap-server", bootstrap, "--topic", "t", "--max-block-ms", "500")
-        outcome = run_module("console_producer", *arguments)
+        outcome = run_module("records.console_producer", *arguments)
     assert outcome.status == 1
     assert outcome.stderr == f"No broker at {bootstrap}: Connection refused. Does it run at this address?\n"
 

@@ -28,7 +28,7 @@ from protocol.messages.offset_delete import (
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.scripted_broker import ScriptedBroker
-from tools import consumer_groups, topics
+from tools.admin import consumer_groups, topics
 
 OFFSETS_HEADING = (
     "GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             "

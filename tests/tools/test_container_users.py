@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from config.definition import ConfigError
 from tests.tools.conftest import ROOT
-from tools.container_environment import read_environment
-from tools.container_users import ContainerUsers, has_sasl, read_users, settings_of_users
+from tools.launch.container_environment import read_environment
+from tools.launch.container_users import ContainerUsers, has_sasl, read_users, settings_of_users
 
 USERS = {"KAFKA_CLIENT_USERS": "alice,bob", "KAFKA_CLIENT_PASSWORDS": 'secret"1,secret2'}
 LISTENERS = {
@@ -94,7 +94,7 @@ def test_users_log_in_by_plain_and_scram(tmp_path: Path) -> None:
     log = tmp_path / "output"
     with log.open("wb") as output:
         broker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tools.server_start", "--environment"],
+            [sys.executable, "-P", "-m", "tools.launch.server_start", "--environment"],
             stdout=output,
             stderr=output,
             cwd=ROOT,

@@ -15,7 +15,7 @@ from protocol.records.control import ControlType, TransactionMarker, build_marke
 from storage.disk.files import OsFiles
 from tests.broker.transactions.test_loading import metadata
 from tests.tools.conftest import RunTool
-from tools import storage_tool
+from tools.files import storage_tool
 
 LOG = "00000000000000000000.log"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.delegation_tokens import _date
+from tools.admin.delegation_tokens import _date
 
 
 @pytest.mark.parametrize("timestamp_ms", [253_402_214_400_001, (1 << 63) - 1])

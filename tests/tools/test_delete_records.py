@@ -26,8 +26,8 @@ from protocol.messages.metadata import (
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.scripted_broker import ScriptedBroker
-from tools import delete_records, get_offsets
-from tools.delete_records import InvalidOffsetsError, parse_offsets
+from tools.admin import delete_records, get_offsets
+from tools.admin.delete_records import InvalidOffsetsError, parse_offsets
 
 TIMEOUT_S = 20
 STARTED = "Executing records delete operation\nRecords delete operation completed:\n"

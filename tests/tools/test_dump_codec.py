@@ -3,7 +3,7 @@
 import pytest
 
 from tests.tools.conftest import RunTool
-from tools import dump_codec
+from tools.files import dump_codec
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.records.builder import RecordData, build_batch
 from tests.tools.conftest import Outcome, RunTool
-from tools import dump_log
+from tools.files import dump_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "dump-log"
 FIRST = "00000000000000000000"

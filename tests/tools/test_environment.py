@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.environment import _PIP_SETTLED, Progress, is_ready
+from tools.launch.environment import _PIP_SETTLED, Progress, is_ready
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
-from tools.bootstrap import require_reachable
+from tools.client.bootstrap import require_reachable
 
 ADDRESS = "ADDRESS"
 """Stands for the address of a broker in a command line."""
@@ -168,7 +168,7 @@ def partitions(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", [name for name in NAMES if TOOLS[name].connecting])
 def test_a_dead_address_is_one_line(run: RunTool, monkeypatch: pytest.MonkeyPatch, partitions: Path, name: str) -> None:
     monkeypatch.setattr(require_reachable, "__defaults__", (0.1,))
-    monkeypatch.setattr("tools.admin_client.REACH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tools.client.admin_client.REACH_TIMEOUT_S", 0.1)
     with closed_port() as port:
         stands_for = {ADDRESS: f"127.0.0.1:{port}", PARTITIONS: str(partitions)}
         outcome = run(main_of(name), *(stands_for.get(part, part) for part in TOOLS[name].connecting))
@@ -219,7 +219,8 @@ def test_the_administration_tools_start_without_what_only_some_command_lines_nee
         "from importlib import import_module\n"
         f"for name in {modules}:\n"
         "    tool = import_module(name)\n"
-        "    tool.main(['--version']) if name == 'tools.server_start' else getattr(tool, '_command_line', int)()\n"
+        "    is_start = name == 'tools.launch.server_start'\n"
+        "    tool.main(['--version']) if is_start else getattr(tool, '_command_line', int)()\n"
         f"    heavy = sorted(set({HEAVY}) & set(sys.modules))\n"
         "    assert not heavy, f'{name} imports {heavy}'\n"
     )

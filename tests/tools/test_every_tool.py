@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
-from tools import missing
+from tools.launch import missing
 
 # Its options before the class name need a shell script.
 LAUNCHER_ALONE = {"kafka-run-class"}
@@ -24,7 +24,7 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_launcher_runs_the_same_module_as_the_console_script(name: str) -> None:
-    package, _, module = module_of(name).rpartition(".")
+    package, _, module = module_of(name).partition(".")
     assert package == "tools"
     assert f'run_tool {module} "$@"' in (ROOT / "bin" / name).read_text()
 

@@ -8,9 +8,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import get_offsets
-from tools.command_line import UsageError
-from tools.get_offsets import parse_rule, parse_time
+from tools.admin import get_offsets
+from tools.admin.get_offsets import parse_rule, parse_time
+from tools.base.command_line import UsageError
 
 TIMEOUT_S = 20
 FIRST_MS = 1_700_000_000_000

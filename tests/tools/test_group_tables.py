@@ -1,6 +1,6 @@
 """Tables of groups, with the columns of Kafka's tool."""
 
-from tools.group_tables import DELETED_OFFSETS, NEW_OFFSETS, OFFSETS, STATES, listed_columns, member_columns, table
+from tools.base.group_tables import DELETED_OFFSETS, NEW_OFFSETS, OFFSETS, STATES, listed_columns, member_columns, table
 
 
 def test_offsets_are_printed_as_by_kafka() -> None:

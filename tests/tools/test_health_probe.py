@@ -19,9 +19,9 @@ from protocol.messages.api_versions import ApiVersionsResponse
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT
 from tests.tools.scripted_broker import ScriptedBroker
-from tools.health_probe import choose, main, problem_of
-from tools.running_servers import RunningBroker, running_brokers
-from tools.served_addresses import Address, addresses_of
+from tools.launch.health_probe import choose, main, problem_of
+from tools.launch.running_servers import RunningBroker, running_brokers
+from tools.launch.served_addresses import Address, addresses_of
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_broker_without_an_open_port_is_a_problem(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["http", "https", "PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
 def test_a_port_without_a_response_is_a_problem(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("tools.health_probe.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tools.launch.health_probe.TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"{kind}://127.0.0.1:{server.getsockname()[1]}"
         found = problem(address)
@@ -139,7 +139,7 @@ def test_a_handshake_shows_that_a_listener_with_tls_responds() -> None:
 
 def test_a_broker_announces_its_addresses(tmp_path: Path) -> None:
     holder = (
-        "import sys; from pathlib import Path; from tools.running_servers import registered\n"
+        "import sys; from pathlib import Path; from tools.launch.running_servers import registered\n"
         "with registered(5, Path(sys.argv[1])) as announce:\n"
         "    announce(['PLAINTEXT://127.0.0.1:1', 'http://127.0.0.1:2'])\n"
         "    print('up', flush=True); sys.stdin.read()"
@@ -157,7 +157,7 @@ def test_a_broker_announces_its_addresses(tmp_path: Path) -> None:
 def test_the_exit_status_is_that_of_the_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tools.health_probe.running_brokers", list)
+    monkeypatch.setattr("tools.launch.health_probe.running_brokers", list)
     assert main() == 1
     assert capsys.readouterr().err == "no broker runs\n"
 
@@ -165,5 +165,5 @@ def test_the_exit_status_is_that_of_the_check(
 def test_the_image_uses_the_check() -> None:
     for name in ("Dockerfile", "docker-compose.yml"):
         text = (ROOT / name).read_text()
-        assert '".venv/bin/python", "-m", "tools.health_probe"' in text
+        assert '".venv/bin/python", "-m", "tools.launch.health_probe"' in text
         assert "bin/kafka-topics" not in text

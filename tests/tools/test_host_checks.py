@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool
-from tools import check
-from tools.host_checks import (
+from tools.launch import check
+from tools.launch.host_checks import (
     PARAMETERS,
     Directory,
     Finding,
@@ -24,7 +24,7 @@ from tools.host_checks import (
     has_failed,
     problems,
 )
-from tools.host_facts import mount_of, parse_mounts, read_facts
+from tools.launch.host_facts import mount_of, parse_mounts, read_facts
 
 GOOD_DIRECTORY = Directory("/data", "xfs", frozenset({"rw", "noatime"}), 0.5, 0.9, False)
 GOOD = HostFacts(

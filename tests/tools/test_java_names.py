@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from tools.java_names import (
+from tools.base.java_names import (
     exception_class,
     exception_name,
     exception_text,

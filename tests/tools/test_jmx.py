@@ -17,8 +17,8 @@ import pytest
 from tests.support.in_process import running_broker
 from tests.support.processes import closed_port
 from tests.tools.conftest import Outcome, RunTool
-from tools import jmx as jmx_tool
-from tools.bootstrap import require_reachable
+from tools.client.bootstrap import require_reachable
+from tools.monitoring import jmx as jmx_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = "kafka.server:type=ReplicaManager,name=PartitionCount"
@@ -34,7 +34,7 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 async def jmx(*arguments: str) -> Outcome:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tools.jmx", *arguments),
+        *(sys.executable, "-P", "-m", "tools.monitoring.jmx", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import client_metrics, features, metadata_quorum
+from tools.admin import client_metrics, features, metadata_quorum
 
 NOT_SUPPORTED = "Could not apply finalized feature update because the provided feature is not supported."
 NOT_FINALIZED = "Can not delete non-existing finalized feature."

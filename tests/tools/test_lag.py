@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import RunTool
-from tools import lag
-from tools.lag import burrow
+from tools.monitoring import lag
+from tools.monitoring.lag import burrow
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60
@@ -79,7 +79,7 @@ def commit(broker: BrokerProcess, offset: int) -> None:
 
 def test_lag_is_served_to_prometheus_and_as_burrow_does(broker: BrokerProcess, group: str) -> None:
     options = ("--bootstrap-server", broker.bootstrap, "--interval-ms", "300", "--group", "^lag-group$")
-    with watching("lag", *options) as address:
+    with watching("monitoring.lag", *options) as address:
         labels = f'cluster="default",consumergroup="{group}",topic="lag-topic",partition="0"'
         text = until(address, "/metrics", f"kafka_consumergroup_lag{{{labels}}} 7\n")
         assert f"kafka_consumergroup_current_offset{{{labels}}} 3\n" in text
@@ -131,7 +131,7 @@ def test_unknown_paths_are_404() -> None:
 
 def test_the_monitor_reports_each_broker(broker: BrokerProcess) -> None:
     with watching(
-        "monitor", "--bootstrap-server", broker.bootstrap, "--topic", "probe", "--interval-ms", "50"
+        "monitoring.monitor", "--bootstrap-server", broker.bootstrap, "--topic", "probe", "--interval-ms", "50"
     ) as address:
         text = until(address, "/metrics", "kafka_monitor_consume_availability{broker=")
         assert re.search(r'^kafka_monitor_produce_availability\{broker="\d+"\} 1\.0$', text, re.MULTILINE)

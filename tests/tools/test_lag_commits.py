@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from broker.groups.records import OffsetAndMetadata, offset_key, offset_value
-from tools.lag_commits import POLL_S, CommitFollower
+from tools.monitoring.lag_commits import POLL_S, CommitFollower
 
 
 class Message(NamedTuple):

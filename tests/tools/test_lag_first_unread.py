@@ -9,7 +9,7 @@ from protocol.records.batch import BASE_OFFSET, NO_TIMESTAMP
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.schema import ZERO_UUID
-from tools.lag_first_unread import NOTHING_WAITS, READS_MAX, FirstUnread, Source, Unread, first_time_ms
+from tools.monitoring.lag_first_unread import NOTHING_WAITS, READS_MAX, FirstUnread, Source, Unread, first_time_ms
 
 BATCH = build_batch([RecordData(100 + number, None, b"v") for number in range(5)], base_offset=10)
 MARKER = (

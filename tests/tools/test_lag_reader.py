@@ -27,12 +27,12 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from protocol.records.builder import RecordData, build_batch
-from tools.admin_client import EARLIEST, CallTimedOut, TopicPartition
-from tools.command_line import UnreachableError
-from tools.lag import _watch, burrow, metrics_text, read_cluster
-from tools.lag_commits import Commits
-from tools.lag_reader import ClusterLag, LagReader, Part
-from tools.lag_windows import Status
+from tools.base.command_line import UnreachableError
+from tools.client.admin_client import EARLIEST, CallTimedOut, TopicPartition
+from tools.monitoring.lag import _watch, burrow, metrics_text, read_cluster
+from tools.monitoring.lag_commits import Commits
+from tools.monitoring.lag_reader import ClusterLag, LagReader, Part
+from tools.monitoring.lag_windows import Status
 
 NOW_MS = 1_795_228_739_867
 

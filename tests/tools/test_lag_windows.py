@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.lag_windows import ENDS_MAX, ONE_COMMIT_AGE_MAX_MS, Commit, Ends, Status, Window, group_status
+from tools.monitoring.lag_windows import ENDS_MAX, ONE_COMMIT_AGE_MAX_MS, Commit, Ends, Status, Window, group_status
 
 STEP_MS = 10_000
 

@@ -20,7 +20,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse, Metada
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.scripted_broker import ScriptedBroker
-from tools import leader_election
+from tools.admin import leader_election
 
 MISSING = "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: The partition does not exist."
 

@@ -16,17 +16,10 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome, RunTool, run_module
-from tools import (
-    acls,
-    configs,
-    console_consumer,
-    consumer_groups,
-    leader_election,
-    preferred_replica_election,
-    reassign_partitions,
-    topics,
-)
-from tools.znode_trees import TreeUnavailableError
+from tools.admin import acls, configs, consumer_groups, leader_election, reassign_partitions, topics
+from tools.legacy import preferred_replica_election
+from tools.records import console_consumer
+from tools.zookeeper.znode_trees import TreeUnavailableError
 
 DEPRECATED = "WARNING: --zookeeper is deprecated. Use --bootstrap-server instead to specify a broker to connect to.\n"
 
@@ -143,7 +136,12 @@ def test_records_and_groups_are_reached_through_zookeeper(run: RunTool, zookeepe
     at = ["--zookeeper", zookeeper]
     run(topics.main, *at, "--create", "--replication-factor", "1", "--partitions", "1", "--topic", "lines")
     consumed = run_module(
-        "console_consumer", *at, "--topic", "lines", "--from-beginning", "--timeout-ms", "500", "--group", "readers"
+        "records.console_consumer",
+        *at,
+        *("--topic", "lines"),
+        "--from-beginning",
+        *("--timeout-ms", "500"),
+        *("--group", "readers"),
     )
     assert "Processed a total of 0 messages" in consumed.stderr
     assert consumed.stderr.startswith(DEPRECATED)
@@ -163,7 +161,7 @@ def test_a_port_at_the_end_holds_for_all_hosts(run: RunTool, zookeeper: str) -> 
 
 
 def test_an_ensemble_that_is_not_there_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.znode_trees.REACH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tools.zookeeper.znode_trees.REACH_TIMEOUT_S", 0.3)
     with closed_port() as port:
         outcome = run(topics.main, "--zookeeper", f"127.0.0.1:{port}", "--list")
     assert (outcome.status, outcome.stdout) == (1, "")
@@ -210,7 +208,7 @@ def test_tls_settings_reach_the_connection(run: RunTool, monkeypatch: pytest.Mon
         used.append(security)
         raise TreeUnavailableError(address)
 
-    monkeypatch.setattr("tools.znode_trees.open_zookeeper", open_zookeeper)
+    monkeypatch.setattr("tools.zookeeper.znode_trees.open_zookeeper", open_zookeeper)
     settings = tmp_path / "tls.properties"
     settings.write_text(
         f"zookeeper.ssl.client.enable=true\nzookeeper.ssl.truststore.type=PEM\n"

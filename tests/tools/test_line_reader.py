@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.command_line import UsageError
-from tools.line_reader import LineError, LineReader, LineRecord
+from tools.base.command_line import UsageError
+from tools.base.line_reader import LineError, LineReader, LineRecord
 
 KEY = {"parse.key": "true"}
 HEADERS = {"parse.headers": "true"}

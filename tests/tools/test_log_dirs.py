@@ -17,7 +17,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse, Metada
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.scripted_broker import ScriptedBroker
-from tools import log_dirs
+from tools.admin import log_dirs
 
 HEAD = "Querying brokers for log directories information\nReceived log directory information from brokers {}\n"
 

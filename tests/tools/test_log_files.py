@@ -15,8 +15,8 @@ import pytest
 
 from config.log4j import Appender
 from tests.support.broker import BrokerProcess
-from tools.log_files import HAS_LINES, Layout, LogWriter, QueuedAppender
-from tools.rolling_file import RollingFile
+from tools.log_output.log_files import HAS_LINES, Layout, LogWriter, QueuedAppender
+from tools.log_output.rolling_file import RollingFile
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR_S = 3600

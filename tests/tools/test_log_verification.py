@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.builders import NOW_MS, append, batch, create_log, log_config
 from tests.tools.conftest import RunTool
-from tools import dump_log
+from tools.files import dump_log
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "dump-log" / "partitions"
 SIZE = len(batch(1, size=100))

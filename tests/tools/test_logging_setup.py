@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config.log4j import LoggingPlan
-from tools import logging_setup
+from tools.log_output import logging_setup
 
 CONFIGURATION = """\
 log4j.rootLogger=INFO, F

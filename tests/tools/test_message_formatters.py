@@ -7,9 +7,9 @@ import pytest
 from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
 from protocol.records import batch
 from protocol.records.legacy import build_message_set, read_message_header
-from tools.command_line import UsageError
-from tools.deserializers import DeserializationError
-from tools.message_formatters import ConsumedRecord, TimestampType, message_formatter
+from tools.base.command_line import UsageError
+from tools.records.deserializers import DeserializationError
+from tools.records.message_formatters import ConsumedRecord, TimestampType, message_formatter
 
 RECORD = ConsumedRecord("t", 1, 7, TimestampType.CREATE_TIME, 1795229526193, b"k1", b"v1", [])
 DEFAULT = "DefaultMessageFormatter"

@@ -18,7 +18,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool
-from tools import metadata_copy
+from tools.zookeeper import metadata_copy
 
 CLUSTER = b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'
 TOPIC = b'{"partitions":{"0":[0]},"topic_id":"pSEGtdSkRXmCBClYmmbVaw","version":3}'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.conftest import ROOT, Outcome, RunTool
-from tools import missing
+from tools.launch import missing
 
 PAGE = ROOT / "docs" / "not-yet.md"
 
@@ -20,7 +20,7 @@ def test_missing_tool_prints_reason_and_replacement_in_one_line_and_fails(run: R
 
 
 def test_every_missing_tool_has_a_launcher_under_both_names() -> None:
-    launchers = {path.name for path in (ROOT / "bin").iterdir() if "run_tool missing" in path.read_text()}
+    launchers = {path.name for path in (ROOT / "bin").iterdir() if "run_tool launch.missing" in path.read_text()}
     assert launchers == {f"{name}{suffix}" for name in missing.TOOLS for suffix in ("", ".sh")}
     for name in missing.TOOLS:
         assert (ROOT / "bin" / f"{name}.sh").readlink() == Path(name)

@@ -23,11 +23,11 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tools.admin_client import CallTimedOut
-from tools.monitor import ensure_once
-from tools.monitor_probe import Probe
-from tools.monitor_topic import END, MonitorTopic, Route
-from tools.monitor_traffic import Receiver, Sender
+from tools.client.admin_client import CallTimedOut
+from tools.monitoring.monitor import ensure_once
+from tools.monitoring.monitor_probe import Probe
+from tools.monitoring.monitor_topic import END, MonitorTopic, Route
+from tools.monitoring.monitor_traffic import Receiver, Sender
 
 
 class FakeCluster:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tools.command_line import UsageError
-from tools.offset_resets import parse_datetime, parse_duration
+from tools.admin.offset_resets import parse_datetime, parse_duration
+from tools.base.command_line import UsageError
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool
-from tools import consumer_groups, run_class, zookeeper_shell
-from tools.legacy_zookeeper import DEPRECATED
+from tools.admin import consumer_groups
+from tools.launch import run_class
+from tools.zookeeper import zookeeper_shell
+from tools.zookeeper.legacy_zookeeper import DEPRECATED
 
 TIMEOUT_S = 20
 HEADER = "Group           Topic                          Pid Offset          logSize         Lag             Owner\n"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import RunTool
-from tools import consumer_performance, e2e_latency, producer_performance
-from tools.consumer_performance import Consumed, figures
-from tools.performance import MIB, Latencies, metrics_table, percentiles
+from tools.records import consumer_performance, e2e_latency, producer_performance
+from tools.records.consumer_performance import Consumed, figures
+from tools.records.performance import MIB, Latencies, metrics_table, percentiles
 
 CPU = r"This client used \d+\.\d\d of a core \(\d+\.\d s of CPU time in \d+\.\d s\)\.\n"
 TOTAL = (

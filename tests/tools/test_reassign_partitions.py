@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import configs, reassign_partitions
+from tools.admin import configs, reassign_partitions
 
 TIMEOUT_S = 20
 USAGE = "This tool helps to move topic partitions"

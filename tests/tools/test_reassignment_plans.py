@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.reassignment_plans import (
+from tools.admin.reassignment_plans import (
     InvalidPlanError,
     Move,
     Plan,

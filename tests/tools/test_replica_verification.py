@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from protocol.records.batch import BatchHeader
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, RunTool
-from tools import replica_verification
-from tools.replica_verification import Comparison, Difference, Fetched
+from tools.monitoring import replica_verification
+from tools.monitoring.replica_verification import Comparison, Difference, Fetched
 
 TIMEOUT_S = 30
 PARTITION = ("t", 0)
@@ -75,7 +75,7 @@ def test_tool_reports_until_it_is_stopped(broker: BrokerProcess) -> None:
     arguments = ["--broker-list", broker.bootstrap, "--topics-include", "verified", "--time", "-2"]
     arguments += ["--report-interval-ms", "10", "--max-wait-ms", "10", "--fetch-size", "1000"]
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tools.replica_verification", *arguments],
+        [sys.executable, "-P", "-m", "tools.monitoring.replica_verification", *arguments],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         text=True,

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from tests.tools.conftest import RunTool
-from tools import run_class
+from tools.launch import run_class
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from tests.tools.conftest import ROOT
-from tools.running_servers import RunningBroker, registered, running_brokers
+from tools.launch.running_servers import RunningBroker, registered, running_brokers
 
 HOLDER = """
 import sys
 from pathlib import Path
-from tools.running_servers import registered
+from tools.launch.running_servers import registered
 with registered(int(sys.argv[2]), Path(sys.argv[1])):
     print("up", flush=True)
     sys.stdin.read()

@@ -15,7 +15,7 @@ import pytest
 from milena_broker import __version__
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
-from tools import server_start, start_options
+from tools.launch import server_start, start_options
 
 SAMPLE = str(ROOT / "config" / "server.properties")
 
@@ -78,7 +78,7 @@ def test_every_invalid_setting_is_reported(run: RunTool) -> None:
 
 def start(settings: Path, *arguments: str) -> Outcome:
     """Run a start that must fail."""
-    return run_module("server_start", str(settings), *arguments, timeout_s=30)
+    return run_module("launch.server_start", str(settings), *arguments, timeout_s=30)
 
 
 def settings_file(folder: Path, **values: str) -> Path:
@@ -150,7 +150,7 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
             sys.executable,
             "-P",
             "-m",
-            "tools.server_start",
+            "tools.launch.server_start",
             str(settings),
             "--override",
             "num.partitions=7",
@@ -315,7 +315,7 @@ def test_an_operator_brings_a_production_file(run: RunTool, tmp_path: Path) -> N
     )
     path.write_text(path.read_text().replace("com.example.NamingPolicy", "naming:NamingPolicy"))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    command = [sys.executable, "-P", "-m", "tools.server_start"]
+    command = [sys.executable, "-P", "-m", "tools.launch.server_start"]
     checked = subprocess.run(
         [*command, "--check", str(path)], check=False, env=environment, capture_output=True, text=True
     )
@@ -345,7 +345,7 @@ def test_an_operator_brings_a_production_file(run: RunTool, tmp_path: Path) -> N
         (listening,) = (line for line in log if "listening on PLAINTEXT" in line)
         address = listening.partition("clients connect to ")[2].split()[0]
         for name, status, text in (("plain", 1, "plain: expected team.topic"), ("team.orders", 0, "Created topic")):
-            created = run_module("topics", "--bootstrap-server", address, "--create", "--topic", name)
+            created = run_module("admin.topics", "--bootstrap-server", address, "--create", "--topic", name)
             assert created.status == status, created
             assert text in created.stdout + created.stderr
     finally:
@@ -399,7 +399,7 @@ def started(
 ) -> Iterator[str]:
     """Start a broker as a user does; yield its log up to a text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state"), **variables}
-    command = [sys.executable, "-P", "-m", "tools.server_start", *arguments]
+    command = [sys.executable, "-P", "-m", "tools.launch.server_start", *arguments]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stderr is not None
         lines = []

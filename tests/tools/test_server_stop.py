@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from tests.tools.conftest import Outcome, RunTool
-from tools import server_stop
-from tools.running_servers import RunningBroker
+from tools.launch import server_stop
+from tools.launch.running_servers import RunningBroker
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import ConfigError, ConfigErrors
 from tests.tools.conftest import ROOT
-from tools import container_environment, server_start
-from tools.container_environment import ContainerEnvironment, NewTopic, read_environment
-from tools.start_options import parse
+from tools.launch import container_environment, server_start
+from tools.launch.container_environment import ContainerEnvironment, NewTopic, read_environment
+from tools.launch.start_options import parse
 
 BOUND, ADVERTISED, DATA = "PLAINTEXT://0.0.0.0:9092", "PLAINTEXT://localhost:9092", "/var/lib/milena"
 KRAFT = ("process.roles has no effect", "controller.quorum.voters has no effect")

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import storage_tool
+from tools.files import storage_tool
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 

@@ -11,8 +11,8 @@ import pytest
 
 from controller.sqlite_file import SqliteFile, Transaction
 from controller.state_store import Create, SetData
-from tools import store_backup
-from tools.store_backup import BackupError, back_up, copy_consistently
+from tools.files import store_backup
+from tools.files.store_backup import BackupError, back_up, copy_consistently
 
 CLUSTER_ID = b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'
 

@@ -15,8 +15,9 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import SASL_PASSWORD, SASL_USER, SecuredZooKeeper
 from tests.tools.conftest import RunTool, run_module
-from tools import configs, zookeeper_security_migration, zookeeper_shell
-from tools.legacy_zookeeper import DEPRECATED as DEPRECATED_TEXT
+from tools.admin import configs
+from tools.zookeeper import zookeeper_security_migration, zookeeper_shell
+from tools.zookeeper.legacy_zookeeper import DEPRECATED as DEPRECATED_TEXT
 
 DEPRECATED = f"WARNING: {DEPRECATED_TEXT}\n"
 ALICE = ("--entity-type", "users", "--entity-name", "alice")
@@ -153,9 +154,8 @@ def test_a_broker_starts_with_what_was_stored(run: RunTool, tmp_path: Path) -> N
 
     async def started() -> str:
         async with running_broker(tmp_path, {"log.dirs": str(tmp_path)}) as broker:
-            refused = await asyncio.to_thread(
-                run_module, "configs", *store, "--alter", "--add-config", "background.threads=4", "--broker-defaults"
-            )
+            alter = ("admin.configs", *store, "--alter", "--add-config", "background.threads=4", "--broker-defaults")
+            refused = await asyncio.to_thread(run_module, *alter)
             assert refused.status == 1
             assert "in use by another process" in refused.stderr
             return str(broker.services.config[BACKGROUND_THREADS])
@@ -171,7 +171,7 @@ def test_missing_store_is_not_created_to_describe_it(run: RunTool, tmp_path: Pat
 
 
 def test_unreachable_zookeeper_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.znode_trees.REACH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tools.zookeeper.znode_trees.REACH_TIMEOUT_S", 0.2)
     with closed_port() as port:
         outcome = run(configs.main, "--zookeeper", f"127.0.0.1:{port}", "--describe", *ALICE)
     assert (outcome.status, outcome.stdout) == (1, "")

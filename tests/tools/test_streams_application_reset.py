@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool
-from tools import streams_application_reset
-from tools.streams_application_reset import is_internal
+from tools.admin import streams_application_reset
+from tools.admin.streams_application_reset import is_internal
 
 TIMEOUT_S = 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tools.supervision import DELAY_MAX_S, FIRST_DELAY_S, STABLE_AFTER_S, Supervision
+from tools.launch.supervision import DELAY_MAX_S, FIRST_DELAY_S, STABLE_AFTER_S, Supervision
 
 
 def supervision(*names: str, now_s: float = 0.0) -> Supervision:

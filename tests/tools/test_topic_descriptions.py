@@ -26,10 +26,10 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tests.tools.scripted_broker import ScriptedBroker
-from tools.admin_client import AdminClient
-from tools.bootstrap import Endpoint
-from tools.topic_descriptions import PARTITION_FILTERS, describe_topics
-from tools.topic_ids import parse_topic_id
+from tools.admin.topic_descriptions import PARTITION_FILTERS, describe_topics
+from tools.base.topic_ids import parse_topic_id
+from tools.client.admin_client import AdminClient
+from tools.client.bootstrap import Endpoint
 
 DEFAULT, OVERRIDE, CLUSTER_DEFAULT = 5, 1, 3
 

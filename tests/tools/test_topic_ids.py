@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.topic_ids import parse_topic_id, topic_id_text
+from tools.base.topic_ids import parse_topic_id, topic_id_text
 
 
 def test_text_form_equals_that_of_kafka() -> None:

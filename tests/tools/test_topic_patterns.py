@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.command_line import UsageError
-from tools.topic_patterns import topic_expression, topic_pattern
+from tools.base.command_line import UsageError
+from tools.base.topic_patterns import topic_expression, topic_pattern
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import Outcome, RunTool, run_module
-from tools import topics
-from tools.topics import CommandError, parse_replica_assignment
+from tools.admin import topics
+from tools.admin.topics import CommandError, parse_replica_assignment
 
 TOPIC_ID = re.compile(r"TopicId: [A-Za-z0-9_-]{22}")
 COLLISION_WARNING = (
@@ -194,7 +194,7 @@ def test_bootstrap_server_is_required(run: RunTool) -> None:
 
 
 def test_tool_runs_as_a_process(broker: BrokerProcess) -> None:
-    outcome = run_module("topics", "--broker-list", broker.bootstrap, "--describe", "--topic", "nope")
+    outcome = run_module("admin.topics", "--broker-list", broker.bootstrap, "--describe", "--topic", "nope")
     assert outcome.status == 1
     assert outcome.stdout == "Error while executing topic command : Topic 'Optional[nope]' does not exist as expected\n"
     assert "ERROR java.lang.IllegalArgumentException: Topic 'Optional[nope]' does not exist" in outcome.stderr

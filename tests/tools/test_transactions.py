@@ -16,7 +16,7 @@ from protocol.records.builder import RecordData, build_batch
 from tests.support.broker import BrokerProcess
 from tests.support.wire_client import WireClient
 from tests.tools.conftest import Outcome, RunTool
-from tools import transactions
+from tools.admin import transactions
 
 TIMEOUT_S = 20
 OLD_MS = 1_600_000_000_000

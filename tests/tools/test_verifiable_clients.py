@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker import BrokerProcess
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, RunTool
-from tools import verifiable_consumer, verifiable_producer
-from tools.verifiable_consumer import VerifiableConsumer
-from tools.verifiable_producer import VerifiableProducer
+from tools.records import verifiable_consumer, verifiable_producer
+from tools.records.verifiable_consumer import VerifiableConsumer
+from tools.records.verifiable_producer import VerifiableProducer
 
 TIMEOUT_S = 30
 Event = dict[str, Any]
@@ -98,12 +98,12 @@ def test_failed_sends_are_reported(run: RunTool, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("tool", ["verifiable_producer", "verifiable_consumer"])
+@pytest.mark.parametrize("tool", ["records.verifiable_producer", "records.verifiable_consumer"])
 def test_signal_ends_the_tool_with_its_last_lines(
     broker: BrokerProcess, topic: str, tool: str, number: signal.Signals
 ) -> None:
     arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic]
-    arguments += ["--throughput", "100"] if tool == "verifiable_producer" else ["--group-id", topic]
+    arguments += ["--throughput", "100"] if tool == "records.verifiable_producer" else ["--group-id", topic]
     with subprocess.Popen(
         [sys.executable, "-P", "-m", f"tools.{tool}", *arguments],
         stdout=subprocess.PIPE,

@@ -14,21 +14,21 @@ from config import properties
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool
-from tools import zookeeper_server_start, zookeeper_server_stop
-from tools.running_servers import running_zookeepers
-from tools.zookeeper_jars import MAIN_CLASS, NoZooKeeperError, server_command
+from tools.launch.running_servers import running_zookeepers
+from tools.launch.zookeeper_jars import MAIN_CLASS, NoZooKeeperError, server_command
+from tools.zookeeper import zookeeper_server_start, zookeeper_server_stop
 
 HOLDER = """
 import os, sys
 from pathlib import Path
-from tools.running_servers import register_zookeeper
+from tools.launch.running_servers import register_zookeeper
 register_zookeeper(Path(sys.argv[1]))
 os.execv("/bin/cat", ["cat"])
 """
 
 
 def test_server_serves_and_is_registered_until_it_ends(tmp_path: Path) -> None:
-    start = [sys.executable, "-P", "-m", "tools.zookeeper_server_start"]
+    start = [sys.executable, "-P", "-m", "tools.zookeeper.zookeeper_server_start"]
     with skip_when_unavailable(), ZooKeeperProcess(tmp_path, command=lambda file: [*start, str(file)]) as server:
         assert server.pid in running_zookeepers()
         server.stop()

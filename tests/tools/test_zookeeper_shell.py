@@ -18,8 +18,8 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool, run_module
-from tools import znode_trees, zookeeper_shell
-from tools.zookeeper_shell import parse_acl, words_of
+from tools.zookeeper import znode_trees, zookeeper_shell
+from tools.zookeeper.zookeeper_shell import parse_acl, words_of
 
 CLIENT_TIMEOUT_S = 60
 SCRIPT = (
@@ -124,7 +124,7 @@ def zookeepers_own_client(address: str, commands: Sequence[str]) -> tuple[str, s
 
 def test_commands_print_what_zookeepers_own_client_prints(chroots: tuple[str, str]) -> None:
     ours, theirs = chroots
-    outcome = run_module("zookeeper_shell", ours, stdin="\n".join(SCRIPT).encode())
+    outcome = run_module("zookeeper.zookeeper_shell", ours, stdin="\n".join(SCRIPT).encode())
     stdout, stderr = zookeepers_own_client(theirs, SCRIPT)
     assert MASKED.sub("*", outcome.stdout.strip()) == MASKED.sub("*", stdout.strip())
     assert MASKED.sub("*", outcome.stderr.removeprefix(f"Connecting to {ours}\n").strip()) == MASKED.sub("*", stderr)
@@ -162,8 +162,8 @@ def test_names_of_older_versions_work(run: RunTool, chroots: tuple[str, str]) ->
 
 
 def test_last_command_of_standard_input_sets_the_exit_status(chroots: tuple[str, str]) -> None:
-    assert run_module("zookeeper_shell", chroots[0], stdin=b"get /nope\nls /\n").status == 0
-    assert run_module("zookeeper_shell", chroots[0], stdin=b"ls /\nget /nope\nquit\nls /\n").status == 1
+    assert run_module("zookeeper.zookeeper_shell", chroots[0], stdin=b"get /nope\nls /\n").status == 0
+    assert run_module("zookeeper.zookeeper_shell", chroots[0], stdin=b"ls /\nget /nope\nquit\nls /\n").status == 1
 
 
 def test_embedded_store_has_no_containers(run: RunTool, embedded: Path) -> None:
@@ -173,7 +173,7 @@ def test_embedded_store_has_no_containers(run: RunTool, embedded: Path) -> None:
 
 def test_history_numbers_the_last_commands(embedded: Path) -> None:
     lines = "\n".join((*(f"get /{number}" for number in range(11)), "history", "quit"))
-    outcome = run_module("zookeeper_shell", f"sqlite:{embedded}", stdin=lines.encode())
+    outcome = run_module("zookeeper.zookeeper_shell", f"sqlite:{embedded}", stdin=lines.encode())
     assert outcome.status == 0
     assert outcome.stdout == "".join(f"{number} - get /{number}\n" for number in range(1, 11)) + "11 - history\n"
 

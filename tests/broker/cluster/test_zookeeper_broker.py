@@ -21,7 +21,7 @@ from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import STOP_TIMEOUT_S
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
-from tools import metadata_copy
+from tools.zookeeper import metadata_copy
 
 TOPIC = "t"
 SESSION_TIMEOUT_MS = 1_500

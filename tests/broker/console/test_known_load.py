@@ -47,8 +47,8 @@ def test_console_metrics_jolokia_and_tools_agree(tmp_path: Path) -> None:
             return float(sum(each[attribute] for each in beans.values()))
 
         server = ("--bootstrap-server", broker.bootstrap)
-        offsets = run_module("get_offsets", *server, "--topic", "load")
-        directories = run_module("log_dirs", *server, "--describe", "--topic-list", "load")
+        offsets = run_module("admin.get_offsets", *server, "--topic", "load")
+        directories = run_module("admin.log_dirs", *server, "--describe", "--topic-list", "load")
         assert (offsets.status, directories.status) == (0, 0), (offsets, directories)
         logs = json.loads(directories.stdout.splitlines()[2])["brokers"][0]["logDirs"][0]["partitions"]
         figures = {
