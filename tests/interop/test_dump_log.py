@@ -13,7 +13,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.program_host import Outcome
 from tests.tools.conftest import RunTool
 from tests.tools.conftest import run as run  # a fixture
-from tests.tools.test_dump_log import CASES, FIXTURES
+from tests.tools.files.test_dump_log import CASES, FIXTURES
 from tools.files import dump_log
 
 SUFFIXES = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})

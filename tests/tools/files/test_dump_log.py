@@ -11,7 +11,7 @@ from protocol.records.builder import RecordData, build_batch
 from tests.tools.conftest import Outcome, RunTool
 from tools.files import dump_log
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "dump-log"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "dump-log"
 FIRST = "00000000000000000000"
 
 CASES: dict[str, tuple[str, ...]] = {
@@ -120,7 +120,7 @@ def test_differences_are_printed_on_stderr(run: RunTool) -> None:
     ("decoder", "payload"),
     [
         ("org.apache.kafka.tools.api.StringDecoder", "payload: value-none-0 "),
-        ("tests.tools.test_dump_log:ShoutingDecoder", "payload: VALUE-NONE-0 "),
+        ("tests.tools.files.test_dump_log:ShoutingDecoder", "payload: VALUE-NONE-0 "),
     ],
 )
 def test_decoder_classes_print_keys_and_values(run: RunTool, decoder: str, payload: str) -> None:

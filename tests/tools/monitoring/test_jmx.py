@@ -20,7 +20,7 @@ from tests.tools.conftest import Outcome, RunTool
 from tools.client.bootstrap import require_reachable
 from tools.monitoring import jmx as jmx_tool
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COUNT = "kafka.server:type=ReplicaManager,name=PartitionCount"
 
 

@@ -10,7 +10,7 @@ from tests.storage.builders import NOW_MS, append, batch, create_log, log_config
 from tests.tools.conftest import RunTool
 from tools.files import dump_log
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "dump-log" / "partitions"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "dump-log" / "partitions"
 SIZE = len(batch(1, size=100))
 
 

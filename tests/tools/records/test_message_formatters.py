@@ -92,14 +92,16 @@ def test_bytes_of_the_wrong_size_raise_an_error(name: str, data: bytes) -> None:
             "org.apache.kafka.tools.consumer.LoggingMessageFormatter",
             b"v1\nCreateTime:1795229526193, key:k1, value:v1\n",
         ),
-        ("tests.tools.test_message_formatters:Upper", b"V1"),
+        ("tests.tools.records.test_message_formatters:Upper", b"V1"),
     ],
 )
 def test_formatters_are_found_by_name(name: str, printed: bytes) -> None:
     assert message_formatter(name, {}).format(RECORD) == printed
 
 
-@pytest.mark.parametrize("name", ["NoSuchFormatter", "nosuch:Formatter", "tests.tools.test_message_formatters:Lower"])
+@pytest.mark.parametrize(
+    "name", ["NoSuchFormatter", "nosuch:Formatter", "tests.tools.records.test_message_formatters:Lower"]
+)
 def test_unknown_formatter_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError, match="formatter"):
         message_formatter(name, {})

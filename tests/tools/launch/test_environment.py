@@ -9,7 +9,7 @@ import pytest
 
 from tools.launch.environment import _PIP_SETTLED, Progress, is_ready
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Terminal(io.StringIO):

@@ -18,7 +18,7 @@ from tests.support.broker import BrokerProcess
 from tools.log_output.log_files import HAS_LINES, Layout, LogWriter, QueuedAppender
 from tools.log_output.rolling_file import RollingFile
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HOUR_S = 3600
 
 

@@ -17,7 +17,7 @@ from tools.base.java_names import (
     topic_partition_hash,
 )
 
-with (Path(__file__).parents[1] / "fixtures" / "error-codes.csv").open(newline="") as file:
+with (Path(__file__).parents[2] / "fixtures" / "error-codes.csv").open(newline="") as file:
     CLASSES = {row["name"]: row["exception_class"] for row in csv.DictReader(file) if row["exception_class"]}
 
 

@@ -21,7 +21,7 @@ from tests.tools.conftest import RunTool
 from tools.monitoring import lag
 from tools.monitoring.lag import burrow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 60
 
 
