@@ -30,8 +30,7 @@ from tools.admin.config_entities import CLIENTS, DEFAULT_NAME, IPS, USERS, Entit
 from tools.admin.config_resources import InvalidConfigs
 from tools.base.command_line import UsageError, warn
 from tools.client.admin_client import AdminClient, raise_for
-
-MECHANISMS: Mapping[str, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+from tools.client.scram_credentials import ITERATIONS_DEFAULT, MECHANISMS, new_credential
 
 _QUOTA_TYPES: Mapping[str, tuple[str, str]] = {
     USERS: ("user", "user-principal"),
@@ -51,8 +50,6 @@ _MISPRINTS: Mapping[str, str] = {
     "consumer_bytes_rate": "consumer_byte_rate",
 }
 _CREDENTIAL = re.compile(r"(?:iterations=(?P<iterations>-?[0-9]*),)?password=(?P<password>.*)", re.DOTALL)
-_ITERATIONS_DEFAULT = 4096
-_SALT_SIZE = 26
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _KINDS: Mapping[str, str] = {USERS: "quota and SCRAM credential", IPS: "connection quota"}
 
@@ -187,24 +184,9 @@ def credential(user: str, mechanism: str, text: str) -> ScramCredentialUpsertion
         raise UsageError(f"Invalid credential for {mechanism}; expected [iterations=N,password=P] or [password=P]")
     iterations = int(match["iterations"] or -1)
     if iterations == -1:
-        iterations = _ITERATIONS_DEFAULT
-    if iterations < _ITERATIONS_DEFAULT:
+        iterations = ITERATIONS_DEFAULT
+    if iterations < ITERATIONS_DEFAULT:
         raise UsageError(
-            f"Iterations {iterations} is less than the minimum {_ITERATIONS_DEFAULT} required for {mechanism}"
+            f"Iterations {iterations} is less than the minimum {ITERATIONS_DEFAULT} required for {mechanism}"
         )
     return new_credential(user, mechanism, match["password"], iterations)
-
-
-def new_credential(
-    user: str, mechanism: str, password: str, iterations: int = _ITERATIONS_DEFAULT
-) -> ScramCredentialUpsertion:
-    """Return a credential with a new salt."""
-    import hashlib  # few changes are about credentials
-    import secrets
-
-    salt = secrets.token_bytes(_SALT_SIZE)
-    digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
-    return ScramCredentialUpsertion(
-        name=user, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
-    )

@@ -37,8 +37,9 @@ from controller.zookeeper.store import ZooKeeperStore
 from protocol.errors import KafkaError
 from tools.admin.config_entities import BROKERS, CLIENTS, IPS, TOPICS, USERS, Entity
 from tools.admin.config_resources import InvalidConfigs
-from tools.admin.quota_configs import MECHANISMS, credential, quota_value, right_key
+from tools.admin.quota_configs import credential, quota_value, right_key
 from tools.base.command_line import UsageError
+from tools.client.scram_credentials import MECHANISMS
 from tools.zookeeper.legacy_zookeeper import with_ports
 from tools.zookeeper.znode_trees import NO_SERVER_HINT, TreeUnavailableError, require_server
 

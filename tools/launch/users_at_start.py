@@ -14,7 +14,7 @@ from config.broker import BrokerConfig
 from config.broker_properties import SASL_ENABLED_MECHANISMS, SUPER_USERS
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from tools.admin.quota_configs import new_credential
+from tools.client.scram_credentials import new_credential
 from tools.launch.container_users import SCRAM
 
 logger = logging.getLogger("kafka.server.KafkaServer")
