@@ -79,7 +79,8 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.project = folder / "project"
         self.bin = folder / "venv" / "bin"
-        self.environment = {"PYTHONPATH": str(self.project)}
+        # kafka-server-stop stops the brokers that the state folder lists.
+        self.environment = {"PYTHONPATH": str(self.project), "XDG_STATE_HOME": str(folder / "state")}
         for name, text in OTHERS_MODULES.items():
             path = self.project / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,23 +218,22 @@ def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
 
 
-def test_daemon_of_an_installed_package_starts_and_stops(installation: Installation, tmp_path: Path) -> None:
-    state = {"XDG_STATE_HOME": str(tmp_path), "LOG_DIR": ""}
-    installation.environment.update(state)
-    try:
-        printed = installation.run("kafka-server-start", "-daemon", "--port", "0")
-        log = tmp_path / "milena" / "logs" / "kafkaServer.out"
-        assert printed == f"Started; it logs to {log}\n"
-        deadline_s = time.monotonic() + DEADLINE_S
-        while " started " not in log.read_text():
-            assert time.monotonic() < deadline_s, log.read_text()
-            time.sleep(0.05)
-        assert installation.run("kafka-server-stop", "--wait").startswith("Stopped 1 broker in ")
-        assert "closed cleanly in " in log.read_text()
-        assert (tmp_path / "milena" / "data" / "meta.properties").exists()
-    finally:
-        for name in state:
-            del installation.environment[name]
+def test_daemon_of_an_installed_package_starts_and_stops(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon has a state folder of its own, so that `kafka-server-stop` stops no broker of another test."""
+    monkeypatch.setitem(installation.environment, "XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setitem(installation.environment, "LOG_DIR", "")
+    printed = installation.run("kafka-server-start", "-daemon", "--port", "0")
+    log = tmp_path / "milena" / "logs" / "kafkaServer.out"
+    assert printed == f"Started; it logs to {log}\n"
+    deadline_s = time.monotonic() + DEADLINE_S
+    while " started " not in log.read_text():
+        assert time.monotonic() < deadline_s, log.read_text()
+        time.sleep(0.05)
+    assert installation.run("kafka-server-stop", "--wait").startswith("Stopped 1 broker in ")
+    assert "closed cleanly in " in log.read_text()
+    assert (tmp_path / "milena" / "data" / "meta.properties").exists()
 
 
 def test_example_project_runs_with_the_installed_fixtures(installation: Installation) -> None:
