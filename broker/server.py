@@ -43,6 +43,7 @@ from broker.jobs import (
     transaction_jobs,
 )
 from broker.listeners import BrokerListeners
+from broker.logins import link_security
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
@@ -72,7 +73,7 @@ from broker.settings.listener_security import open_listeners
 from broker.settings.plug_ins import InvalidPlugInError
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from broker.settings.unmet_settings import unmet_by_one_broker
-from broker.stores import OpenedStore, open_acl_store, open_metadata_store, surroundings
+from broker.stores import OpenedStore, open_acl_store, open_metadata_store
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
@@ -100,7 +101,6 @@ from storage.manager.log_startup import DuplicateLogError, LoadError, LogManager
 
 if TYPE_CHECKING:
     from broker.metrics.endpoint import MetricsEndpoint
-    from broker.network.sasl.broker_login import Run
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -391,7 +391,7 @@ class Server:
             self._blocking,
             self._cpu_pool,
             self._listeners.sockets.unsent,
-            self._link_security(),
+            link_security(config, environment, self._listeners, self._undo) if self._is_clustered else LinkSecurity(),
         )
 
     async def _read_remote_keys(self) -> None:
@@ -401,23 +401,6 @@ class Server:
         reads = [self._loop.run_in_executor(self._background, keys.refresh, now_ms) for keys in key_sets]
         if reads:
             await asyncio.wait(reads, timeout=REMOTE_KEYS_WAIT_S)
-
-    def _link_security(self) -> LinkSecurity:
-        """Return how this broker connects to others. A broker that runs alone does not, and needs no login."""
-        if not self._is_clustered:
-            return LinkSecurity()
-        from broker.settings.sasl_settings import broker_login  # a broker that runs alone starts without it
-
-        return LinkSecurity(
-            self._listeners.broker_tls(),
-            broker_login(self._config, surroundings(self._environment), self._log_in_thread()),
-        )
-
-    def _log_in_thread(self) -> Run:
-        """Return how logins to other brokers run what may wait for a server, one after another in a thread."""
-        thread = self._environment.new_threads(1, "logins")
-        self._undo.callback(thread.shutdown, wait=False)
-        return lambda work: self._loop.run_in_executor(thread, work)
 
     def _reject_missing_cluster_store(self) -> None:
         """Raise StartupError if the configuration names a cluster, and this broker can only run alone."""

@@ -56,6 +56,13 @@ LISTENER_FACTS: tuple[tuple[Kind, str, str, Callable[[Listener], float]], ...] =
 
 def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) -> Iterator[Metric]:
     """`waiting_requests()` is how many requests wait to be decoded."""
+    yield from _connections(sockets)
+    yield from _queues(sockets, waiting_requests)
+    yield from _refusals(sockets)
+    yield from _memory(sockets)
+
+
+def _connections(sockets: SocketServer) -> Iterator[Metric]:
     yield Metric(
         Kind.GAUGE,
         SOCKETS,
@@ -114,6 +121,9 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
         "Connections closed because they were idle (connections.max.idle.ms).",
         alone(lambda: sum(listener.expired_count for listener in sockets.listeners)),
     )
+
+
+def _queues(sockets: SocketServer, waiting_requests: Callable[[], int]) -> Iterator[Metric]:
     yield Metric(
         Kind.GAUGE,
         "kafka.network:type=RequestChannel,name=RequestQueueSize",
@@ -134,6 +144,9 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
         lambda: (((listener.name,), 0) for listener in sockets.listeners),
         ("listener",),
     )
+
+
+def _refusals(sockets: SocketServer) -> Iterator[Metric]:
     counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
         (
             "ConnectionsRefusedForDescriptorsPerSec",
@@ -148,6 +161,9 @@ def network_metrics(sockets: SocketServer, waiting_requests: Callable[[], int]) 
     )
     for name, text, count in counts:
         yield Metric(Kind.METER, f"kafka.network:type=SocketServer,name={name}", text, alone(count))
+
+
+def _memory(sockets: SocketServer) -> Iterator[Metric]:
     memory: tuple[tuple[str, str, Callable[[RequestMemory | None], int]], ...] = (
         (
             "MemoryPoolAvailable",

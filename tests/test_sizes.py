@@ -1,0 +1,47 @@
+"""Long classes and functions: a reader holds about this much in mind. Exceptions have their reasons here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = (
+    "protocol",
+    "config",
+    "storage",
+    "controller",
+    "broker",
+    "tools",
+    "spark_jobs",
+    "milena_broker",
+    "build_backend",
+    "bench",
+)
+CLASS_LINES_MAX = 500
+FUNCTION_LINES_MAX = 90
+
+EXCEPTIONS = {
+    "broker/assembly.py: assemble": "the wiring of one broker, a list of calls without a branch",
+    "broker/replica/manager.py: ReplicaManager": "requests of the controller and events of logs meet its state",
+    "protocol/records/batch.py: parse_records": "a loop over bytes, in which a call would cost more than a field",
+    "protocol/records/regularity.py: _step_over": "a loop over bytes, in which a call would cost more than a field",
+    "storage/manager/log_manager.py: LogManager": "hosts the logs, as ReplicaManager hosts the partitions",
+    "storage/segments/segment.py: Segment": "one file with its three indexes, which change together",
+}
+
+
+def lengths(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield each class and function of a module with its lines, and how many it may have."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            limit = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX
+            assert node.end_lineno is not None
+            yield f"{path.relative_to(ROOT)}: {node.name}", node.end_lineno - node.lineno + 1, limit
+
+
+def test_classes_and_functions_are_short() -> None:
+    modules = [path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    long = {name for path in modules for name, lines, limit in lengths(path) if lines > limit}
+    assert long == EXCEPTIONS.keys()
