@@ -23,7 +23,6 @@ from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
 from tools.records.consumer_group_records import GROUP_RECORD_TYPES
 from tools.records.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
-from tools.records.tiered_storage_records import REMOTE_LOG_RECORDS
 
 
 class Stored(NamedTuple):
@@ -53,7 +52,6 @@ STORED = [
         "kafka-group-coordinator",
         "common/message",
     ),
-    *of_tools(REMOTE_LOG_RECORDS.values(), "kafka-storage", "message"),
     Stored(ConsumerProtocolSubscription, "ConsumerProtocolSubscription", "kafka-clients"),
     Stored(ConsumerProtocolAssignment, "ConsumerProtocolAssignment", "kafka-clients"),
 ]

@@ -31,7 +31,6 @@ from tools.records.record_parsers import (
     parse_group_record,
     parse_transaction_record,
 )
-from tools.records.tiered_storage_records import parse_remote_log_record
 
 _MESSAGE_SIZE_MAX: Final = 5 * 1024 * 1024
 _OLD_DECODERS: Final = "kafka.serializer."
@@ -83,7 +82,6 @@ def _command_line() -> CommandLine:
     line.add_flag("--offsets-decoder", "Decode the records of the __consumer_offsets topic.")
     line.add_flag("--transaction-log-decoder", "Decode the records of the __transaction_state topic.")
     line.add_flag("--cluster-metadata-decoder", "Decode the records of a KRaft cluster's __cluster_metadata topic.")
-    line.add_flag("--remote-log-metadata-decoder", "Decode the records of the __remote_log_metadata topic.")
     line.add_flag("--skip-record-metadata", "Print only keys and values of records.")
     return line
 
@@ -169,8 +167,6 @@ def _parser(options: argparse.Namespace) -> Parser | None:
         return parse_transaction_record
     if options.cluster_metadata_decoder:
         return parse_metadata_record
-    if options.remote_log_metadata_decoder:
-        return parse_remote_log_record
     if options.print_data_log or options.key_decoder_class or options.value_decoder_class:
         return decoding_parser(_current(options.key_decoder_class), _current(options.value_decoder_class))
     return None

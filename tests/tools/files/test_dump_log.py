@@ -67,7 +67,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "__cluster_metadata-0/00000000000000000042-0000000007.checkpoint,__cluster_metadata-0/bootstrap.checkpoint",
         "--cluster-metadata-decoder",
     ),
-    "remote-log-metadata": ("--files", f"__remote_log_metadata-0/{FIRST}.log", "--remote-log-metadata-decoder"),
     "unknown-files": ("--files", "golden-0//meta.properties,golden-0/leader-epoch.txt,"),
 }
 """Arguments by the name of the file with Kafka's output, relative to the folder of partitions."""
