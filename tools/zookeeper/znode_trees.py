@@ -1,4 +1,4 @@
-"""The trees of nodes that zookeeper-shell shows: an ensemble of ZooKeeper, and a broker's embedded store.
+"""The trees of nodes that tools read and change: an ensemble of ZooKeeper, and a broker's embedded store.
 
 Owns how each is opened, read and changed, and one set of errors for both. Must not know commands or what is printed.
 """
@@ -27,14 +27,15 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
-from kazoo.protocol.serialization import Create
+from kazoo.interfaces import IAsyncResult
+from kazoo.protocol import serialization
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.loop.clock import SystemClock
 from controller import state_store
 from controller.sqlite_store import METADATA_FILE, SqliteStore
-from controller.state_store import Stat, StateStore, StoreError, StoreUnavailable
+from controller.state_store import Create, Delete, SetData, Stat, StateStore, StoreError, StoreUnavailable
 from controller.zookeeper.connection import new_client
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 from tools.base.command_line import UnreachableError
@@ -50,6 +51,10 @@ NO_SERVER_HINT: Final = "If there is none, use --bootstrap-server"
 
 class TreeError(Exception):
     """A command failed; the text is that of ZooKeeper's own client."""
+
+
+class MissingNodeError(TreeError):
+    """The node does not exist, or the parent of a node to be created does not."""
 
 
 class TreeUnavailableError(Exception):
@@ -73,6 +78,13 @@ class NodeStat:
     children_count: int
 
 
+class TreeNode(NamedTuple):
+    """A node as read. `data` is None if it was created without data, which differs from empty data."""
+
+    data: bytes | None
+    stat: NodeStat
+
+
 class AclEntry(NamedTuple):
     """One entry of an access list; `permissions` are the bits of ZooKeeper."""
 
@@ -81,23 +93,22 @@ class AclEntry(NamedTuple):
     permissions: int
 
 
+Change = Create | SetData | Delete
+
+
 class Tree(Protocol):
     """One open tree. Its methods raise TreeError and TreeUnavailableError."""
 
-    def get(self, path: str) -> tuple[bytes | None, NodeStat]: ...
+    def get(self, path: str) -> TreeNode: ...
     def children(self, path: str) -> Sequence[str]: ...
-    def create(
-        self,
-        path: str,
-        data: bytes | None,
-        *,
-        ephemeral: bool,
-        sequential: bool,
-        container: bool = False,
-        acl: Sequence[AclEntry] | None = None,
-    ) -> str: ...
-    def set(self, path: str, data: bytes, version: int) -> None: ...
-    def delete(self, path: str, version: int) -> None: ...
+    def create(self, node: Create, *, container: bool = False, acl: Sequence[AclEntry] | None = None) -> str:
+        """Create a node and return its path."""
+        ...
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Apply changes in their order. If one fails, ZooKeeper applies the others, and the embedded store none."""
+        ...
+
     def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]: ...
     def set_acl(self, path: str, acl: Sequence[AclEntry], version: int) -> None: ...
     def add_auth(self, scheme: str, credential: str) -> None: ...
@@ -124,9 +135,15 @@ def _no_server(hosts: str, timeout_s: float) -> str:
     return f"Unable to connect to ZooKeeper {hosts} within {timeout_s:g} s: expected host:port of a running server"
 
 
-def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED) -> Tree:
-    """Connect to `host:port,.../chroot`. Raises TreeUnavailableError."""
-    hosts, slash, chroot = address.partition("/")
+def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED, *, is_chroot_created: bool = False) -> Tree:
+    """Connect to `host:port,.../chroot`; create the chroot if that is wanted and it does not exist.
+
+    Raises:
+        TreeUnavailableError: No server responds.
+        TreeError: The chroot cannot be created.
+    """
+    hosts, slash, path = address.partition("/")
+    chroot = f"{slash}{path}".rstrip("/")
     require_server(hosts)
     client = new_client(hosts, security)
     try:
@@ -134,8 +151,15 @@ def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED) -> T
     except KazooTimeoutError:
         client.close()
         raise TreeUnavailableError(_no_server(hosts, CONNECT_TIMEOUT_S)) from None
-    client.chroot = slash + chroot.rstrip("/")
-    return _ZooKeeperTree(client)
+    tree = _ZooKeeperTree(client)
+    if chroot and is_chroot_created:
+        try:
+            _asked(chroot, lambda: client.ensure_path(chroot))
+        except BaseException:
+            tree.close()
+            raise
+    client.chroot = chroot
+    return tree
 
 
 def open_embedded(location: str, *, writable: bool) -> Tree:
@@ -144,7 +168,7 @@ def open_embedded(location: str, *, writable: bool) -> Tree:
     file = path / METADATA_FILE if path.is_dir() else path
     if not file.exists():
         raise TreeUnavailableError(f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}")
-    return _EmbeddedTree(SqliteStore([file], SystemClock(), sleep=time.sleep), is_writable=writable)
+    return EmbeddedTree([file], is_writable=writable)
 
 
 def paths_below(tree: Tree, top: str) -> Iterator[str]:
@@ -172,7 +196,7 @@ def _child_paths(tree: Tree, path: str) -> list[str]:
 _CONTAINER_FLAG: Final = 4
 
 
-class _CreateContainer(Create):  # type: ignore[misc] # kazoo has no types
+class _CreateContainer(serialization.Create):  # type: ignore[misc] # kazoo has no types
     """The request of ZooKeeper 3.5 that creates a container; its fields are those of `Create`."""
 
     type = 19
@@ -182,44 +206,43 @@ class _ZooKeeperTree:
     def __init__(self, client: KazooClient) -> None:
         self._client = client
 
-    def get(self, path: str) -> tuple[bytes | None, NodeStat]:
+    def get(self, path: str) -> TreeNode:
         data, stat = _asked(path, lambda: self._client.get(path))
-        return data, _node_stat(stat)
+        return TreeNode(data, _node_stat(stat))
 
     def children(self, path: str) -> Sequence[str]:
         return sorted(_asked(path, lambda: self._client.get_children(path)))
 
-    def create(
-        self,
-        path: str,
-        data: bytes | None,
-        *,
-        ephemeral: bool,
-        sequential: bool,
-        container: bool = False,
-        acl: Sequence[AclEntry] | None = None,
-    ) -> str:
-        access = None if acl is None else _access(acl)
+    def create(self, node: Create, *, container: bool = False, acl: Sequence[AclEntry] | None = None) -> str:
+        access = OPEN_ACL_UNSAFE if acl is None else _access(acl)
         if container:
-            return _asked(path, lambda: self._create_container(path, data, access or OPEN_ACL_UNSAFE))
-        created: str = _asked(
-            path, lambda: self._client.create(path, data, acl=access, ephemeral=ephemeral, sequence=sequential)
-        )
+            return _asked(node.path, lambda: self._create_container(node, access))
+        created: str = _asked(node.path, self._begin(node, access).get)
         return created
 
-    def _create_container(self, path: str, data: bytes | None, access: Sequence[ACL]) -> str:
+    def apply(self, changes: Sequence[Change]) -> None:
+        # Not a transaction: kazoo's cannot create a node without data, which Kafka distinguishes from empty data.
+        pending = [(change.path, self._begin(change)) for change in changes]
+        for path, result in pending:
+            _asked(path, result.get)
+
+    def _begin(self, change: Change, access: Sequence[ACL] = OPEN_ACL_UNSAFE) -> IAsyncResult:
+        """Send the change; the server processes those of one session in their order."""
+        match change:
+            case Create(path, data, ephemeral, sequential):
+                return self._client.create_async(path, data, access, ephemeral, sequential)
+            case SetData(path, data, version):
+                return self._client.set_async(path, data, version)
+            case Delete(path, version):
+                return self._client.delete_async(path, version)
+
+    def _create_container(self, node: Create, access: Sequence[ACL]) -> str:
         """Send a request that kazoo does not have: the server deletes the node after its last child."""
         client = self._client
         result = client.handler.async_result()
-        client._call(_CreateContainer(f"{client.chroot}{path}", data, access, _CONTAINER_FLAG), result)
+        client._call(_CreateContainer(f"{client.chroot}{node.path}", node.data, access, _CONTAINER_FLAG), result)
         created: str = client.unchroot(result.get())
         return created
-
-    def set(self, path: str, data: bytes, version: int) -> None:
-        _asked(path, lambda: self._client.set(path, data, version))
-
-    def delete(self, path: str, version: int) -> None:
-        _asked(path, lambda: self._client.delete(path, version))
 
     def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]:
         found, stat = _asked(path, lambda: self._client.get_acls(path))
@@ -247,7 +270,8 @@ def _asked(path: str, request: Callable[[], T]) -> T:
     try:
         return request()
     except KazooException as error:
-        raise TreeError(_text_of(error, path)) from None
+        kind = MissingNodeError if isinstance(error, NoNodeError) else TreeError
+        raise kind(_text_of(error, path)) from None
     except KazooTimeoutError as error:
         raise TreeUnavailableError(f"ZooKeeper does not respond: {error or type(error).__name__}") from None
 
@@ -283,51 +307,40 @@ def _node_stat(stat: ZnodeStat) -> NodeStat:
     )
 
 
-class _EmbeddedTree:
-    """The store is asynchronous; each call runs to its end on a loop of its own."""
+class EmbeddedTree:
+    """The store in `files`, the copies of one. It is asynchronous; each call runs to its end on a loop of its own."""
 
-    def __init__(self, store: SqliteStore, *, is_writable: bool) -> None:
+    def __init__(self, files: Sequence[Path], *, is_writable: bool) -> None:
+        """Raise TreeUnavailableError, also if a broker uses a file. With `is_writable`, missing files are created."""
+        store = SqliteStore(files, SystemClock(), sleep=time.sleep)
         self._store: StateStore = store
         self._is_writable = is_writable
         self._loop = asyncio.new_event_loop()
         try:
             # A session would delete the ephemeral nodes of the last one and make this copy the newest.
-            self._run("/", store.open() if is_writable else store.examine())
+            self._run(store.open() if is_writable else store.examine())
         except BaseException:
             self._loop.close()
             raise
 
-    def get(self, path: str) -> tuple[bytes | None, NodeStat]:
-        node = self._run(path, self._store.get(path))
-        return node.data, _embedded_stat(node.stat, node.data, len(self.children(path)))
+    def get(self, path: str) -> TreeNode:
+        node = self._run(self._store.get(path))
+        return TreeNode(node.data, _embedded_stat(node.stat, node.data, len(self.children(path))))
 
     def children(self, path: str) -> Sequence[str]:
-        return self._run(path, self._store.children(path))
+        return self._run(self._store.children(path))
 
-    def create(
-        self,
-        path: str,
-        data: bytes | None,
-        *,
-        ephemeral: bool,
-        sequential: bool,
-        container: bool = False,
-        acl: Sequence[AclEntry] | None = None,
-    ) -> str:
+    def create(self, node: Create, *, container: bool = False, acl: Sequence[AclEntry] | None = None) -> str:
         if acl is not None:
             raise TreeError(_NO_ACCESS_LISTS)
         if container:
             raise TreeError("The embedded store has no containers: Kafka uses none")
         self._require_writable()
-        return self._run(path, self._store.create(path, data, ephemeral=ephemeral, sequential=sequential))
+        return self._run(self._store.create(node.path, node.data, ephemeral=node.ephemeral, sequential=node.sequential))
 
-    def set(self, path: str, data: bytes, version: int) -> None:
+    def apply(self, changes: Sequence[Change]) -> None:
         self._require_writable()
-        self._run(path, self._store.set(path, data, version))
-
-    def delete(self, path: str, version: int) -> None:
-        self._require_writable()
-        self._run(path, self._store.delete(path, version))
+        self._run(self._store.multi(changes))
 
     def acl(self, path: str) -> tuple[Sequence[AclEntry], NodeStat]:
         raise TreeError(_NO_ACCESS_LISTS)
@@ -343,17 +356,18 @@ class _EmbeddedTree:
 
     def close(self) -> None:
         with closing(self._loop):
-            self._loop.run_until_complete(self._store.close())
+            self._run(self._store.close())
 
     def _require_writable(self) -> None:
         if not self._is_writable:
             raise TreeError("The embedded store is open for reading: --write allows changes")
 
-    def _run(self, path: str, request: Coroutine[Any, Any, T]) -> T:
+    def _run(self, request: Coroutine[Any, Any, T]) -> T:
         try:
             return self._loop.run_until_complete(request)
         except StoreError as error:
-            raise TreeError(f"{_EMBEDDED_TEXTS[type(error)]}: {path}") from None
+            kind = MissingNodeError if isinstance(error, state_store.NoNode) else TreeError
+            raise kind(f"{_EMBEDDED_TEXTS[type(error)]}: {error.path}") from None
         except StoreUnavailable as error:
             raise TreeUnavailableError(str(error)) from None
 

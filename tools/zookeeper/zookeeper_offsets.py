@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from controller.paths import consumer_offset_path, decode_consumer_offset, encode_consumer_offset
-from controller.state_store import ANY_VERSION
+from controller.state_store import Create, Delete, SetData
 from tools.client.admin_client import TopicPartition
 from tools.zookeeper.znode_trees import Tree, TreeError, paths_below
 
@@ -72,13 +72,13 @@ def write_offset(tree: Tree, path: str, offset: int) -> None:
     parts = path.strip("/").split("/")
     for count in range(1, len(parts)):
         with suppress(TreeError):  # it exists
-            tree.create("/" + "/".join(parts[:count]), b"", ephemeral=False, sequential=False)
+            tree.create(Create("/" + "/".join(parts[:count]), b""))
     try:
         tree.get(path)
     except TreeError:
-        tree.create(path, data, ephemeral=False, sequential=False)
+        tree.create(Create(path, data))
     else:
-        tree.set(path, data, ANY_VERSION)
+        tree.apply([SetData(path, data)])
 
 
 def _partitions(tree: Tree, folder: str) -> Iterator[TopicPartition]:
@@ -89,7 +89,7 @@ def _partitions(tree: Tree, folder: str) -> Iterator[TopicPartition]:
 
 def _delete_all(tree: Tree, path: str) -> None:
     for below in reversed(list(paths_below(tree, path))):
-        tree.delete(below, ANY_VERSION)
+        tree.apply([Delete(below)])
 
 
 def _children(tree: Tree, path: str) -> Sequence[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from controller.state_store import ANY_VERSION
+from controller.state_store import ANY_VERSION, Create, Delete, SetData
 from tools.base.command_line import UsageError, run_usage_tool
 from tools.zookeeper.znode_trees import (
     AclEntry,
@@ -256,27 +256,25 @@ def _create(tree: Tree, given: _Arguments) -> Iterator[str]:
     is_ephemeral, is_sequential, is_container = (flag in given.flags for flag in "esc")
     if is_container and (is_ephemeral or is_sequential):
         raise TreeError("-c cannot be combined with -s or -e. Containers cannot be ephemeral or sequential.")
-    created = tree.create(
-        given.path, data, ephemeral=is_ephemeral, sequential=is_sequential, container=is_container, acl=acl
-    )
+    created = tree.create(Create(given.path, data, is_ephemeral, is_sequential), container=is_container, acl=acl)
     print(f"Created {created}", file=sys.stderr)
     return iter(())
 
 
 def _set(tree: Tree, given: _Arguments) -> Iterator[str]:
-    tree.set(given.path, given.words[1].encode(), given.version)
+    tree.apply([SetData(given.path, given.words[1].encode(), given.version)])
     if "s" in given.flags:
         yield from _stat_lines(tree.get(given.path)[1])
 
 
 def _delete(tree: Tree, given: _Arguments) -> Iterator[str]:
-    tree.delete(given.path, given.version)
+    tree.apply([Delete(given.path, given.version)])
     return iter(())
 
 
 def _delete_all(tree: Tree, given: _Arguments) -> Iterator[str]:
     for path in reversed(list(paths_below(tree, given.path))):
-        tree.delete(path, ANY_VERSION)
+        tree.apply([Delete(path)])
     return iter(())
 
 

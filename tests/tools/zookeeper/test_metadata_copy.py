@@ -10,12 +10,14 @@ from random import Random
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from controller import paths
 from controller.registration import ensure_cluster_id
 from controller.sqlite_store import METADATA_FILE, SqliteStore
 from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
+from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool
 from tools.zookeeper import metadata_copy
@@ -206,6 +208,31 @@ def test_running_brokers_prevent_a_copy(
     refused = run(metadata_copy.main, *(to_folder if place == "source" else back))
     assert refused.status == 1
     assert "brokers 3 are registered" in refused.stderr
+
+
+def test_a_source_that_cannot_be_read_whole_is_not_copied(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    """A node without permission to read it is not missing: the copy would delete it in the target."""
+    put(client, NODES)
+    to_folder = ("--from-zookeeper", server.connect, "--to-log-dir", str(tmp_path))
+    assert run(metadata_copy.main, *to_folder).status == 0
+    client.set_acls("/config/users", [make_acl("world", "anyone", write=True, admin=True)])
+    try:
+        refused = run(metadata_copy.main, *to_folder)
+    finally:
+        client.set_acls("/config/users", OPEN_ACL_UNSAFE)
+    assert refused == (1, "", "Error: Insufficient permission : /config/users\n")
+    assert embedded_tree(tmp_path) == NODES
+
+
+def test_an_ensemble_that_is_not_there_is_named(run: RunTool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tools.zookeeper.znode_trees.REACH_TIMEOUT_S", 0.2)
+    make_cluster(tmp_path)
+    with closed_port() as port:
+        refused = run(metadata_copy.main, "--from-log-dir", str(tmp_path), "--to-zookeeper", f"127.0.0.1:{port}/a")
+    assert (refused.status, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"Error: Unable to connect to ZooKeeper 127.0.0.1:{port} within 0.2 s")
 
 
 def test_a_locked_store_is_reported(run: RunTool, tmp_path: Path) -> None:
