@@ -113,6 +113,22 @@ class FencedStore:
         found = await self._decoded(notes, nodes, lambda _, node: paths.decode_log_dir_event(node.data))
         return set(found.values())
 
+    async def read_request(self, path: str, decode: Callable[[bytes | None], V], watch: Watch) -> V | None:
+        """Return what an old tool requests by a node; None without a request. Delete a node that cannot be decoded.
+
+        The watch is armed in each case.
+        """
+        if await self.store.exists(path, watch) is None:
+            return None
+        try:
+            return decode((await self.store.get(path)).data)
+        except NoNode:
+            return None
+        except paths.Undecodable as error:
+            logger.error("deleting the request %s, which cannot be decoded: %s", path, error)
+            await self.remove([path])
+            return None
+
     async def _decoded(
         self, keys: Iterable[K], nodes: Sequence[Node | None], decode: Callable[[K, Node], V]
     ) -> dict[K, V]:

@@ -19,7 +19,6 @@ from controller.events import (
 from controller.leadership import ElectionReason
 from controller.model import ApiError, TopicPartition
 from controller.partition_states import PartitionState
-from controller.state_store import NoNode
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -87,19 +86,11 @@ class Elections:
 
     async def node_changed(self, event: PreferredElectionNodeChanged) -> None:
         """Perform the elections that an old tool requests, and delete its node."""
-        store = self._term.store
-        if await store.store.exists(paths.PREFERRED_REPLICA_ELECTION, self._term.on_change(event)) is None:
-            return
-        try:
-            node = await store.store.get(paths.PREFERRED_REPLICA_ELECTION)
-            partitions = paths.decode_partition_list(node.data)
-        except NoNode:
-            return
-        except paths.Undecodable as error:
-            logger.error("ignoring an election that cannot be decoded: %s", error)
-            partitions = []
-        await self.elect_leaders(ElectLeaders(ElectionType.PREFERRED, partitions))
-        await store.remove([paths.PREFERRED_REPLICA_ELECTION])
+        store, path, watch = self._term.store, paths.PREFERRED_REPLICA_ELECTION, self._term.on_change(event)
+        partitions = await store.read_request(path, paths.decode_partition_list, watch)
+        if partitions is not None:
+            await self.elect_leaders(ElectLeaders(ElectionType.PREFERRED, partitions))
+            await store.remove([path])
 
     async def elect_missing(self, topic: str | None = None) -> None:
         """Retry the election of all partitions without a leader, of one topic or of all."""

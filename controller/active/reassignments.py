@@ -15,7 +15,7 @@ from controller.leadership import ElectionReason
 from controller.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment, TopicPartition
 from controller.reassignment import is_complete, plan_reassignment
 from controller.replica_states import ReplicaState
-from controller.state_store import DataTooLarge, NoNode
+from controller.state_store import DataTooLarge
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -49,23 +49,16 @@ class Reassignments:
 
     async def node_changed(self, event: ReassignmentNodeChanged) -> None:
         """Start the moves that an old tool requests; delete its node once all of them are recorded in the topics."""
-        store = self._term.store
-        if await store.store.exists(paths.REASSIGN_PARTITIONS, self._term.on_change(event)) is None:
+        store, path, watch = self._term.store, paths.REASSIGN_PARTITIONS, self._term.on_change(event)
+        targets = await store.read_request(path, paths.decode_reassignments, watch)
+        if targets is None:
             return
-        try:
-            node = await store.store.get(paths.REASSIGN_PARTITIONS)
-            targets = paths.decode_reassignments(node.data)
-        except NoNode:
-            return
-        except paths.Undecodable as error:
-            logger.error("ignoring a reassignment that cannot be decoded: %s", error)
-            targets = {}
         for partition, target in targets.items():
             try:
                 await self._begin(partition, plan_reassignment(self._context, partition, target))
             except KafkaError as error:
                 logger.error("cannot reassign %s to %s: %s", partition, list(target), error)
-        await store.remove([paths.REASSIGN_PARTITIONS])
+        await store.remove([path])
 
     # -- calls of other handlers -----------------------------------------------------------------------------------
 

@@ -71,8 +71,11 @@ IGNORED = [
     ("/config/changes/foreign", ""),
     ("/config/topics/foreign/below", ""),
     ("/admin/delete_topics/unknown", ""),
-    ("/admin/reassign_partitions", "ignoring a reassignment that cannot be decoded: /admin/reassign_partitions"),
-    ("/admin/preferred_replica_election", "ignoring an election that cannot be decoded"),
+    ("/admin/reassign_partitions", "deleting the request /admin/reassign_partitions, which cannot be decoded"),
+    (
+        "/admin/preferred_replica_election",
+        "deleting the request /admin/preferred_replica_election, which cannot be decoded",
+    ),
     ("/isr_change_notification/foreign", ""),
     ("/log_dir_event_notification/foreign", ""),
     ("/feature", ""),
