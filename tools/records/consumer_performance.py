@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import random
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +14,7 @@ from tools.base.java_dates import time_format
 from tools.client import client_library as library
 from tools.client.bootstrap import parse_bootstrap, require_reachable
 from tools.client.client_settings import library_settings, load_settings
-from tools.records.performance import MIB, Progress, Statistics, cpu_line, metrics_table
+from tools.records.performance import MIB, Progress, Statistics, metrics_table, run_measured
 
 logger = logging.getLogger("org.apache.kafka.tools.ConsumerPerformance")
 
@@ -260,14 +259,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         raise UsageError(error.args[0].str()) from None
     if not options.hide_header:
         print(("time, threadId, " if options.show_detailed_stats else "start.time, end.time, ") + COLUMNS, flush=True)
-    cpu_s, started_s = time.process_time(), time.monotonic()
-    with StopRequest() as stop:
-        try:
-            run.run(stop)
-        except library.KafkaException as error:
-            print(f"Error: {error.args[0].str()}", file=sys.stderr)
-            return 1
-    print(cpu_line(time.process_time() - cpu_s, time.monotonic() - started_s), file=sys.stderr)
+    if not run_measured(run.run):
+        return 1
     if options.print_metrics:
         print(metrics_table(statistics.last, "consumer", settings["client.id"]))
     return 0

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from tools.base.command_line import StopRequest
+from tools.client import client_library as library
+
 MIB: Final = 1 << 20
 SAMPLES_MAX: Final = 500_000
 """How many latencies are kept for the percentiles."""
@@ -84,6 +87,19 @@ def cpu_line(cpu_s: float, seconds: float) -> str:
     """Return the line that says whether the tool itself, rather than the broker, may have been the limit."""
     share = cpu_s / max(seconds, 1e-9)
     return f"This client used {share:.2f} of a core ({cpu_s:.1f} s of CPU time in {seconds:.1f} s)."
+
+
+def run_measured(run: Callable[[StopRequest], object]) -> bool:
+    """Return whether `run` succeeded; print the line about the CPU time, or the error of the client library."""
+    cpu_s, started_s = time.process_time(), time.monotonic()
+    with StopRequest() as stop:
+        try:
+            run(stop)
+        except library.KafkaException as error:
+            print(f"Error: {error.args[0].str()}", file=sys.stderr)
+            return False
+    print(cpu_line(time.process_time() - cpu_s, time.monotonic() - started_s), file=sys.stderr)
+    return True
 
 
 def metrics_table(statistics: Mapping[str, Any], kind: str, client_id: str) -> str:

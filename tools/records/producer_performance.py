@@ -15,7 +15,7 @@ from tools.base.command_line import CommandLine, StopRequest, UsageError, Withou
 from tools.client import client_library as library
 from tools.client.bootstrap import parse_bootstrap, require_reachable
 from tools.client.client_settings import library_settings, load_settings
-from tools.records.performance import Latencies, Progress, Statistics, cpu_line, metrics_table
+from tools.records.performance import Latencies, Progress, Statistics, metrics_table, run_measured
 
 logger = logging.getLogger("org.apache.kafka.tools.ProducerPerformance")
 
@@ -274,14 +274,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         )
     except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from None
-    cpu_s, started_s = time.process_time(), time.monotonic()
-    with StopRequest() as stop:
-        try:
-            run.run(stop)
-        except library.KafkaException as error:
-            print(f"Error: {error.args[0].str()}", file=sys.stderr)
-            return 1
-    print(cpu_line(time.process_time() - cpu_s, time.monotonic() - started_s), file=sys.stderr)
+    if not run_measured(run.run):
+        return 1
     if options.print_metrics:
         print(metrics_table(statistics.wait(run.poll), "producer", settings["client.id"]))
     if run.failure is not None:
