@@ -25,7 +25,6 @@ from broker.settings.reporters import new_reporters, reporter_names
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
-from config.http_users import parse_http_users
 from controller.zookeeper.session_events import CLOSED, SessionEvents
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ def open_endpoint(
         return None
     from broker.metrics.endpoint import MetricsEndpoint
     from broker.metrics.http_access import HttpAccess
+    from config.http_users import parse_http_users
 
     users = config[properties.METRICS_HTTP_USERS]
     return MetricsEndpoint(

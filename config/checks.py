@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from config import broker_properties as rows
 from config.definition import ConfigError, NoEffect, Property, Settings, text_of
-from config.http_users import parse_http_users
 
 _BYTES_PER_CLEANER_MIN = 1 << 20
 _OFFSETS_COMPRESSION_CODECS = range(5)
@@ -125,9 +124,12 @@ def _offsets_compression_codec(settings: Settings) -> str | None:
 
 def _http_users(settings: Settings) -> str | None:
     users = settings[rows.METRICS_HTTP_USERS]
+    if users is None:
+        return None
+    from config.http_users import parse_http_users  # on demand: few brokers have such users
+
     try:
-        if users is not None:
-            parse_http_users(users.value)
+        parse_http_users(users.value)
     except ValueError as error:
         return str(error)
     return None
