@@ -9,12 +9,10 @@ ignore unknown members. Decoders raise `Undecodable` for malformed data, and not
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote, unquote
-from uuid import UUID
 
 from controller.model import (
     Broker,
@@ -26,6 +24,7 @@ from controller.model import (
     Topic,
     TopicPartition,
 )
+from protocol.ids import id_text, parse_id
 
 CONSUMERS = "/consumers"
 BROKER_IDS = "/brokers/ids"
@@ -189,16 +188,6 @@ def _integers(value: object) -> tuple[int, ...]:
 # -- identifiers ---------------------------------------------------------------------------------------------------
 
 
-def encode_uuid(identifier: UUID) -> str:
-    """Encode as 22 characters of base64url, as Kafka prints ids."""
-    return urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    with _decoding("id"):
-        return UUID(bytes=urlsafe_b64decode(text + "=="))
-
-
 def encode_cluster_id(cluster_id: str) -> bytes:
     return _encode({"version": "1", "id": cluster_id})
 
@@ -292,7 +281,7 @@ def encode_topic(topic: Topic) -> bytes:
     partitions = sorted(topic.partitions.items())
     members: dict[str, object] = {"partitions": {str(partition): list(it.replicas) for partition, it in partitions}}
     if topic.topic_id is not None:
-        members["topic_id"] = encode_uuid(topic.topic_id)
+        members["topic_id"] = id_text(topic.topic_id)
     members |= {
         "adding_replicas": {str(partition): list(it.adding) for partition, it in partitions if it.adding},
         "removing_replicas": {str(partition): list(it.removing) for partition, it in partitions if it.removing},
@@ -308,7 +297,7 @@ def decode_topic(name: str, data: bytes | None) -> Topic:
         adding, removing = topic.replicas("adding_replicas"), topic.replicas("removing_replicas")
         topic_id = topic.optional_text("topic_id")
         return Topic(
-            None if topic_id is None else decode_uuid(topic_id),
+            None if topic_id is None else parse_id(topic_id),
             {
                 partition: ReplicaAssignment(_at_least_one(it), adding.get(partition, ()), removing.get(partition, ()))
                 for partition, it in sorted(topic.replicas("partitions").items())

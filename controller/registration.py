@@ -7,12 +7,12 @@ race. Also owns the notification of an offline log directory. Must not know elec
 from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
-from uuid import UUID
 
 from controller import paths
 from controller.model import Broker
 from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
 from protocol.dataclass import dataclass
+from protocol.ids import id_text, random_id
 
 NO_JMX_PORT = -1
 
@@ -75,7 +75,7 @@ async def ensure_cluster_id(store: StateStore, random: Random, *, stored: str | 
             ) from None
         await ensure_paths(store, [parent_path(paths.CLUSTER_ID)])
         with suppress(NodeExists):
-            await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(_random_id(random)))
+            await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(id_text(random_id(random.getrandbits))))
         return paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
 
 
@@ -92,13 +92,6 @@ async def set_cluster_id(store: StateStore, cluster_id: str) -> None:
     found = paths.decode_cluster_id((await store.get(paths.CLUSTER_ID)).data)
     if found != cluster_id:
         raise IdentityError(f"the metadata store is that of cluster {found}, expected {cluster_id}")
-
-
-def _random_id(random: Random) -> str:
-    """Return a random id; like a topic id, it does not begin with `-`, which tools would parse as an option."""
-    while (text := paths.encode_uuid(UUID(int=random.getrandbits(128), version=4))).startswith("-"):
-        pass
-    return text
 
 
 async def choose_broker_id(

@@ -29,6 +29,7 @@ from controller.state_store import (
 )
 from controller.topic_creation import TopicNames, TopicResult, plan_topic
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import random_id
 from protocol.messages.create_topics import CreatableTopic
 
 logger = logging.getLogger("kafka.zk.AdminZkClient")
@@ -107,11 +108,10 @@ async def read_partition_counts(store: StateStore, topics: Sequence[str]) -> dic
 
 
 def new_topic_id(random_source: Random, taken: Container[UUID]) -> UUID:
-    """Return an unused random id that does not begin with `-`, which tools would parse as an option."""
-    while True:
-        topic_id = UUID(int=random_source.getrandbits(128), version=4)
-        if topic_id not in taken and not paths.encode_uuid(topic_id).startswith("-"):
-            return topic_id
+    """Return an unused random id."""
+    while (topic_id := random_id(random_source.getrandbits)) in taken:
+        pass
+    return topic_id
 
 
 async def write_new_topic(

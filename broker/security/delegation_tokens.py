@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import json
 import logging
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -31,13 +31,14 @@ from controller.registration import ensure_paths
 from controller.state_store import Create, Delete, NoNode, SetData, StateStore
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import id_text, random_id
 
 logger = logging.getLogger("kafka.server.DelegationTokenManager")
 
 ROOT, TOKENS, CHANGES = "/delegation_token", DELEGATION_TOKENS, "/delegation_token/token_changes"
 _CHANGE = f"{CHANGES}/token_change_"
 _FORMAT_VERSION = 3
-_ID_SIZE, _SALT_SIZE = 16, 26
+_SALT_SIZE = 26
 TIME_MAX = (1 << 63) - 1
 
 
@@ -129,7 +130,7 @@ class DelegationTokens:
         now_ms = self._clock.now_ms()
         longest_ms = self._times.lifetime_ms_max
         ends_ms = min(now_ms + (longest_ms if lifetime_ms <= 0 else min(lifetime_ms, longest_ms)), TIME_MAX)
-        token_id = urlsafe_b64encode(self._random.randbytes(_ID_SIZE)).decode().rstrip("=")
+        token_id = id_text(random_id(self._random.getrandbits))
         expires_ms = min(ends_ms, now_ms + self._times.expiry_ms)
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
         async with self._reading:

@@ -6,11 +6,11 @@ so a reader finds the old or the new content. A malformed file raises an error w
 as empty. Must not know what the offsets mean.
 """
 
-import base64
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from protocol.ids import id_text, parse_id
 from storage.disk.files import Files
 
 _VERSION: Final = "0"
@@ -97,40 +97,22 @@ def read_leader_epochs(files: Files, path: str) -> list[EpochStart] | None:
     return entries
 
 
-def write_partition_metadata(files: Files, path: str, topic_id: uuid.UUID) -> None:
-    files.replace(path, f"version: 0\ntopic_id: {encode_id(topic_id)}".encode(), durable=False)
+def write_partition_metadata(files: Files, path: str, topic_id: UUID) -> None:
+    files.replace(path, f"version: 0\ntopic_id: {id_text(topic_id)}".encode(), durable=False)
 
 
-def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
+def read_partition_metadata(files: Files, path: str) -> UUID | None:
     """Return the topic id, None if the file does not exist or is empty. Raises MalformedCheckpointError."""
-    try:
-        text = files.read_whole(path).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return None
+    text = _read(files, path)
     if not text:
         return None
     lines = text.splitlines()
     if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
         raise MalformedCheckpointError(f'{path}: "{text}", expected the lines "version: 0" and "topic_id: <id>"')
     try:
-        return decode_id(lines[1].removeprefix("topic_id: "))
-    except ValueError:
-        raise MalformedCheckpointError(
-            f'{path} line 2: "{lines[1]}", expected an id of 22 characters base64url'
-        ) from None
-
-
-def encode_id(identifier: uuid.UUID) -> str:
-    """Return the 22 characters with which files and tools show an id."""
-    return base64.urlsafe_b64encode(identifier.bytes).rstrip(b"=").decode()
-
-
-def decode_id(text: str) -> uuid.UUID:
-    """Return the id. Raises ValueError unless `text` is 16 bytes in base64url without padding."""
-    decoded = base64.urlsafe_b64decode(text + "==")
-    if len(text) != 22 or len(decoded) != 16:
-        raise ValueError(f'"{text}" is no id')
-    return uuid.UUID(bytes=decoded)
+        return parse_id(lines[1].removeprefix("topic_id: "))
+    except ValueError as error:
+        raise MalformedCheckpointError(f"{path} line 2: {error}") from None
 
 
 def _is_number(text: str) -> bool:
@@ -141,12 +123,17 @@ def _encode(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in [_VERSION, str(len(lines)), *lines]).encode()
 
 
+def _read(files: Files, path: str) -> str:
+    """Return the text of a file, which is empty if the file does not exist."""
+    try:
+        return files.read_whole(path).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+
+
 def _read_lines(files: Files, path: str) -> Iterable[tuple[int, str]] | None:
     """Return the numbered lines of the entries, None if the file does not exist or is empty."""
-    try:
-        text = files.read_whole(path).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return None
+    text = _read(files, path)
     if not text:
         return None
     lines = text.splitlines()

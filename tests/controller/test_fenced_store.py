@@ -11,9 +11,10 @@ from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
 from controller.turns import Turns
+from protocol.ids import parse_id
 from tests.controller.paces import Unpaced
 
-TOPIC = Topic(paths.decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
+TOPIC = Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
 STATE = LeaderAndIsr(1, 0, (1,))
 
 

@@ -14,8 +14,8 @@ from controller.model import (
     Topic,
     TopicPartition,
 )
-from controller.paths import decode_uuid
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import parse_id
 from protocol.messages.alter_partition import BrokerState, PartitionData
 
 PARTITION = TopicPartition("t", 0)
@@ -26,7 +26,7 @@ def _context(recovery: LeaderRecoveryState = LeaderRecoveryState.RECOVERED) -> C
     context = ControllerContext(1)
     context.live_brokers = {it: Broker(it, ()) for it in (1, 2, 3, 5)}
     context.shutting_down = {3}
-    context.put_topic("t", Topic(decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1, 2, 3, 4))}))
+    context.put_topic("t", Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1, 2, 3, 4))}))
     context.leaderships[PARTITION] = Leadership(LeaderAndIsr(1, 7, (1, 2), recovery), 1, partition_epoch=5)
     return context
 

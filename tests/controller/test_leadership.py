@@ -21,10 +21,10 @@ from controller.model import (
     Topic,
     TopicPartition,
 )
-from controller.paths import decode_uuid
+from protocol.ids import parse_id
 
 PARTITION = TopicPartition("t", 0)
-TOPIC_ID = decode_uuid("mxeDiPb0QsCUKycbljLM5g")
+TOPIC_ID = parse_id("mxeDiPb0QsCUKycbljLM5g")
 
 
 def _context(

@@ -4,9 +4,9 @@ import pytest
 
 from controller.context import ControllerContext
 from controller.model import Broker, ReplicaAssignment, Topic, TopicPartition
-from controller.paths import decode_uuid
 from controller.reassignment import is_complete, plan_reassignment
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import parse_id
 
 PARTITION = TopicPartition("t", 0)
 
@@ -14,7 +14,7 @@ PARTITION = TopicPartition("t", 0)
 def _context(assignment: ReplicaAssignment) -> ControllerContext:
     context = ControllerContext(1)
     context.live_brokers = {it: Broker(it, ()) for it in (1, 2, 3)}
-    context.put_topic("t", Topic(decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: assignment}))
+    context.put_topic("t", Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: assignment}))
     if assignment.is_being_reassigned:
         context.reassigning.add(PARTITION)
     return context

@@ -15,9 +15,9 @@ from controller.model import (
     Topic,
     TopicPartition,
 )
-from controller.paths import decode_uuid
 from controller.requests import RequestBatch
 from protocol.codec import decode, encode
+from protocol.ids import parse_id
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -71,7 +71,7 @@ def _context() -> ControllerContext:
     context = ControllerContext(epoch=1)
     context.live_brokers = {it: _broker(it, epoch) for it, epoch in ((1, 25), (2, 416), (3, 884))}
     partitions = {0: ReplicaAssignment((1, 2, 3)), 1: ReplicaAssignment((2, 3, 1))}
-    context.put_topic("ibt", Topic(decode_uuid("O8lTZfoiS3ek0o57NpI3NQ"), partitions))
+    context.put_topic("ibt", Topic(parse_id("O8lTZfoiS3ek0o57NpI3NQ"), partitions))
     for partition, isr in ((P0, (1, 2, 3)), (P1, (2, 3, 1))):
         context.leaderships[partition] = Leadership(LeaderAndIsr(isr[0], 0, isr), 1, 0)
     return context

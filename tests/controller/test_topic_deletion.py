@@ -6,9 +6,9 @@ import pytest
 
 from controller.context import ControllerContext
 from controller.model import Broker, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
-from controller.paths import decode_uuid
 from controller.replica_states import ReplicaState
 from controller.topic_deletion import DeletionStep, next_step, replicas_to_delete, topics_not_deletable_now
+from protocol.ids import parse_id
 
 PARTITION = TopicPartition("t", 0)
 DONE, STARTED = ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_STARTED
@@ -18,7 +18,7 @@ def _context(*states: ReplicaState) -> ControllerContext:
     context = ControllerContext(1)
     replicas = tuple(range(1, len(states) + 1))
     context.live_brokers = {it: Broker(it, ()) for it in replicas}
-    context.put_topic("t", Topic(decode_uuid("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment(replicas)}))
+    context.put_topic("t", Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment(replicas)}))
     context.replica_states = {
         PartitionReplica(PARTITION, it): state for it, state in zip(replicas, states, strict=True)
     }

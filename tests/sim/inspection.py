@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from controller.paths import CONTROLLER, TOPICS
 from controller.state_store import Create, Operation, SetData
-from storage.disk.checkpoints import encode_id
+from protocol.ids import id_text
 from storage.disk.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches
 from tests.sim.cluster import FOLDER, Cluster, Machine
@@ -229,7 +229,7 @@ def replica_logs(machine: Machine, history: History) -> list[ReplicaLog]:
             continue
         log_start = hosted.log.log_start_offset
         records = [record for content in contents for record in log_records(content) if record.offset >= log_start]
-        topic_id = None if hosted.topic_id is None else encode_id(hosted.topic_id)
+        topic_id = None if hosted.topic_id is None else id_text(hosted.topic_id)
         judged = Partition(history.incarnation(partition.topic, topic_id), partition.index)
         logs.append(ReplicaLog(machine.broker_id, judged, log_start, hosted.log.high_watermark, records))
     return logs

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from storage.disk.checkpoints import encode_id
+from protocol.ids import id_text
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, Partition
@@ -92,7 +92,7 @@ class ReplicaChecks:
                 )
 
     def _judged(self, log: Any) -> Partition:
-        topic_id = None if log.topic_id is None else encode_id(log.topic_id)
+        topic_id = None if log.topic_id is None else id_text(log.topic_id)
         return Partition(self._history.incarnation(log.topic, topic_id), log.partition)
 
     # Deaths and starts

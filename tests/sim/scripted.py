@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from controller import paths
-from controller.paths import decode_uuid
 from protocol.errors import ErrorCode
+from protocol.ids import parse_id
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -119,7 +119,7 @@ class Script(Run):
 
     def topic_id(self, partition: Partition) -> UUID:
         node = json.loads(self.cluster.zookeeper.tree.entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
-        return decode_uuid(node["topic_id"])
+        return parse_id(node["topic_id"])
 
     def replica(self, partition: Partition, broker: int) -> Any:
         """Return the partition as its broker knows it."""

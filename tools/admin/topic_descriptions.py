@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from config.definition import Source
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import id_text
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -22,7 +23,6 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tools.base.java_names import hash_map_order
-from tools.base.topic_ids import topic_id_text
 from tools.client.admin_client import AdminClient, TopicPartition, raise_for
 
 _TOPIC_RESOURCE = 2
@@ -157,7 +157,7 @@ def _topic_line(
         return f"Topic:{topic.name}\tPartitionCount:{len(partitions)}\tReplicationFactor:{factor}\tConfigs:{configs}"
     columns = (
         f"Topic: {topic.name}",
-        f"TopicId: {topic_id_text(topic.topic_id)}",
+        f"TopicId: {id_text(topic.topic_id)}",
         f"PartitionCount: {len(partitions)}",
         f"ReplicationFactor: {factor}",
         f"Configs: {configs}",

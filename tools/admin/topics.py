@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import parse_id
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -28,7 +29,6 @@ from tools.admin.config_resources import InvalidConfigs, alter_resource
 from tools.admin.topic_descriptions import PARTITION_FILTERS, describe_topics
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text
-from tools.base.topic_ids import parse_topic_id
 from tools.base.topic_patterns import topic_pattern
 from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
@@ -327,9 +327,12 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> None:
 
 
 def _with_id(admin: AdminClient, options: argparse.Namespace) -> list[MetadataResponseTopic]:
-    wanted = parse_topic_id(options.topic_id)
-    if wanted is None:
-        raise CommandError(f"Invalid topic id '{options.topic_id}'; expected 22 characters as --describe prints them")
+    try:
+        wanted = parse_id(options.topic_id)
+    except ValueError:
+        raise CommandError(
+            f"Invalid topic id '{options.topic_id}'; expected 22 characters as --describe prints them"
+        ) from None
     topics = [topic for topic in admin.metadata().topics if topic.topic_id == wanted]
     if not topics and not options.if_exists:
         raise CommandError(f"TopicId '{options.topic_id}' does not exist as expected")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from protocol.ids import id_text, random_id
 from tools.base.command_line import CommandLine, run_tool
 from tools.base.sub_commands import SubCommand, SubCommands
 
 PROGRAM: Final = "kafka-storage"
-UUID_SIZE: Final = 16
 
 _CONFIG: Mapping[str, Any] = {"required": True, "metavar": "CONFIG", "help": "The settings of the broker."}
 _FLAG: Mapping[str, Any] = {"action": "store_true"}
@@ -81,19 +80,12 @@ def _command_line() -> CommandLine:
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
     if options.command == "random-uuid":
-        print(_random_uuid())
+        print(id_text(random_id(secrets.randbits)))
         return 0
     # It imports both stores of metadata, which neither the help nor a random id needs.
     from tools.files.log_dir_storage import run
 
     return run(options)
-
-
-def _random_uuid() -> str:
-    """Return a cluster id that does not begin with a dash, so that it can be an argument."""
-    while (text := urlsafe_b64encode(secrets.token_bytes(UUID_SIZE)).decode().rstrip("=")).startswith("-"):
-        pass
-    return text
 
 
 if __name__ == "__main__":

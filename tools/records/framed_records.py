@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from protocol.codec import decode
 from protocol.errors import Malformed
+from protocol.ids import id_text
 from protocol.reader import read_uvarint
 from protocol.schema import Field, Struct, message_info
 from tools.base.java_names import json_text
-from tools.base.topic_ids import topic_id_text
 
 _FRAME_VERSION: Final = 1
 _INT16_MAX: Final = (1 << 15) - 1
@@ -90,7 +90,7 @@ def _element_json(field: Field, value: Any, version: int) -> str:
     if field.wire is None:
         return fields_json(value, version)
     if field.wire.name == "uuid":
-        return json_text(topic_id_text(value))
+        return json_text(id_text(value))
     if field.wire.name == "bytes":
         return json_text(b64encode(value).decode())
     if field.wire.name == "float64":

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from protocol.ids import parse_id
 from storage.disk import checkpoints, meta_properties
 from storage.disk.checkpoints import EpochStart, TopicPartition
 from storage.disk.meta_properties import MetaProperties
@@ -61,7 +62,7 @@ def test_documented_files_of_a_log_directory_are_the_ones_written(tmp_path: Path
     assert files.read_whole(path).decode() == offsets
     checkpoints.write_leader_epochs(files, path, [EpochStart(10, 0), EpochStart(18, 1)])
     assert files.read_whole(path).decode() == epochs
-    topic_id = checkpoints.decode_id("krjTCcBgSvyOjmyBm_Pb-g")
+    topic_id = parse_id("krjTCcBgSvyOjmyBm_Pb-g")
     checkpoints.write_partition_metadata(files, path, topic_id)
     assert files.read_whole(path).decode() + "\n" == topic
 

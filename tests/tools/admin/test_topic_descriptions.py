@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import pytest
 
 from config.topic_properties import TOPIC_PROPERTIES
+from protocol.ids import parse_id
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -27,7 +26,6 @@ from protocol.messages.metadata import (
 )
 from tests.tools.scripted_broker import ScriptedBroker
 from tools.admin.topic_descriptions import PARTITION_FILTERS, describe_topics
-from tools.base.topic_ids import parse_topic_id
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import Endpoint
 
@@ -35,9 +33,7 @@ DEFAULT, OVERRIDE, CLUSTER_DEFAULT = 5, 1, 3
 
 
 def topic(name: str, topic_id: str, *partitions: MetadataResponsePartition) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=name, topic_id=parse_topic_id(topic_id) or UUID(int=0), partitions=list(partitions)
-    )
+    return MetadataResponseTopic(name=name, topic_id=parse_id(topic_id), partitions=list(partitions))
 
 
 def partition(index: int, leader: int, replicas: list[int], isr: list[int]) -> MetadataResponsePartition:
