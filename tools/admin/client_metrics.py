@@ -7,28 +7,17 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Final
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from protocol.ids import id_text, random_id
+from tools.admin.config_entities import CLIENT_METRICS, Entity
+from tools.admin.config_resources import read_configs, write_configs
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, is_given, run_tool
-from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
+from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 
-CLIENT_METRICS: Final = 16
-"""The type of the resources."""
 _ACTIONS: Final = ("--alter", "--delete", "--describe", "--list")
 _SETTINGS: Final = {"--interval": "interval.ms", "--match": "match", "--metrics": "metrics"}
 _UNSUPPORTED: Final = "The node does not support LIST_CLIENT_METRICS_RESOURCES"
@@ -89,27 +78,14 @@ def _perform(admin: AdminClient, action: str, options: argparse.Namespace) -> No
     if action == "--describe":
         print(f"Client metrics configs for {options.name} are:")
     if action == "--alter":
-        name = options.name or urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        values = {key: getattr(options, option.lstrip("-")) for option, key in _SETTINGS.items()}
-        changes = [
-            AlterableConfig(name=key, config_operation=0 if value else 1, value=value)
-            for key, value in values.items()
-            if value is not None
-        ]
-        resource = AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=name, configs=changes)
-        altered = admin.call(
-            IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), IncrementalAlterConfigsResponse
-        )
-        for result in altered.responses:
-            raise_for(result.error_code, result.error_message)
+        name = options.name or id_text(random_id(secrets.randbits))
+        given = {key: getattr(options, option.lstrip("-")) for option, key in _SETTINGS.items()}
+        added = {key: value for key, value in given.items() if value}
+        write_configs(admin, Entity(CLIENT_METRICS, name), added, [key for key, value in given.items() if value == ""])
         print(f"Altered client metrics config for {name}.")
         return
-    wanted = DescribeConfigsResource(resource_type=CLIENT_METRICS, resource_name=options.name, configuration_keys=None)
-    described = admin.call(DescribeConfigsRequest(resources=[wanted]), DescribeConfigsResponse)
-    for found in described.results:
-        raise_for(found.error_code, found.error_message)
-        for config in found.configs:
-            print(f"  {config.name}={config.value}")
+    for config in read_configs(admin, Entity(CLIENT_METRICS, options.name), describe_all=True):
+        print(f"  {config.name}={config.value}")
 
 
 if __name__ == "__main__":

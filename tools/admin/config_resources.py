@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers and their loggers, for kafka-configs.
+"""Configurations of topics, brokers, their loggers and metrics of clients, for kafka-configs and kafka-client-metrics.
 
 Owns the requests that describe and alter them, and the printed lines. Must not know options.
 """
@@ -36,7 +36,7 @@ def describe_resources(admin: AdminClient, entity: Entity, *, describe_all: bool
     names = [entity.name] if entity.name is not None else _all_names(admin, entity.type)
     for named in (Entity(entity.type, name) for name in names):
         yield _heading(named, describe_all=describe_all)
-        for config in _configs(admin, named, describe_all=describe_all):
+        for config in read_configs(admin, named, describe_all=describe_all):
             synonyms = ", ".join(
                 f"{Source(synonym.source).name}:{synonym.name}={_shown(synonym.value)}" for synonym in config.synonyms
             )
@@ -46,9 +46,14 @@ def describe_resources(admin: AdminClient, entity: Entity, *, describe_all: bool
 
 def alter_resource(admin: AdminClient, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
     """Set and delete configurations of one entity. Raises InvalidConfigs and KafkaError."""
-    present = {config.name for config in _configs(admin, entity, describe_all=entity.type == BROKER_LOGGERS)}
+    present = {config.name for config in read_configs(admin, entity, describe_all=entity.type == BROKER_LOGGERS)}
     if missing := [key for key in deleted if key not in present]:
         raise InvalidConfigs(f"Invalid config(s): {','.join(missing)}")
+    write_configs(admin, entity, added, deleted)
+
+
+def write_configs(admin: AdminClient, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
+    """Set and delete configurations of one entity, whether they are set or not. Raises KafkaError."""
     resource = AlterConfigsResource(
         resource_type=RESOURCE_TYPES[entity.type],
         resource_name=entity.name or DEFAULT_NAME,
@@ -69,8 +74,8 @@ def _heading(entity: Entity, *, describe_all: bool) -> str:
     return f"{'All' if describe_all else 'Dynamic'} configs for {entity.singular} {entity.name} are:"
 
 
-def _configs(admin: AdminClient, entity: Entity, *, describe_all: bool) -> list[DescribeConfigsResourceResult]:
-    """Return the configurations of an entity, by name: all, or those that were set on it."""
+def read_configs(admin: AdminClient, entity: Entity, *, describe_all: bool) -> list[DescribeConfigsResourceResult]:
+    """Return the configurations of an entity, by name: all, or those that were set on it. Raises KafkaError."""
     resource = DescribeConfigsResource(
         resource_type=RESOURCE_TYPES[entity.type], resource_name=entity.name or DEFAULT_NAME, configuration_keys=None
     )
