@@ -59,13 +59,15 @@ def is_true(value: str | None) -> bool:
     return value is not None and value.strip().lower() == "true"
 
 
-def parse_entries(text: str) -> list[LoginModule]:
-    """Return the entries of `sasl.jaas.config`. Raises JaasError."""
+def parse_entry(text: str) -> LoginModule:
+    """Return the only entry of `sasl.jaas.config`. Raises JaasError, also for none or several."""
     tokens = _tokens(text)
     entries = []
     while tokens:
         entries.append(_entry(tokens))
-    return entries
+    if len(entries) != 1:
+        raise JaasError(f"JAAS config property contains {len(entries)} login modules, should be 1 module")
+    return entries[0]
 
 
 def parse_file(text: str) -> dict[str, list[LoginModule]]:

@@ -32,7 +32,7 @@ from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityErro
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.definition import Property
-from config.jaas import JaasError, LoginModule, is_true, parse_entries, parse_file
+from config.jaas import JaasError, LoginModule, is_true, parse_entry, parse_file
 from config.kerberos_rules import local_name, parse_kerberos_rules
 from config.listeners import Listener, SecurityProtocol
 
@@ -280,20 +280,15 @@ def _login_module(
         return next((entry for entry in entries if entry.name == expected), None)
     key = _jaas_key(listener, mechanism)
     try:
-        entries = parse_entries(text.value)
+        module = parse_entry(text.value)
     except JaasError as error:
         raise InvalidSecurityError(f"Invalid value [hidden] for configuration {key}: {error}") from error
-    if len(entries) != 1:
+    if module.name != expected:
         raise InvalidSecurityError(
-            f"Invalid value [hidden] for configuration {key}: JAAS config property contains {len(entries)} login "
-            "modules, should be 1 module"
-        )
-    if entries[0].name != expected:
-        raise InvalidSecurityError(
-            f"Invalid value [hidden] for configuration {key}: the login module {entries[0].name} is not available, "
+            f"Invalid value [hidden] for configuration {key}: the login module {module.name} is not available, "
             f"expected {expected}"
         )
-    return entries[0]
+    return module
 
 
 def read_jaas_file(config: BrokerConfig) -> Mapping[str, list[LoginModule]]:

@@ -18,7 +18,7 @@ from broker.settings.security_sources import InvalidSecurityError
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property
-from config.jaas import JaasError, LoginModule, parse_entries
+from config.jaas import JaasError, LoginModule, parse_entry
 from controller.zookeeper.digest_md5 import DigestMd5Login
 from controller.zookeeper.security import LoginRefused, LoginUnavailable, SaslLogin, TlsContext, ZooKeeperSecurity
 from controller.zookeeper.settings import ZooKeeperSettings
@@ -157,14 +157,9 @@ def _login_module(config: BrokerConfig) -> LoginModule | None:
         entries = read_jaas_file(config).get(config[rows.ZOOKEEPER_SASL_CLIENTCONFIG], [])
         return entries[0] if entries else None
     try:
-        entries = parse_entries(text.value)
+        return parse_entry(text.value)
     except JaasError as error:
         raise InvalidSecurityError(f"Invalid value [hidden] for configuration {row.name}: {error}") from error
-    if len(entries) != 1:
-        raise InvalidSecurityError(
-            f"Invalid value [hidden] for configuration {row.name}: expected one login module, found {len(entries)}"
-        )
-    return entries[0]
 
 
 def _tls(config: BrokerConfig) -> tuple[TlsContext, bool]:

@@ -134,17 +134,15 @@ def _login(options: Options) -> dict[str, str]:
 
 
 def _login_options(options: Options, *required: str) -> Mapping[str, str]:
-    from config.jaas import JaasError, parse_entries  # only jobs that log in need it
+    from config.jaas import JaasError, parse_entry  # only jobs that log in need it
 
     try:
-        modules = parse_entries(options.get("sasl.jaas.config", ""))
+        module = parse_entry(options.get("sasl.jaas.config", ""))
     except JaasError as error:
         raise JobError(f"sasl.jaas.config: {error}") from error
-    if len(modules) != 1:
-        raise JobError(f"sasl.jaas.config: expected one login module, found {len(modules)}")
-    if missing := [name for name in required if name not in modules[0].options]:
-        raise JobError(f"sasl.jaas.config: {modules[0].short_name} needs {' and '.join(missing)}")
-    return modules[0].options
+    if missing := [name for name in required if name not in module.options]:
+        raise JobError(f"sasl.jaas.config: {module.short_name} needs {' and '.join(missing)}")
+    return module.options
 
 
 def _stores(options: Options) -> dict[str, str]:

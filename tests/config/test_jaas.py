@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.jaas import JaasError, LoginModule, parse_entries, parse_file
+from config.jaas import JaasError, LoginModule, parse_entry, parse_file
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -22,12 +22,13 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
     ],
 )
 def test_options_are_read(text: str, options: dict[str, str]) -> None:
-    assert parse_entries(text) == [LoginModule(PLAIN, options)]
+    assert parse_entry(text) == LoginModule(PLAIN, options)
 
 
-def test_several_entries_are_read() -> None:
-    assert [entry.name for entry in parse_entries("a.B required; c.D sufficient x=1;")] == ["a.B", "c.D"]
-    assert parse_entries("  ") == []
+@pytest.mark.parametrize(("text", "count"), [("  ", 0), ("a.B required; c.D sufficient x=1;", 2)])
+def test_no_entry_and_several_are_rejected(text: str, count: int) -> None:
+    with pytest.raises(JaasError, match=f"contains {count} login modules, should be 1 module"):
+        parse_entry(text)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +45,12 @@ def test_several_entries_are_read() -> None:
 )
 def test_malformed_text_is_rejected_without_repeating_values(text: str) -> None:
     with pytest.raises(JaasError) as caught:
-        parse_entries(text.replace("1", "SECRET"))
+        parse_entry(text.replace("1", "SECRET"))
     assert "SECRET" not in str(caught.value)
 
 
 def test_secrets_do_not_appear_in_a_representation() -> None:
-    assert "secret" not in repr(parse_entries('a.B required password="secret";'))
+    assert "secret" not in repr(parse_entry('a.B required password="secret";'))
 
 
 def test_sections_of_a_file_are_read() -> None:

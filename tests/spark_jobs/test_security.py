@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from pyspark.sql import SparkSession
 
 from config import properties
-from config.jaas import parse_entries
+from config.jaas import parse_entry
 from spark_jobs import wordcount
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.commits import GroupOffsets
@@ -158,7 +158,7 @@ def test_the_documented_login_works_as_written(tmp_path: Path) -> None:
     console = section.partition("```console\n")[2].partition("```")[0]
     show, command = re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]
     show, _, settings = show.partition("\n")
-    (login,) = parse_entries(properties.parse(settings)["sasl.jaas.config"])
+    login = parse_entry(properties.parse(settings)["sasl.jaas.config"])
     with skip_when_unavailable():
         flags = shlex.join(quick_flags())
     (tmp_path / "bin").symlink_to(ROOT / "bin")

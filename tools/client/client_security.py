@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from config.jaas import JaasError, LoginModule, parse_entries
+from config.jaas import JaasError, LoginModule, parse_entry
 from tools.base.command_line import UsageError
 
 if TYPE_CHECKING:
@@ -119,14 +119,9 @@ def login_settings(settings: Mapping[str, str]) -> tuple[LoginSettings, Surround
 def login_module(settings: Mapping[str, str]) -> LoginModule:
     """Return the one module of `sasl.jaas.config`. Raises UsageError."""
     try:
-        modules = parse_entries(settings.get("sasl.jaas.config", ""))
+        return parse_entry(settings.get("sasl.jaas.config", ""))
     except JaasError as error:
         raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from None
-    if len(modules) != 1:
-        raise UsageError(
-            f"Invalid value [hidden] for configuration sasl.jaas.config: expected 1 login module, found {len(modules)}"
-        )
-    return modules[0]
 
 
 def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:

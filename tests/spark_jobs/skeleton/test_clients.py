@@ -95,7 +95,7 @@ def test_stores_of_every_type_become_pem(kind: str, stores: Stores) -> None:
 
 NO_URL = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f'{OAUTH} required clientId="a" clientSecret="secret";'}
 WRONG = {
-    "no login": ({}, r"sasl\.jaas\.config: expected one login module, found 0"),
+    "no login": ({}, r"sasl\.jaas\.config: JAAS config property contains 0 login modules"),
     "no user": ({"sasl.jaas.config": f'{PLAIN} required password="secret";'}, r"PlainLoginModule needs username"),
     "no end": ({"sasl.jaas.config": f'{PLAIN} required password="secret"'}, r"expected a semicolon after the options"),
     "no URL": (NO_URL, r"sasl\.oauthbearer\.token\.endpoint\.url is missing"),
