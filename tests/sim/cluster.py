@@ -82,7 +82,8 @@ class Cluster:
         """Called after a process was killed, before its machine forgets it."""
         self.on_power_loss: Callable[[Machine, Callable[[], None]], None] = lambda machine, cut: cut()
         """Called with the cut of the power, before the machine forgets its process; calls it."""
-        self.on_started: Callable[[Machine], None] = lambda machine: None
+        self.on_started: list[Callable[[Machine], None]] = []
+        """Called with the machine of a broker that has started."""
         self.failures: list[str] = []
         """What reached the exception handlers of brokers: defects of the brokers."""
 
@@ -120,7 +121,8 @@ class Cluster:
         error = process.started.exception()
         if error is None:
             self.world.note("started", machine.host)
-            self.on_started(machine)
+            for call in self.on_started:
+                call(machine)
             return
         if not isinstance(error, StartupError):
             self.failures.append(f"{machine.host} at its start: {error!r}")

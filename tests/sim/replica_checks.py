@@ -52,7 +52,7 @@ class ReplicaChecks:
         """By broker: its disk, and what was written to each log directory."""
         cluster.on_death = self._has_died
         cluster.on_power_loss = self._has_lost_power
-        cluster.on_started = self._has_started
+        cluster.on_started.append(self._has_started)
 
     def look(self) -> None:
         """Compare all replicas of the brokers that run."""

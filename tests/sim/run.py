@@ -38,6 +38,7 @@ from tests.sim.network import SimulatedHost
 from tests.sim.plain_log import KEPT
 from tests.sim.replica_checks import ReplicaChecks, stored_batches
 from tests.sim.trace import formatted
+from tests.sim.wait_checks import WaitChecks
 from tests.sim.world import ProcessLoop, World
 
 BROKERS: Final = 3
@@ -121,6 +122,7 @@ class Run:
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart
         self._checks = ReplicaChecks(self.cluster, self.history, self.states, self._note)
+        self.cluster.on_started.append(WaitChecks(self.history, self._note).watch)
         random = Random(f"{seed}/schedule")
         drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
         self.faults = list(drawn if faults is None else faults)

@@ -22,10 +22,13 @@ from broker.groups.group import Group
 from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
+from broker.replica.appends import Appends
+from broker.replica.delayed_fetch import AwaitedPartition
+from broker.replica.fetch_service import _Fetch
 from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
-from broker.replica.partition import FetchIsolation, Partition
+from broker.replica.partition import Effect, FetchIsolation, Partition
 from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides
@@ -59,6 +62,7 @@ from tests.sim.history import DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
 from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS
 from tests.sim.scripted import Script
+from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 P = PLAIN[0]
@@ -1161,7 +1165,98 @@ def topic_is_created_again_where_a_dropped_replica_left_its_log(script: Script) 
     script.wait(2)
 
 
+# Waits
+
+
+def appends_wake_no_follower(patch: Patch) -> None:
+    patch.setattr(Appends, "_wake_readers", lambda *_: None)
+
+
+def followers_wait_when_a_record_comes(script: Script) -> None:
+    script.wait(2.0)
+    script.produce("a", acks=1)
+    script.wait(2.0)
+
+
+def commits_wake_no_reader(patch: Patch) -> None:
+    """Let a higher high watermark complete the appends that wait for it, and nothing else."""
+    original = ReplicaManager._put_into_effect
+
+    def put_into_effect(self: ReplicaManager, partition: Partition, effects: Any) -> None:
+        original(self, partition, [effect for effect in effects if effect is not Effect.HIGH_WATERMARK_ADVANCED])
+        self.produce_purgatory.check_and_complete((partition.topic, partition.partition))
+
+    patch.setattr(ReplicaManager, "_put_into_effect", put_into_effect)
+
+
+def followers_do_not_wait_for_the_high_watermark(patch: Patch) -> None:
+    patch.setattr(_Fetch, "_known_high_watermark", lambda *_: None)
+
+
+def begin_fetch(script: Script, partition: TopicPartition, *, is_committed: bool = False) -> None:
+    """Let a consumer wait for records at the end of a partition."""
+    reader = Consumer("waiting reader", script, [partition], is_committed=is_committed)
+    state = script.state(partition)
+    reader._leaders[partition] = state.leader, state.leader_epoch
+    reader.positions[partition] = script.replica(partition, state.leader).log.log_end_offset
+    reader.loop.start(reader.poll(state.leader, [partition], max_wait_ms=3000))
+    script.wait(0.5)
+
+
+def consumer_waits_when_a_record_is_committed(script: Script) -> None:
+    script.produce("a")
+    script.wait(2.0)
+    begin_fetch(script, P)
+    script.produce("b")
+    script.wait(4.0)
+
+
+def aborts_and_commits_wake_no_consumer(patch: Patch) -> None:
+    """Let a fetch of committed records see nothing while it waits."""
+    original = AwaitedPartition.bytes_available
+
+    def available(self: AwaitedPartition, bytes_wanted: int) -> int | None:
+        found = original(self, bytes_wanted)
+        return 0 if found and self.isolation is FetchIsolation.LAST_STABLE_OFFSET else found
+
+    patch.setattr(AwaitedPartition, "bytes_available", available)
+
+
+def consumer_waits_when_a_transaction_ends(script: Script) -> None:
+    for value in ("a", "b"):
+        script.produce(value, partition=SOURCE)
+        script.wait(2.0)
+        for target in TARGETS if value == "b" else ():
+            begin_fetch(script, target, is_committed=True)
+        script.let_run(Copier("copier", script, SOURCE, TARGETS, count=1))
+    script.wait(4.0)
+
+
 GUARDS = [
+    Guard(
+        "an append wakes followers",
+        appends_wake_no_follower,
+        followers_wait_when_a_record_comes,
+        (WOKEN,),
+    ),
+    Guard(
+        "a commit wakes readers",
+        commits_wake_no_reader,
+        consumer_waits_when_a_record_is_committed,
+        (WOKEN,),
+    ),
+    Guard(
+        "a commit wakes followers that do not know of it",
+        followers_do_not_wait_for_the_high_watermark,
+        consumer_waits_when_a_record_is_committed,
+        (WOKEN,),
+    ),
+    Guard(
+        "the end of a transaction wakes consumers",
+        aborts_and_commits_wake_no_consumer,
+        consumer_waits_when_a_transaction_ends,
+        (WOKEN,),
+    ),
     Guard(
         "leader epoch of a fetch",
         no_epoch_check,
