@@ -21,6 +21,7 @@ from protocol.java_hash import absolute, string_hash
 from tests.sim.history import (
     CommittedRead,
     DataLoss,
+    Deletion,
     Departure,
     History,
     LeaderState,
@@ -386,6 +387,9 @@ def acked_means_stored(history: History) -> Iterator[str]:
     for send in history.sends:
         if send.acks != -1 or send.stored_by is None or send.partition in excused:
             continue
+        end = (send.offset or 0) + 1
+        if history.may_begin_at(send.partition, end, send.acked_us or math.inf):
+            continue  # the segment may have been removed before the replicas were counted
         # A replica that has lost its data since may have had it.
         lost = {loss.broker for loss in history.losses if send.sent_us <= loss.at_us <= (send.acked_us or 0)}
         if send.stored_by + len(lost) < history.min_isr:
@@ -404,6 +408,8 @@ def visible_means_stored(history: History) -> Iterator[str]:
     for poll in history.polls:
         if poll.stored_by is None or poll.partition in excused:
             continue
+        if history.may_begin_at(poll.partition, poll.records[-1].offset + 1, poll.received_us):
+            continue  # the segment may have been removed before the replicas were counted
         lost = {loss.broker for loss in history.losses if loss.at_us <= poll.received_us}
         if poll.stored_by + len(lost) < history.min_isr:
             yield (
@@ -444,12 +450,17 @@ def _is_older(history: History, send: Send, leader_epoch: int) -> bool:
     """
     logs = history.logs_of(send.partition)
     return bool(logs) and all(
-        any(
+        _begins_behind(log, send.offset)
+        or any(
             record.offset == send.offset and record.epoch < leader_epoch and record.value == send.values[0]
             for record in log.records
         )
         for log in logs
     )
+
+
+def _begins_behind(log: ReplicaLog, offset: int | None) -> bool:
+    return offset is not None and offset < log.log_start
 
 
 @_rule("I12 replicas are complete after healing")
@@ -488,6 +499,104 @@ def high_watermark_is_monotonic(history: History) -> Iterator[str]:
 @_rule("I14 the log start never falls")
 def log_start_never_falls(history: History) -> Iterator[str]:
     yield from _fallen(history, "log start", lambda poll: poll.log_start)
+
+
+@_rule("a log begins where its records were deleted")
+def logs_begin_at_deletions(history: History) -> Iterator[str]:
+    for poll in history.polls:
+        if not history.may_begin_at(poll.partition, poll.log_start, poll.received_us):
+            yield f"{poll.partition}: broker {poll.broker} reported the log start {poll.log_start} without a deletion"
+    for log in history.logs:
+        if not history.may_begin_at(log.partition, log.log_start, math.inf):
+            yield f"{log.partition}: replica {log.broker} begins at {log.log_start} without a deletion"
+
+
+@_rule("replicas begin where their leader begins")
+def followers_follow_the_log_start(history: History) -> Iterator[str]:
+    for partition, logs in _judged_logs(history, clean=False):
+        state = history.final_state(partition)
+        starts = {log.broker: log.log_start for log in logs}
+        leaders = -1 if state is None else starts.get(state.leader, -1)
+        for broker, start in starts.items():
+            if start < leaders and history.healed_us is not None:
+                yield f"{partition}: replica {broker} begins at {start}, its leader at {leaders}"
+
+
+@_rule("deleted records stay deleted")
+def deleted_records_stay_deleted(history: History) -> Iterator[str]:
+    """After the acknowledgement no leader serves what is below the log start, until the start may fall by the rules."""
+    excused = forgiven(history)
+    logs_of = dict(_judged_logs(history))
+    for deletion in history.deletions:
+        partition, bound = deletion.partition, deletion.low_watermark
+        if deletion.acked_us is None or partition in excused:
+            continue
+        until_us, epoch = _start_may_fall(history, deletion)
+        for poll in history.polls:
+            if poll.partition != partition or poll.asked_us < deletion.acked_us or poll.received_us > until_us:
+                continue
+            first = poll.records[0].offset if poll.records else bound
+            if poll.epoch >= epoch and (poll.log_start < bound or first < bound):
+                yield (
+                    f"{partition}: the records below {bound} were deleted at {_time(deletion.acked_us)}, but at "
+                    f"{_time(poll.received_us)} broker {poll.broker} served {first}, its log start being "
+                    f"{poll.log_start}"
+                )
+        for log in logs_of.get(partition, ()):
+            if log.log_start < bound and until_us == math.inf:
+                yield (
+                    f"{partition}: the records below {bound} were deleted at {_time(deletion.acked_us)}, but "
+                    f"replica {log.broker} begins at {log.log_start}"
+                )
+
+
+LEARNED_US = 4_000_000
+"""After this time in the ISR a replica has learned the log start of its leader, which it adopts with a response."""
+
+
+def _start_may_fall(history: History, deletion: Deletion) -> tuple[float, int]:
+    """Return when the log start may fall below what an acknowledged deletion has set, and the epoch of its leader.
+
+    Log starts are in memory, and on the disks only from time to time. So a broker that has started again begins where
+    an earlier checkpoint says, until it learns the log start of its leader. If it leads before, the start falls.
+    """
+    assert deletion.acked_us is not None
+    events: list[tuple[int, LeaderState | DataLoss | Departure]] = [
+        (state.at_us, state) for state in history.leader_states if state.partition == deletion.partition
+    ]
+    events += [(event.at_us, event) for event in (*history.losses, *history.departures)]
+    events.sort(key=lambda pair: pair[0])
+    isr: tuple[int, ...] = ()
+    leader, epoch = -1, 0
+    departed: set[int] = set()
+    for at_us, event in events:
+        if at_us > deletion.acked_us:
+            break
+        if isinstance(event, LeaderState):
+            departed -= set(event.isr) - set(isr)
+            isr, leader = event.isr, event.leader
+            if leader == deletion.broker:
+                epoch = event.leader_epoch
+        else:
+            departed.add(event.broker)
+    known_us = {broker: -LEARNED_US for broker in isr if broker not in departed}
+    falls_us = math.inf if leader in known_us else float(deletion.acked_us)
+    for at_us, event in events:
+        if at_us <= deletion.acked_us:
+            continue
+        if not isinstance(event, LeaderState):
+            known_us.pop(event.broker, None)
+            if event.broker == leader:
+                falls_us = min(falls_us, at_us)  # unless another one leads before it returns
+            continue
+        joined = set(event.isr) - set(isr)
+        isr, leader = event.isr, event.leader
+        if leader >= 0 and known_us.get(leader, at_us) > at_us - LEARNED_US:
+            return min(falls_us, at_us), epoch
+        if leader >= 0:
+            falls_us = math.inf
+            known_us.update(dict.fromkeys(sorted(joined), at_us))
+    return falls_us, epoch
 
 
 def _fallen(history: History, name: str, bound: Callable[[Poll], int]) -> Iterator[str]:
@@ -612,6 +721,8 @@ def lookups_find_the_first(history: History) -> Iterator[str]:
         if log is None:
             continue
         first = next((it for it in log.records if it.timestamp_ms >= lookup.timestamp_ms), None)
+        if _begins_behind(log, lookup.offset) and lookup.offset >= 0:
+            continue  # the record was deleted later
         if lookup.offset >= 0 and (first is None or first.offset != lookup.offset):
             yield f"{lookup.partition}: {lookup} found offset {lookup.offset}, expected {first}"
         if lookup.offset < 0 and first is not None:

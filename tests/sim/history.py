@@ -145,6 +145,21 @@ class CommittedRead:
     received_us: int
 
 
+@dataclass(slots=True)
+class Deletion:
+    """A DeleteRecords request for one partition, over all its attempts."""
+
+    partition: Partition
+    offset: int | None
+    """Records below it are to be deleted; None: all below the high watermark."""
+    asked_us: int
+    acked_us: int | None = None
+    broker: int | None = None
+    """The one that acknowledged it."""
+    low_watermark: int = -1
+    """Where all live replicas begin at least, according to this broker."""
+
+
 def group_of_copier(producer: str) -> str:
     """Return the group in which a copier commits its position."""
     return f"{producer}-group"
@@ -245,6 +260,7 @@ class History:
     leader_states: list[LeaderState] = field(default_factory=list)
     losses: list[DataLoss] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
     logs: list[ReplicaLog] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -286,6 +302,15 @@ class History:
             if send.offset is not None:
                 for position, value in enumerate(send.values):
                     yield send, send.offset + position, value
+
+    def may_begin_at(self, partition: Partition, offset: int, by_us: float) -> bool:
+        """Return whether a deletion that was requested by then may have raised the start of a log to an offset."""
+        return offset <= 0 or any(
+            deletion.partition == partition
+            and deletion.asked_us <= by_us
+            and (deletion.offset is None or offset <= deletion.offset)
+            for deletion in self.deletions
+        )
 
     def logs_of(self, partition: Partition) -> list[ReplicaLog]:
         return [log for log in self.logs if log.partition == partition]

@@ -16,7 +16,7 @@ from protocol.ids import id_text
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, Partition
-from tests.sim.inspection import StateRecorder, has_offset
+from tests.sim.inspection import StateRecorder, has_offset, hosted_partition
 from tests.sim.plain_log import (
     KEPT,
     PlainBatch,
@@ -83,6 +83,9 @@ class ReplicaChecks:
         lossy = {loss.broker for loss in self._history.losses}
         stored_as = Partition(partition.topic.partition("#")[0], partition.index)
         for broker in state.isr:
+            hosted = hosted_partition(self._cluster.machines[broker], stored_as)
+            if hosted is not None and last < hosted.log.log_start_offset:
+                continue  # its leader has had it deleted
             if broker not in lossy and not has_offset(self._cluster.machines[broker].disk, stored_as, last):
                 self._note(
                     COMMITTED,
@@ -197,7 +200,8 @@ def disagreements(log: Any, disk: SimulatedDisk, directory: str, *, was_loaded: 
     """
     batches = [batch for batch in stored_batches(disk, directory) if batch.last_offset < log.log_end_offset]
     plain = state_of(batches)
-    has_beginning = not batches or batches[0].base_offset == 0
+    # What was deleted may be known or not: a start derives everything from what is left, a running broker keeps it.
+    has_beginning = log.log_start_offset == 0 and (not batches or batches[0].base_offset == 0)
     if batches and plain.end != log.log_end_offset:
         yield f"the last batch ends at {plain.end}, the log at {log.log_end_offset}"
     yield from _other_epochs(log, plain)
@@ -231,17 +235,22 @@ def _other_producers(log: Any, plain: PlainState, *, has_beginning: bool) -> Ite
     entries = log.producer_state.producers
     for producer_id, expected in plain.producers.items():
         entry = entries.get(producer_id)
+        wanted = _sequences(expected, log.log_start_offset)
         if entry is None:
-            yield f"producer {producer_id} is unknown"
+            if wanted or has_beginning:
+                yield f"producer {producer_id} is unknown"
             continue
-        known = [(batch.first_sequence, batch.last_sequence, batch.first_offset) for batch in entry.batches]
-        wanted = _sequences(expected)
+        known = [
+            (batch.first_sequence, batch.last_sequence, batch.first_offset)
+            for batch in entry.batches
+            if batch.first_offset >= log.log_start_offset
+        ]
         if entry.epoch != expected.epoch or known[-1:] != wanted[-1:] or known != wanted[len(wanted) - len(known) :]:
             yield (
                 f"producer {producer_id} has epoch {entry.epoch} and the batches {known}, expected epoch "
                 f"{expected.epoch} and {wanted}"
             )
-        if entry.coordinator_epoch != expected.coordinator_epoch:
+        if has_beginning and entry.coordinator_epoch != expected.coordinator_epoch:
             yield (
                 f"producer {producer_id} has coordinator epoch {entry.coordinator_epoch}, expected "
                 f"{expected.coordinator_epoch}"
@@ -256,8 +265,12 @@ def _other_producers(log: Any, plain: PlainState, *, has_beginning: bool) -> Ite
             yield f"producer {producer_id} is known at offset {entry.last_data_offset}, but has no batch"
 
 
-def _sequences(producer: PlainProducer) -> list[tuple[int, int, int]]:
-    return [(batch.first_sequence, batch.last_sequence, batch.base_offset) for batch in producer.batches[-KEPT:]]
+def _sequences(producer: PlainProducer, log_start: int) -> list[tuple[int, int, int]]:
+    return [
+        (batch.first_sequence, batch.last_sequence, batch.base_offset)
+        for batch in producer.batches[-KEPT:]
+        if batch.base_offset >= log_start
+    ]
 
 
 def _other_snapshot(name: str, content: bytes, batches: list[PlainBatch]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from tests.sim.inspection import (
     copies_of_decision,
     copies_of_text,
     has_offset,
+    hosted_partition,
     remains_of_topics,
     replica_logs,
 )
@@ -156,10 +157,14 @@ class Run:
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
     ) -> object | None:
         machine = self.cluster.machines[broker_id]
+        hosted = hosted_partition(machine, partition)
+        if hosted is None:
+            return None
         batches = stored_batches(machine.disk, f"{FOLDER}/{partition}")
         of_producer = [batch for batch in batches if (batch.producer_id, batch.producer_epoch) == producer]
         for batch in of_producer[-KEPT:]:
-            if batch.first_sequence == sequence:
+            # A start knows no producer whose records were all deleted.
+            if batch.first_sequence == sequence and batch.base_offset >= hosted.log.log_start_offset:
                 return batch, machine.starts, machine.disk.log_truncations
         return None
 
@@ -340,13 +345,21 @@ class Run:
         return True
 
     def _has_settled(self) -> bool:
-        """Return whether deletions are complete, and every running replica knows that all it has is committed."""
-        return not self.history.deleted_topics.keys() & remains_of_topics(self.cluster, self.history).keys() and all(
-            log.high_watermark >= log.end
+        """Return whether deletions are complete, and all running replicas know what is committed and deleted."""
+        if self.history.deleted_topics.keys() & remains_of_topics(self.cluster, self.history).keys():
+            return False
+        logs = [
+            log
             for broker_id, machine in self.cluster.machines.items()
             if self.cluster.is_running(broker_id)
             for log in replica_logs(machine, self.history)
             if log.partition.topic not in self.history.deleted_topics
+        ]
+        starts = {
+            log.partition: log.log_start for log in logs if log.broker == self.states.latest[log.partition].leader
+        }
+        return all(
+            log.high_watermark >= log.end and log.log_start >= starts.get(log.partition, log.log_start) for log in logs
         )
 
     def _collect_logs(self) -> None:
@@ -369,6 +382,10 @@ def drawn_properties(random: Random) -> dict[str, str]:
         "offsets.topic.num.partitions": str(random.choice([1, 1, 3])),
         "transaction.state.log.num.partitions": str(random.choice([1, 1, 3])),
         "unclean.leader.election.enable": "true" if random.random() < UNCLEAN else "false",
+        # How soon segments below a log start are removed, and their files, and when a log start is on the disk.
+        "log.retention.check.interval.ms": str(random.choice([1000, 5000, 300_000])),
+        "log.segment.delete.delay.ms": str(random.choice([100, 60_000])),
+        "log.flush.start.offset.checkpoint.interval.ms": str(random.choice([1000, 60_000])),
     }
 
 

@@ -14,6 +14,7 @@ from tests.sim.history import (
     Commit,
     CommittedRead,
     DataLoss,
+    Deletion,
     Departure,
     History,
     Initialization,
@@ -276,6 +277,35 @@ def commit_on_one_replica(history: History) -> None:
     history.commits[0].stored_by = 1
 
 
+def start_without_a_deletion(history: History) -> None:
+    history.logs[0].log_start = 2
+
+
+def delete(history: History, acked_us: int = 8500) -> None:
+    """Delete the first two records on all replicas."""
+    history.deletions.append(Deletion(P, 2, 8000, acked_us, 1, 2))
+    for log in history.logs:
+        log.log_start = 2
+        del log.records[:2]
+
+
+def follower_keeps_its_log_start(history: History) -> None:
+    delete(history)
+    history.logs[2].log_start = 1
+
+
+def read_of_deleted_records(history: History) -> None:
+    delete(history)
+    history.polls.append(poll("e", 9000, 0, "a", "b"))
+
+
+def deleted_records_are_back(history: History) -> None:
+    whole = [list(log.records) for log in history.logs]
+    delete(history)
+    for log, records in zip(history.logs, whole, strict=True):
+        log.log_start, log.records = 0, records
+
+
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("a created topic has all its partitions", partition_that_never_began),
     ("a deleted topic leaves nothing", replica_of_a_deleted_topic),
@@ -302,6 +332,10 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("I7 the high watermark is monotonic and bounds reads", read_beyond),
     ("I7 the high watermark is monotonic and bounds reads", fallen_high_watermark),
     ("I14 the log start never falls", fallen_log_start),
+    ("a log begins where its records were deleted", start_without_a_deletion),
+    ("replicas begin where their leader begins", follower_keeps_its_log_start),
+    ("deleted records stay deleted", read_of_deleted_records),
+    ("deleted records stay deleted", deleted_records_are_back),
     ("one value per offset", two_values),
     ("every poll continues where the last one ended", skip),
     ("every poll continues where the last one ended", skip_within_a_poll),
@@ -324,6 +358,34 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
 
 def test_good_history_has_no_violation() -> None:
     assert check(good()) == []
+
+
+def test_deletion_of_records_breaks_no_rule() -> None:
+    history = good()
+    delete(history)
+    history.polls.append(replace(poll("e", 9000, 2, "c", "d"), log_start=2))
+    assert check(history) == []
+
+
+@pytest.mark.parametrize(
+    ("leader", "joined_us", "is_excused"),
+    [(2, 0, False), (3, 15_000_000, False), (3, 18_000_000, True), (1, 0, True)],
+    ids=["a live replica", "a replica that has learned it", "a replica that has just joined", "a restarted leader"],
+)
+def test_log_start_may_fall_with_a_leader_that_has_started_again(leader: int, joined_us: int, is_excused: bool) -> None:
+    """Broker 3 starts again a second after the deletion, and broker 1 after 20 seconds."""
+    history = good()
+    deleted_records_are_back(history)
+    history.departures += [Departure(1_000_000, 3)]
+    if joined_us:
+        history.leader_states += [
+            state(1_000_001, 1, 0, (1, 2), 3),
+            state(joined_us, 1, 0, (1, 2, 3), 4),
+        ]
+    history.departures.append(Departure(20_000_000, 1))
+    history.leader_states.append(state(20_000_001, leader, 1, (1, 2, 3), 5))
+    rules = [violation.rule for violation in check(history)]
+    assert ("deleted records stay deleted" not in rules) is is_excused
 
 
 def test_transactions_are_not_judged_after_the_loss_of_their_state() -> None:

@@ -1232,7 +1232,78 @@ def consumer_waits_when_a_transaction_ends(script: Script) -> None:
     script.wait(4.0)
 
 
+# Deleted records
+
+
+def deletions_wait_for_no_follower(patch: Patch) -> None:
+    patch.setattr(Partition, "low_watermark", lambda self, is_live: self.log.log_start_offset)
+
+
+def delete_all(script: Script) -> None:
+    admin = Admin("admin", script, [P], count=0, replication_factor=BROKERS)
+    script.do(admin.delete_records(P, 1.0))
+
+
+def leader_dies_after_a_deletion_that_followers_do_not_hear_of(script: Script) -> None:
+    leader = script.leader(P)
+    script.produce("a")
+    script.wait(2.0)
+    for follower in script.others(leader):
+        script.cut(leader, follower)
+    delete_all(script)
+    script.leave(leader)
+    script.wait_until(lambda: script.leader(P) not in (leader, -1))
+    script.consume(P, script.leader(P), script.state(P).leader_epoch)
+
+
+def followers_keep_their_log_start(patch: Patch) -> None:
+    original = Partition.append_fetched
+
+    def append(self: Partition, *arguments: Any, leader_log_start_offset: int, **terms: Any) -> Any:
+        return original(self, *arguments, leader_log_start_offset=0, **terms)
+
+    patch.setattr(Partition, "append_fetched", append)
+
+
+def records_are_deleted(script: Script) -> None:
+    script.produce("a")
+    script.wait(2.0)
+    delete_all(script)
+    script.consume(P, script.leader(P), script.state(P).leader_epoch)
+
+
+def reads_begin_anywhere(patch: Patch) -> None:
+    original = log_module.Log.read
+
+    def read(self: log_module.Log, *arguments: Any, **terms: Any) -> Any:
+        start, self.log_start_offset = self.log_start_offset, 0
+        try:
+            return original(self, *arguments, **terms)
+        finally:
+            self.log_start_offset = start
+
+    patch.setattr(log_module.Log, "read", read)
+
+
 GUARDS = [
+    Guard(
+        "DeleteRecords waits for all live replicas",
+        deletions_wait_for_no_follower,
+        leader_dies_after_a_deletion_that_followers_do_not_hear_of,
+        ("deleted records stay deleted",),
+    ),
+    Guard(
+        "a follower adopts the log start of its leader",
+        followers_keep_their_log_start,
+        records_are_deleted,
+        ("replicas begin where their leader begins",),
+    ),
+    Guard(
+        "no read begins below the log start",
+        reads_begin_anywhere,
+        records_are_deleted,
+        ("deleted records stay deleted",),
+    ),
     Guard(
         "an append wakes followers",
         appends_wake_no_follower,

@@ -1,4 +1,4 @@
-"""An administrator: creates and deletes topics, moves replicas, elects preferred leaders."""
+"""An administrator: creates and deletes topics, deletes records, moves replicas, elects preferred leaders."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
-from tests.sim.history import Partition
+from tests.sim.history import Deletion, Partition
 
 POLLS: Final = 16
 """How often each broker is asked for a topic that is created or grows."""
 POLL_PAUSE_S: Final = 0.003
+LATEST_TIMESTAMP: Final = -1
 
 
 class Admin(SimulatedClient):
@@ -49,7 +52,15 @@ class Admin(SimulatedClient):
     async def run(self) -> None:
         for number in range(self._count):
             await self.think(4.0)
-            operations = [self._create, self._grow, self._delete, self._reassign, self._elect]
+            operations = [
+                self._create,
+                self._grow,
+                self._delete,
+                self._reassign,
+                self._elect,
+                self._delete_records,
+                self._delete_records,
+            ]
             await self.random.choice(operations if number else [self._create])()
         self.doing = "finished"
 
@@ -168,6 +179,52 @@ class Admin(SimulatedClient):
 
         await self._perform(f"DeleteTopics {topic}", attempt)
         return requests
+
+    async def _delete_records(self) -> None:
+        """Delete a part of the records of one partition."""
+        share = self.random.choice([0.3, 0.7, 1.0, None])
+        await self.delete_records(self.random.choice(self._partitions), share)
+
+    async def delete_records(self, partition: Partition, share: float | None) -> Deletion | None:
+        """Delete this share of the offsets below the high watermark of a partition; None: leave it to the leader."""
+        deletion: Deletion | None = None
+
+        async def attempt() -> None:
+            nonlocal deletion
+            leader, epoch = await self.leader_of(partition)
+            if deletion is None:
+                offset = None if share is None else int(share * await self._end_offset(leader, partition, epoch))
+                deletion = Deletion(partition, offset, self.now_us())
+                self.history.deletions.append(deletion)
+            wanted = DeleteRecordsPartition(
+                partition_index=partition.index, offset=-1 if deletion.offset is None else deletion.offset
+            )
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=partition.topic, partitions=[wanted])], timeout_ms=3000
+            )
+            response = await self.ask(leader, request, 2)
+            found = response.topics[0].partitions[0]
+            # A new leader may not know yet that the records are committed, and a replica may be separated from it.
+            others = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.REQUEST_TIMED_OUT)
+            if self.expect(found.error_code, *others) is ErrorCode.NONE:
+                deletion.broker, deletion.low_watermark = leader, found.low_watermark
+                deletion.acked_us = self.now_us()
+                self.history.counts["acknowledged deletions of records"] += 1
+
+        await self._perform(f"DeleteRecords {partition}", attempt)
+        return deletion
+
+    async def _end_offset(self, leader: int, partition: Partition, epoch: int) -> int:
+        """Return the high watermark of a partition. Raises Retry."""
+        wanted = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=epoch, timestamp=LATEST_TIMESTAMP
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[wanted])]
+        )
+        found = (await self.ask(leader, request, 6)).topics[0].partitions[0]
+        self.expect(found.error_code)
+        return int(found.offset)
 
     async def _reassign(self) -> None:
         """Reorder, shrink or move the replicas of one partition; or cancel."""

@@ -190,8 +190,8 @@ class SimulatedClient:
 
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Repeat an attempt that raises `Retry` until it succeeds."""
+        self.doing = what
         while True:
-            self.doing = what
             try:
                 return await attempt()
             except Retry as reason:

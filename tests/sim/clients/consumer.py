@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.sim.disk import EPOCH_MS
 from tests.sim.history import Lookup, Partition, Poll, PolledRecord
 
 VERSION = 12
+EARLIEST = -2
+"""Stands for the start of a log in ListOffsets."""
 ASTRAY = 0.1
 """How often a broker is asked that may not lead the partition."""
 LOOKUPS = 0.1
@@ -43,6 +46,10 @@ def decoded(found: Any, position: int, *, is_committed: bool) -> tuple[tuple[Pol
     return tuple(polled), position
 
 
+class _OutOfRange(Retry):
+    """The position is not within the log."""
+
+
 class Consumer(SimulatedClient):
     """Polls partitions until the run ends, or, if `until_end`, until it has read all of them to their end."""
 
@@ -60,6 +67,9 @@ class Consumer(SimulatedClient):
         self.partitions = partitions
         self.is_committed = is_committed
         self.positions = dict.fromkeys(partitions, 0)
+        self.reading_as = name
+        """The name of its polls. Polls of one name and partition continue where the last one ended."""
+        self._jumps: Counter[Partition] = Counter()
         self._until_end = until_end
         self._pause_s = pause_s
         self._at_end: set[Partition] = set()
@@ -97,6 +107,15 @@ class Consumer(SimulatedClient):
         """Ask for the first offset from a time on. Raises Retry."""
         epoch = self._leaders[partition][1]
         timestamp_ms = EPOCH_MS + self.random.randrange(self.now_us() // 1000 + 1)
+        asked_us = self.now_us()
+        found = await self._offset_at(broker, epoch, partition, timestamp_ms)
+        self.history.lookups.append(
+            Lookup(self.name, partition, broker, epoch, timestamp_ms, found.offset, asked_us, self.is_committed)
+        )
+        self.history.counts["lookups by time"] += 1
+
+    async def _offset_at(self, broker: int, epoch: int, partition: Partition, timestamp_ms: int) -> Any:
+        """Return what a leader responds to ListOffsets. Raises Retry."""
         wanted = ListOffsetsPartition(
             partition_index=partition.index, current_leader_epoch=epoch, timestamp=timestamp_ms
         )
@@ -105,17 +124,12 @@ class Consumer(SimulatedClient):
             isolation_level=int(self.is_committed),
             topics=[ListOffsetsTopic(name=partition.topic, partitions=[wanted])],
         )
-        asked_us = self.now_us()
-        response = await self.ask(broker, request, 6)
-        found = response.topics[0].partitions[0]
+        found = (await self.ask(broker, request, 6)).topics[0].partitions[0]
         self.expect(found.error_code)
-        self.history.lookups.append(
-            Lookup(self.name, partition, broker, epoch, timestamp_ms, found.offset, asked_us, self.is_committed)
-        )
-        self.history.counts["lookups by time"] += 1
+        return found
 
-    async def poll(self, broker: int, partitions: Sequence[Partition], *, max_wait_ms: int) -> None:
-        """Fetch once; note what comes. Raises Retry."""
+    async def poll(self, broker: int, partitions: Sequence[Partition], *, max_wait_ms: int) -> list[Poll]:
+        """Fetch once; note and return what comes. Raises Retry."""
         epochs = {partition: self._leaders[partition][1] for partition in partitions}
         topics: dict[str, list[FetchPartition]] = {}
         for partition in partitions:
@@ -137,18 +151,23 @@ class Consumer(SimulatedClient):
         asked_us = self.now_us()
         response = await self.ask(broker, request, VERSION)
         self.expect(response.error_code)
+        polls: list[Poll] = []
         retry: Retry | None = None
         for topic in response.responses:
             for found in topic.partitions:
                 partition = Partition(topic.topic, found.partition_index)
                 try:
-                    self._receive(broker, epochs[partition], partition, found, asked_us)
+                    polls.append(self._receive(broker, epochs[partition], partition, found, asked_us))
+                except _OutOfRange as error:
+                    await self._leave_range(broker, epochs[partition], partition)
+                    retry = error
                 except Retry as error:
                     retry = error
         if retry is not None:
             raise retry
+        return polls
 
-    def _receive(self, broker: int, epoch: int, partition: Partition, found: Any, asked_us: int) -> None:
+    def _receive(self, broker: int, epoch: int, partition: Partition, found: Any, asked_us: int) -> Poll:
         try:
             error = self.expect(found.error_code, ErrorCode.OFFSET_OUT_OF_RANGE)
         except Failed as failure:
@@ -156,44 +175,50 @@ class Consumer(SimulatedClient):
             raise Retry(failure.code.name) from None
         position = self.positions[partition]
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._leave_range(broker, partition, found, position)
-            return
+            raise _OutOfRange(error.name)
         if found.diverging_epoch is not None and found.diverging_epoch.end_offset >= 0:
             self.note_anomaly("I5 no visible record is lost", f"{partition} diverges at {position}", partition)
         records, following = decoded(found, position, is_committed=self.is_committed)
-        self.history.polls.append(
-            Poll(
-                self.name,
-                partition,
-                self.is_committed,
-                broker,
-                epoch,
-                position,
-                asked_us,
-                self.now_us(),
-                found.high_watermark,
-                found.last_stable_offset,
-                found.log_start_offset,
-                records,
-                following,
-                self.around.incarnation_of(broker),
-                self.around.copies_of(partition, records[-1].offset) if records else None,
-            )
+        poll = Poll(
+            self._reader_of(partition),
+            partition,
+            self.is_committed,
+            broker,
+            epoch,
+            position,
+            asked_us,
+            self.now_us(),
+            found.high_watermark,
+            found.last_stable_offset,
+            found.log_start_offset,
+            records,
+            following,
+            self.around.incarnation_of(broker),
+            self.around.copies_of(partition, records[-1].offset) if records else None,
         )
+        self.history.polls.append(poll)
         self.history.counts["polled records"] += len(records)
         self.positions[partition] = following
         if following >= (found.last_stable_offset if self.is_committed else found.high_watermark):
             self._at_end.add(partition)
+        return poll
 
-    def _leave_range(self, broker: int, partition: Partition, found: Any, position: int) -> None:
-        """The position is outside of the log: legal only below its start."""
-        if position >= found.log_start_offset >= 0:
+    def _reader_of(self, partition: Partition) -> str:
+        """Return the name of a poll: another one after each jump over deleted records."""
+        jumps = self._jumps[partition]
+        return f"{self.reading_as}^{jumps}" if jumps else self.reading_as
+
+    async def _leave_range(self, broker: int, epoch: int, partition: Partition) -> None:
+        """The position is outside of the log: legal only below its start. Continue there. Raises Retry."""
+        found = await self._offset_at(broker, epoch, partition, EARLIEST)
+        position = self.positions[partition]
+        if position >= found.offset:
             self.note_anomaly(
                 "I5 no visible record is lost",
-                f"broker {broker} has no offset {position} of {partition}, high watermark {found.high_watermark}",
+                f"broker {broker} has no offset {position} of {partition}, although it begins at {found.offset}",
                 partition,
             )
-        self.history.counts["offsets out of range"] += 1
-        if found.log_start_offset > position:
-            self.positions[partition] = found.log_start_offset
-        raise Retry("OFFSET_OUT_OF_RANGE")
+        else:
+            self.positions[partition] = found.offset
+            self._jumps[partition] += 1
+            self.history.counts["jumps over deleted records"] += 1

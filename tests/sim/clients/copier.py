@@ -119,16 +119,17 @@ class Copier(Consumer):
         """Return some records from the position on; none if there are none yet."""
         self.positions[self._source] = self._position
         broker, _ = await self.leader_of(self._source)
-        before = len(self.history.polls)
-        await self.poll(broker, [self._source], max_wait_ms=300)
-        mine = [poll for poll in self.history.polls[before:] if poll.consumer == self.name]
-        for poll in mine:
-            # It goes back to its committed position each time, so its polls do not continue where the last one ended.
-            poll.consumer = f"{self.name}@{poll.received_us}"
-        records = [record for poll in mine for record in poll.records][: self.random.randint(1, BATCH_MAX)]
+        # It goes back to its committed position each time, so its polls do not continue where the last one ended.
+        self.reading_as = f"{self.name}@{self.now_us()}"
+        polls = await self.poll(broker, [self._source], max_wait_ms=300)
+        records = [record for poll in polls for record in poll.records][: self.random.randint(1, BATCH_MAX)]
         if records:
             self._position = records[-1].offset + 1
         return records
+
+    async def _leave_range(self, broker: int, epoch: int, partition: Partition) -> None:
+        await super()._leave_range(broker, epoch, partition)
+        self._position = self.positions[partition]
 
     async def _copy(self, transaction: Transaction, records: list[PolledRecord]) -> bool:
         """Perform one transaction; return whether it is committed."""

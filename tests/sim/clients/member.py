@@ -130,20 +130,17 @@ class Member(Consumer):
                 )
                 self.positions[partition] = max(found.committed_offset, 0)
         self._rounds += 1
+        self.reading_as = f"{self.name}.{self._rounds}"  # a new position may precede what it has read
 
     async def _poll_owned(self) -> None:
         """Poll once, without waiting for a leader that is gone."""
         for partition in self._owned:
             self.doing = f"Fetch {partition}"
-            before = len(self.history.polls)
             try:
                 broker, _ = await self.leader_of(partition)
                 await self.poll(broker, [partition], max_wait_ms=100)
             except Retry:
                 self.forget_cluster()
-            for poll in self.history.polls[before:]:
-                if poll.consumer == self.name:
-                    poll.consumer = f"{self.name}.{self._rounds}"  # a new position may precede what it has read
 
     async def _beat(self) -> None:
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
