@@ -30,7 +30,6 @@ from tests.sim.history import (
     Poll,
     ReplicaLog,
     Send,
-    group_of_copier,
 )
 
 OFFSETS = Partition("__consumer_offsets", 0)
@@ -782,6 +781,31 @@ def epochs_are_given_once(history: History) -> Iterator[str]:
                 yield f"{later.transactional_id} was given epoch {later.epoch} after epoch {earlier.epoch}"
 
 
+@_rule("a fenced instance of a transactional producer is acknowledged nothing")
+def fenced_instances_are_refused(history: History) -> Iterator[str]:
+    """Once a producer has heard of its epoch, what an earlier epoch of the same id asks for later is refused."""
+    if _has_lost_any(history, TRANSACTIONS.topic):
+        return
+    excused = forgiven(history)
+    asked = [
+        (send.instance, send.last_sent_us, f"{send.partition}: {send.values} of {send.producer}")
+        for send in history.sends
+        if send.acked_us is not None and send.partition not in excused
+    ]
+    asked += [
+        (transaction.instance, transaction.last_asked_us, f"the end of {transaction.name}")
+        for transaction in history.transactions.values()
+        if transaction.outcome in ("committed", "aborted")
+    ]
+    for (producer_id, epoch), asked_us, what in asked:
+        for later in history.initializations:
+            if later.producer_id == producer_id and later.epoch > epoch and later.received_us < asked_us:
+                yield (
+                    f"{what}, asked for in epoch {epoch} at {_time(asked_us)}, was acknowledged, although "
+                    f"{later.transactional_id} had epoch {later.epoch} since {_time(later.received_us)}"
+                )
+
+
 @_rule("a decision about a transaction is stored by min.insync.replicas")
 def decisions_are_stored(history: History) -> Iterator[str]:
     if _has_lost_any(history, TRANSACTIONS.topic):
@@ -853,7 +877,7 @@ def copied_once(history: History) -> Iterator[str]:
             misled_us.setdefault(read.group, read.received_us)
     copies: dict[str, str] = {}
     for name, transaction in sorted(history.transactions.items()):
-        if transaction.began_us >= misled_us.get(group_of_copier(transaction.producer), math.inf):
+        if transaction.began_us >= misled_us.get(transaction.group, math.inf):
             continue
         if transaction.outcome == "committed":
             for value in transaction.reads:

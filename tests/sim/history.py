@@ -45,6 +45,8 @@ class Send:
     """When the attempt began that was acknowledged."""
     stored_by: int | None = None
     """How many replicas had it when the producer heard of it."""
+    instance: tuple[int, int] = (-1, -1)
+    """The producer id and epoch of a transactional batch."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,12 @@ class Transaction:
     """Values that it read before it wrote."""
     decided_by: int | None = None
     """How many replicas had the decision when the producer heard of it."""
+    group: str = ""
+    """The group whose position it commits."""
+    instance: tuple[int, int] = (-1, -1)
+    """The producer id and epoch of its producer."""
+    last_asked_us: int = 0
+    """When the attempt to end it began that was acknowledged."""
 
 
 class Initialization(NamedTuple):
@@ -158,11 +166,6 @@ class Deletion:
     """The one that acknowledged it."""
     low_watermark: int = -1
     """Where all live replicas begin at least, according to this broker."""
-
-
-def group_of_copier(producer: str) -> str:
-    """Return the group in which a copier commits its position."""
-    return f"{producer}-group"
 
 
 @dataclass(slots=True)

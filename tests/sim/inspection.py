@@ -28,6 +28,7 @@ _TOPIC_ID: Final = re.compile(rb"topic_id: ([a-zA-Z0-9_-]{22})")
 TRANSACTION_TOPIC: Final = "__transaction_state"
 _STATUS: Final = 16
 """Where the status is in a value of that topic: behind int16 version, int64 id, int16 epoch, int32 timeout."""
+_EPOCH: Final = slice(10, 12)
 _DECISIONS: Final = (b"\x02", b"\x03")
 """PrepareCommit and PrepareAbort."""
 ABORT_KEY: Final = b"\x00\x00\x00\x00"
@@ -176,8 +177,10 @@ def copies_of_text(cluster: Cluster, topic: str, text: str) -> int:
     )
 
 
-def copies_of_decision(cluster: Cluster, transactional_id: str, broker: int) -> int | None:
-    """Return how many machines have the last PrepareCommit or PrepareAbort that a coordinator has written for an id.
+def copies_of_decision(cluster: Cluster, transactional_id: str, epoch: int, broker: int) -> int | None:
+    """Return how many machines have the last PrepareCommit or PrepareAbort that a coordinator has written.
+
+    It is about a transaction of this transactional id and producer epoch.
 
     None if there is none.
     """
@@ -190,7 +193,8 @@ def copies_of_decision(cluster: Cluster, transactional_id: str, broker: int) -> 
             for _, records in opened_batches(_content(disk, segment)):
                 for record in records:
                     key, value = bytes(record.key or b""), bytes(record.value or b"")
-                    if key[4:] == transactional_id.encode() and value[_STATUS : _STATUS + 1] in _DECISIONS:
+                    is_of_instance = key[4:] == transactional_id.encode() and value[_EPOCH] == epoch.to_bytes(2)
+                    if is_of_instance and value[_STATUS : _STATUS + 1] in _DECISIONS:
                         decided = record.offset
         if decided >= 0:
             partition = Partition(TRANSACTION_TOPIC, int(name.rpartition("-")[2]))

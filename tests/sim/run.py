@@ -44,11 +44,14 @@ from tests.sim.world import ProcessLoop, World
 
 BROKERS: Final = 3
 COPIER: Final = "copier"
+SECOND_COPIER: Final = "copier-2"
+"""Another instance with the same transactional id."""
 CLIENTS: Final = (
     "plain",
     "leader-only",
     "idempotent",
     COPIER,
+    SECOND_COPIER,
     "reader",
     "committed-reader",
     "member-1",
@@ -150,8 +153,8 @@ class Run:
     def copies_of_commit(self, token: str) -> int:
         return copies_of_text(self.cluster, OFFSETS.topic, token)
 
-    def copies_of_decision(self, transactional_id: str, broker_id: int) -> int | None:
-        return copies_of_decision(self.cluster, transactional_id, broker_id)
+    def copies_of_decision(self, transactional_id: str, epoch: int, broker_id: int) -> int | None:
+        return copies_of_decision(self.cluster, transactional_id, epoch, broker_id)
 
     def remembered(
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
@@ -278,7 +281,9 @@ class Run:
             return PipelinedProducer(name, self, [SOURCE, PLAIN[0]], count=30)
         if name == COPIER:
             # A transaction is ten appends to the internal topics, each with four fetches of followers.
-            return Copier(name, self, SOURCE, TARGETS, count=8, pause_s=1.6)
+            return Copier(name, self, SOURCE, TARGETS, count=6, pause_s=2.0)
+        if name == SECOND_COPIER:
+            return Copier(name, self, SOURCE, TARGETS, count=2, pause_s=6.0, transactional_id=COPIER)
         if name == "reader":
             return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=False)
         if name == "committed-reader":

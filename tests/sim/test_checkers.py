@@ -244,7 +244,7 @@ def hanging(history: History) -> None:
 
 
 def copied_twice(history: History) -> None:
-    history.transactions["T3"] = Transaction("T3", "q", 8000, "committed", 8100, 8200, ["a"])
+    history.transactions["T3"] = Transaction("T3", "q", 8000, "committed", 8100, 8200, ["a"], group="q-group")
 
 
 def cycle(history: History) -> None:
@@ -267,6 +267,16 @@ def wrong_lookup(history: History) -> None:
 
 def epoch_given_twice(history: History) -> None:
     history.initializations += [Initialization("p", 7, 1, at_us, at_us + 10) for at_us in (100, 200)]
+
+
+def send_of_a_fenced_instance(history: History) -> None:
+    history.initializations += [Initialization("p", 7, epoch, 100, 5000 * epoch) for epoch in (0, 1)]
+    history.sends[-1].instance, history.sends[-1].last_sent_us = (7, 0), 5001
+
+
+def end_by_a_fenced_instance(history: History) -> None:
+    history.initializations += [Initialization("p", 7, epoch, 100, 5000 * epoch) for epoch in (0, 1)]
+    history.transactions["T2"].instance, history.transactions["T2"].last_asked_us = (7, 0), 5001
 
 
 def decision_of_one_replica(history: History) -> None:
@@ -351,6 +361,8 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("committed offsets survive", forgotten_commit),
     ("a lookup by time finds the first record from then on", wrong_lookup),
     ("each instance of a transactional producer has its own epoch", epoch_given_twice),
+    ("a fenced instance of a transactional producer is acknowledged nothing", send_of_a_fenced_instance),
+    ("a fenced instance of a transactional producer is acknowledged nothing", end_by_a_fenced_instance),
     ("a decision about a transaction is stored by min.insync.replicas", decision_of_one_replica),
     ("an acknowledged commit is stored by min.insync.replicas", commit_on_one_replica),
 ]

@@ -29,6 +29,7 @@ from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Effect, FetchIsolation, Partition
+from broker.transactions.transaction import Transaction as CoordinatedTransaction
 from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides
@@ -649,6 +650,30 @@ def zombie_writes_into_the_transaction_of_its_successor(script: Script) -> None:
     second.end_asked_us = script.world.now_us
     script.let(new, "EndTxn", partial(new._end, True))
     second.outcome = "committed"
+
+
+def coordinators_serve_older_instances(patch: Patch) -> None:
+    original = CoordinatedTransaction._producer_error
+
+    def error(self: CoordinatedTransaction, producer: Any) -> ErrorCode:
+        return original(self, producer._replace(epoch=self.current.producer_epoch))
+
+    patch.setattr(CoordinatedTransaction, "_producer_error", error)
+
+
+def older_instance_goes_on(script: Script) -> None:
+    """The newer instance has begun, but has written nothing: no partition knows its epoch."""
+    old, new = (Copier(name, script, SOURCE, TARGETS, count=0, transactional_id="copier") for name in ("old", "new"))
+    target = TARGETS[0]
+    for copier in (old, new):
+        script.let(copier, "InitProducerId", copier._initialize)
+    transaction = Transaction("late", "old", script.world.now_us, reads=["x"], instance=old._identity)
+    script.history.transactions[transaction.name] = transaction
+    with suppress(Failed, Fenced):
+        script.let(old, "AddPartitionsToTxn", partial(old._add, target))
+        script.let(old, "Produce", partial(old._write, transaction, target))
+    transaction.outcome = "unknown"
+    script.let(new, "InitProducerId", new._initialize)
 
 
 def no_coordinator_epoch(patch: Patch) -> None:
@@ -1286,6 +1311,12 @@ def reads_begin_anywhere(patch: Patch) -> None:
 
 
 GUARDS = [
+    Guard(
+        "coordinators refuse an older instance of a producer",
+        coordinators_serve_older_instances,
+        older_instance_goes_on,
+        ("a fenced instance of a transactional producer is acknowledged nothing",),
+    ),
     Guard(
         "DeleteRecords waits for all live replicas",
         deletions_wait_for_no_follower,

@@ -89,8 +89,8 @@ class Surroundings(Protocol):
         """Return how many replicas have the committed offset with this metadata."""
         ...
 
-    def copies_of_decision(self, transactional_id: str, broker_id: int) -> int | None:
-        """Return how many replicas have the last decision of a coordinator about a transaction of an id."""
+    def copies_of_decision(self, transactional_id: str, epoch: int, broker_id: int) -> int | None:
+        """Return how many replicas have the last decision of a coordinator about a transaction of an id and epoch."""
         ...
 
     def remembered(

@@ -29,7 +29,6 @@ from tests.sim.history import (
     PolledRecord,
     Send,
     Transaction,
-    group_of_copier,
 )
 
 ABORTS = 0.2
@@ -45,7 +44,11 @@ class Fenced(Exception):  # noqa: N818 - an outcome
 
 
 class Copier(Consumer):
-    """Performs `count` transactions. Each copies some records of the source to one or two target partitions."""
+    """Performs `count` transactions. Each copies some records of the source to one or two target partitions.
+
+    Several instances may share a `transactional_id` and a group, as those of a service of which each takes the others
+    for dead. Each fences the others when it begins, and begins anew once it is fenced.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,11 @@ class Copier(Consumer):
         *,
         count: int,
         pause_s: float = 0.8,
+        transactional_id: str | None = None,
     ) -> None:
+        """Without `transactional_id`, it is the name."""
         super().__init__(name, around, [source], is_committed=True)
+        self._id = transactional_id or name
         self._source = source
         self._targets = targets
         self._count = count
@@ -65,7 +71,7 @@ class Copier(Consumer):
         self._identity = (-1, -1)
         self._sequences: Counter[Partition] = Counter()
         self._position = 0
-        self._group = group_of_copier(name)
+        self._group = f"{self._id}-group"
 
     async def run(self) -> None:
         await self.until_done("InitProducerId", self._initialize)
@@ -81,7 +87,8 @@ class Copier(Consumer):
             if not records:
                 done += 1
                 continue
-            transaction = Transaction(f"{self.name}#{attempts}", self.name, self.now_us())
+            transaction = Transaction(f"{self.name}#{attempts}", self.name, self.now_us(), group=self._group)
+            transaction.instance = self._identity
             self.history.transactions[transaction.name] = transaction
             try:
                 done += await self._copy(transaction, records)
@@ -93,12 +100,12 @@ class Copier(Consumer):
         self.doing = "finished"
 
     async def _initialize(self) -> None:
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS)
         asked_us = self.now_us()
-        response = await self.ask_coordinator(TRANSACTION, self.name, request, 2)
+        response = await self.ask_coordinator(TRANSACTION, self._id, request, 2)
         self.expect(response.error_code)
         self._identity = response.producer_id, response.producer_epoch
-        self.history.initializations.append(Initialization(self.name, *self._identity, asked_us, self.now_us()))
+        self.history.initializations.append(Initialization(self._id, *self._identity, asked_us, self.now_us()))
         self._sequences.clear()
 
     async def _read_position(self) -> None:
@@ -149,9 +156,14 @@ class Copier(Consumer):
         transaction.end_asked_us = self.now_us() if commit else None
         if commit:
             self.history.commits.append(committed)
-        await self._in_transaction("EndTxn", lambda: self._end(commit))
+
+        async def end() -> None:
+            transaction.last_asked_us = self.now_us()
+            await self._end(commit)
+
+        await self._in_transaction("EndTxn", end)
         transaction.decided_by = self.around.copies_of_decision(
-            self.name, await self.coordinator(TRANSACTION, self.name)
+            self._id, self._identity[1], await self.coordinator(TRANSACTION, self._id)
         )
         transaction.ended_us = self.now_us()
         transaction.outcome = "committed" if commit else "aborted"
@@ -175,6 +187,7 @@ class Copier(Consumer):
     async def _write(self, transaction: Transaction, target: Partition) -> None:
         values = tuple(f"{transaction.name}:{value}>{target}" for value in transaction.reads)
         send = Send(self.name, target, values, len(self.history.sends), -1, True, self.now_us(), transaction.name)
+        send.instance = self._identity
         self.history.sends.append(send)
         records = batch_of(
             values, self.now_us(), producer=(*self._identity, self._sequences[target]), transactional=True
@@ -184,7 +197,7 @@ class Copier(Consumer):
             leader, _ = await self.leader_of(target)
             send.last_sent_us = self.now_us()
             try:
-                response = await self.ask(leader, produce_request(target, records, transactional_id=self.name), VERSION)
+                response = await self.ask(leader, produce_request(target, records, transactional_id=self._id), VERSION)
             except Retry:
                 self.forget_cluster()
                 raise
@@ -200,29 +213,29 @@ class Copier(Consumer):
 
     async def _add(self, target: Partition) -> None:
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
+            v3_and_below_transactional_id=self._id,
             v3_and_below_producer_id=self._identity[0],
             v3_and_below_producer_epoch=self._identity[1],
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=target.topic, partitions=[target.index])],
         )
-        response = await self.ask_coordinator(TRANSACTION, self.name, request, 3)
+        response = await self.ask_coordinator(TRANSACTION, self._id, request, 3)
         self.expect(response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     async def _add_offsets(self) -> None:
         request = AddOffsetsToTxnRequest(
-            transactional_id=self.name,
+            transactional_id=self._id,
             producer_id=self._identity[0],
             producer_epoch=self._identity[1],
             group_id=self._group,
         )
-        self.expect((await self.ask_coordinator(TRANSACTION, self.name, request, 3)).error_code)
+        self.expect((await self.ask_coordinator(TRANSACTION, self._id, request, 3)).error_code)
 
     async def _commit_offsets(self) -> None:
         position = TxnOffsetCommitRequestPartition(
             partition_index=self._source.index, committed_offset=self._position, committed_metadata=None
         )
         request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
+            transactional_id=self._id,
             group_id=self._group,
             producer_id=self._identity[0],
             producer_epoch=self._identity[1],
@@ -233,12 +246,12 @@ class Copier(Consumer):
 
     async def _end(self, commit: bool) -> None:
         request = EndTxnRequest(
-            transactional_id=self.name,
+            transactional_id=self._id,
             producer_id=self._identity[0],
             producer_epoch=self._identity[1],
             committed=commit,
         )
-        self.expect((await self.ask_coordinator(TRANSACTION, self.name, request, 3)).error_code)
+        self.expect((await self.ask_coordinator(TRANSACTION, self._id, request, 3)).error_code)
 
 
 _OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
