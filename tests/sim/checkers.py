@@ -638,6 +638,18 @@ def one_value_per_offset(history: History) -> Iterator[str]:
                 yield f"{poll.partition}: offset {record.offset} has {first!r} ({who}) and {record.value!r}"
 
 
+@_rule("a record is in one partition")
+def one_partition_per_record(history: History) -> Iterator[str]:
+    """In particular, no record of an earlier topic is in the next one of the same name."""
+    found: dict[str, Partition] = {}
+    places = [(log.partition, record.value) for log in history.logs for record in log.records if not record.is_control]
+    places += [(poll.partition, record.value) for poll in history.polls for record in poll.records]
+    for partition, value in places:
+        first = found.setdefault(value, partition)
+        if first != partition:
+            yield f"{value!r} is both in {first} and in {partition}"
+
+
 @_rule("every poll continues where the last one ended")
 def no_skip_or_inversion(history: History) -> Iterator[str]:
     """A consumer reads ascending offsets, and misses only control records, and aborted ones if it reads committed."""

@@ -18,8 +18,9 @@ from protocol.errors import ErrorCode
 from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
 from tests.sim.clients.admin import Admin, Mover
 from tests.sim.clients.base import SimulatedClient
-from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.consumer import IDS_VERSION, NAMES_VERSION, Consumer
 from tests.sim.clients.copier import Copier
+from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
@@ -54,10 +55,13 @@ CLIENTS: Final = (
     SECOND_COPIER,
     "reader",
     "committed-reader",
+    "extra-reader",
     "member-1",
     "member-2",
     "admin",
 )
+SESSIONS: Final = 0.7
+"""How many of the readers have fetch sessions."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 MOVER: Final = "mover"
@@ -155,6 +159,12 @@ class Run:
 
     def copies_of_decision(self, transactional_id: str, epoch: int, broker_id: int) -> int | None:
         return copies_of_decision(self.cluster, transactional_id, epoch, broker_id)
+
+    def readable(self, broker_id: int, partition: Partition, epoch: int, *, is_committed: bool) -> int:
+        hosted = hosted_partition(self.cluster.machines[broker_id], partition)
+        if hosted is None or not hosted.is_leader or hosted.leader_epoch != epoch:
+            return -1
+        return hosted.log.last_stable_offset if is_committed else hosted.log.high_watermark
 
     def remembered(
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
@@ -284,10 +294,18 @@ class Run:
             return Copier(name, self, SOURCE, TARGETS, count=6, pause_s=2.0)
         if name == SECOND_COPIER:
             return Copier(name, self, SOURCE, TARGETS, count=2, pause_s=6.0, transactional_id=COPIER)
-        if name == "reader":
-            return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=False)
-        if name == "committed-reader":
-            return Consumer(name, self, [*PLAIN, SOURCE, *TARGETS], is_committed=True)
+        if name in ("reader", "committed-reader"):
+            random = Random(f"{self.seed}/{name}/session")
+            return Consumer(
+                name,
+                self,
+                [*PLAIN, SOURCE, *TARGETS],
+                is_committed=name == "committed-reader",
+                version=random.choice([NAMES_VERSION, IDS_VERSION]),
+                has_sessions=random.random() < SESSIONS,
+            )
+        if name == "extra-reader":
+            return ExtraReader(name, self)
         if name == MOVER:
             moved = [*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS]
             return Mover(name, self, moved, count=12, replication_factor=self._replication_factor)

@@ -316,6 +316,10 @@ def deleted_records_are_back(history: History) -> None:
         log.log_start, log.records = 0, records
 
 
+def record_of_an_earlier_topic(history: History) -> None:
+    history.polls.append(replace(poll("e", 9000, 0, "a", "b"), partition=Partition("t#2", 0)))
+
+
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("a created topic has all its partitions", partition_that_never_began),
     ("a deleted topic leaves nothing", replica_of_a_deleted_topic),
@@ -347,6 +351,7 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("deleted records stay deleted", read_of_deleted_records),
     ("deleted records stay deleted", deleted_records_are_back),
     ("one value per offset", two_values),
+    ("a record is in one partition", record_of_an_earlier_topic),
     ("every poll continues where the last one ended", skip),
     ("every poll continues where the last one ended", skip_within_a_poll),
     ("every acknowledged record below the last read one was read", lost_write),

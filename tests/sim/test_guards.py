@@ -19,12 +19,13 @@ from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.group import Group
-from broker.lost_logs import LostLogs
+from broker.handlers.fetch import _Requester
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.appends import Appends
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_service import _Fetch
+from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
 from broker.replica.manager import ReplicaManager
@@ -54,8 +55,8 @@ from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
 from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import Admin
-from tests.sim.clients.base import GROUP, Failed
-from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.base import GROUP, Failed, Retry
+from tests.sim.clients.consumer import IDS_VERSION, SILENT, Consumer
 from tests.sim.clients.copier import Copier, Fenced
 from tests.sim.clients.member import Member
 from tests.sim.clients.producer import Producer
@@ -1310,7 +1311,88 @@ def reads_begin_anywhere(patch: Patch) -> None:
     patch.setattr(log_module.Log, "read", read)
 
 
+# Fetch sessions
+
+
+def ids_of_topics_are_not_compared(patch: Patch) -> None:
+    original = _Requester.locate
+
+    def locate(self: Any, wanted: FetchPartition) -> Any:
+        found = original(self, wanted)
+        if found[2] is not ErrorCode.INCONSISTENT_TOPIC_ID:
+            return found
+        assert wanted.topic is not None
+        return wanted, self._services.replica_manager.find(wanted.topic, wanted.partition), ErrorCode.NONE
+
+    patch.setattr(_Requester, "locate", locate)
+
+
+def session_reader(script: Script, partition: TopicPartition) -> Consumer:
+    """Return a consumer that has read a partition to its end."""
+    reader_ = Consumer("r", script, [partition], is_committed=False, version=IDS_VERSION, has_sessions=True)
+    script.let(reader_, "Metadata", lambda: reader_.leader_of(partition))
+    for _ in range(3):
+        poll_once(script, reader_, partition)
+    return reader_
+
+
+def poll_once(script: Script, reader_: Consumer, partition: TopicPartition) -> None:
+    """Poll with the metadata that the consumer has."""
+
+    async def poll() -> None:
+        with suppress(Retry):
+            await reader_.poll(reader_._leaders[partition][0], [partition], max_wait_ms=0)
+
+    task = reader_.loop.start(poll())
+    script.wait_until(task.done)
+    task.result()
+
+
+def topic_is_created_again_below_a_fetch_session(script: Script) -> None:
+    admin = Admin("admin", script, [], count=0, replication_factor=1)
+    extra = TopicPartition("extra", 0)
+    script.do(admin.create(extra.topic, 1))
+    script.wait(1)
+    reader_ = session_reader(script, extra)
+    script.do(admin.delete(extra.topic))
+    script.wait(1)
+    script.do(admin.create(extra.topic, 1))
+    script.wait(1)
+    script.produce("a", partition=extra, broker=1)
+    poll_once(script, reader_, extra)
+
+
+def changes_are_no_news_for_consumers(patch: Patch) -> None:
+    original = FetchPartition.has_news
+
+    def has_news(self: FetchPartition) -> bool:
+        return self.session is not None and self.session.is_follower and original(self)
+
+    patch.setattr(FetchPartition, "has_news", has_news)
+
+
+def session_goes_on_after_an_append(script: Script) -> None:
+    script.produce("a")
+    reader_ = session_reader(script, P)
+    script.produce("b")
+    script.wait(2)
+    poll_once(script, reader_, P)
+
+
 GUARDS = [
+    Guard(
+        "a fetch by id reads no other topic",
+        ids_of_topics_are_not_compared,
+        topic_is_created_again_below_a_fetch_session,
+        ("a record is in one partition",),
+        brokers=1,
+    ),
+    Guard(
+        "changes are news for fetch sessions",
+        changes_are_no_news_for_consumers,
+        session_goes_on_after_an_append,
+        (SILENT,),
+    ),
     Guard(
         "coordinators refuse an older instance of a producer",
         coordinators_serve_older_instances,

@@ -75,6 +75,8 @@ def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
         if partition is None:
             yield f"{name} is not hosted any more"
             continue
+        if wanted.topic_id.int and partition.topic_id != wanted.topic_id:
+            yield f"{name} is another topic than {wanted.topic_id}"
         log = partition.log
         if not partition.is_leader or wanted.current_leader_epoch not in (-1, partition.leader_epoch):
             yield f"{name} has another leader or epoch than {wanted.current_leader_epoch}"

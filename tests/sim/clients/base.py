@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -93,6 +94,10 @@ class Surroundings(Protocol):
         """Return how many replicas have the last decision of a coordinator about a transaction of an id and epoch."""
         ...
 
+    def readable(self, broker_id: int, partition: Partition, epoch: int, *, is_committed: bool) -> int:
+        """Return the offset up to which consumers may read at a broker, -1 unless it leads in this epoch."""
+        ...
+
     def remembered(
         self, broker_id: int, partition: Partition, producer: tuple[int, int], sequence: int
     ) -> object | None:
@@ -122,6 +127,7 @@ class SimulatedClient:
         self._connections: dict[int, Client] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}
         self._latest_epochs: dict[Partition, int] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._controller = -1
         self.task: asyncio.Task[None]
@@ -224,10 +230,12 @@ class SimulatedClient:
         """Ask any broker for metadata; remember leaders and controller."""
         names = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
-        response = await self.ask(self.any_broker(), request, 9)
+        response = await self.ask(self.any_broker(), request, 12)
         self._controller = response.controller_id
         self.check_counts(response)
         for topic in response.topics:
+            if topic.topic_id.int:
+                self.topic_ids[topic.name] = topic.topic_id
             for found in topic.partitions:
                 partition = Partition(topic.name, found.partition_index)
                 latest = max(found.leader_epoch, self._latest_epochs.get(partition, found.leader_epoch))

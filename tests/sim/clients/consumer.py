@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.schema import ZERO_UUID
+from storage.checkpoints import encode_id
 from tests.sim.batches import opened_batches
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.disk import EPOCH_MS
 from tests.sim.history import Lookup, Partition, Poll, PolledRecord
 
-VERSION = 12
+NAMES_VERSION = 12
+"""The last version with names of topics."""
+IDS_VERSION = 17
+"""Of Kafka 3.9: with ids of topics."""
+MAX_BYTES = 10_000
 EARLIEST = -2
 """Stands for the start of a log in ListOffsets."""
+SILENT = "a fetch session is silent only about what has not changed"
 ASTRAY = 0.1
 """How often a broker is asked that may not lead the partition."""
 LOOKUPS = 0.1
 """How often an offset is looked up by time before a poll."""
+_SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 ABORT_KEY = b"\x00\x00\x00\x00"
 
 
@@ -50,6 +64,37 @@ class _OutOfRange(Retry):
     """The position is not within the log."""
 
 
+class _Wanted(NamedTuple):
+    """What a fetch wants of a partition."""
+
+    epoch: int
+    position: int
+    topic_id: UUID
+
+
+@dataclass(slots=True)
+class _Session:
+    """The fetch session with one broker, as the client knows it. Epoch 0 stands for a full request."""
+
+    id: int = 0
+    epoch: int = 0
+    sent: dict[Partition, _Wanted] = field(default_factory=dict)
+
+    def advance(self, session_id: int, sent: dict[Partition, _Wanted]) -> None:
+        """Note the response to a request."""
+        self.epoch = 0 if not session_id else self.epoch + 1
+        self.id, self.sent = session_id, sent
+
+
+def _fetched(partition: Partition, wanted: _Wanted) -> FetchPartition:
+    return FetchPartition(
+        partition=partition.index,
+        current_leader_epoch=wanted.epoch,
+        fetch_offset=wanted.position,
+        partition_max_bytes=2000,
+    )
+
+
 class Consumer(SimulatedClient):
     """Polls partitions until the run ends, or, if `until_end`, until it has read all of them to their end."""
 
@@ -62,8 +107,14 @@ class Consumer(SimulatedClient):
         is_committed: bool,
         until_end: bool = False,
         pause_s: float = 0.8,
+        version: int = NAMES_VERSION,
+        has_sessions: bool = False,
     ) -> None:
+        """`version` is the version of its Fetch requests."""
         super().__init__(name, around)
+        self._version = version
+        self._has_sessions = has_sessions
+        self._sessions: dict[int, _Session] = {}
         self.partitions = partitions
         self.is_committed = is_committed
         self.positions = dict.fromkeys(partitions, 0)
@@ -94,7 +145,7 @@ class Consumer(SimulatedClient):
                 await self._look_up(broker, partition)
             if self.random.random() < ASTRAY and not self._until_end:
                 broker = self.any_broker()  # perhaps one that led before, and does not know that it was deposed
-                await self.poll(broker, [partition], max_wait_ms=0)
+                await self.poll(broker, [partition], max_wait_ms=0, in_session=False)
                 return
             led = [other for other in self.partitions if other in self._leaders and self._leaders[other][0] == broker]
             await self.poll(broker, led, max_wait_ms=0 if self._until_end else 300)
@@ -128,44 +179,99 @@ class Consumer(SimulatedClient):
         self.expect(found.error_code)
         return found
 
-    async def poll(self, broker: int, partitions: Sequence[Partition], *, max_wait_ms: int) -> list[Poll]:
+    async def poll(
+        self, broker: int, partitions: Sequence[Partition], *, max_wait_ms: int, in_session: bool = True
+    ) -> list[Poll]:
         """Fetch once; note and return what comes. Raises Retry."""
-        epochs = {partition: self._leaders[partition][1] for partition in partitions}
-        topics: dict[str, list[FetchPartition]] = {}
-        for partition in partitions:
-            topics.setdefault(partition.topic, []).append(
-                FetchPartition(
-                    partition=partition.index,
-                    current_leader_epoch=epochs[partition],
-                    fetch_offset=self.positions[partition],
-                    partition_max_bytes=2000,
-                )
+        wanted = {
+            partition: _Wanted(
+                self._leaders[partition][1],
+                self.positions.get(self._judged(partition), 0),
+                self.topic_ids.get(partition.topic, ZERO_UUID),
             )
+            for partition in partitions
+        }
+        session = self._sessions.setdefault(broker, _Session()) if in_session and self._has_sessions else _Session()
+        is_full = session.epoch <= 0
+        named = {it: found for it, found in wanted.items() if is_full or session.sent.get(it) != found}
+        forgotten = (
+            []
+            if is_full
+            else [
+                (it, found)
+                for it, found in session.sent.items()
+                if it not in wanted or wanted[it].topic_id != found.topic_id
+            ]
+        )
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
-            max_bytes=10_000,
+            max_bytes=MAX_BYTES,
             isolation_level=int(self.is_committed),
-            topics=[FetchTopic(topic=topic, partitions=wanted) for topic, wanted in topics.items()],
+            session_id=session.id,
+            session_epoch=session.epoch if in_session and self._has_sessions else -1,
+            topics=[
+                FetchTopic(topic=it.topic, topic_id=found.topic_id, partitions=[_fetched(it, found)])
+                for it, found in named.items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic=it.topic, topic_id=found.topic_id, partitions=[it.index])
+                for it, found in forgotten
+            ],
         )
+        readable = {
+            it: self.around.readable(broker, it, found.epoch, is_committed=self.is_committed)
+            for it, found in wanted.items()
+        }
         asked_us = self.now_us()
-        response = await self.ask(broker, request, VERSION)
+        try:
+            response = await self.ask(broker, request, self._version)
+        except Retry:
+            session.epoch = 0  # the broker may have seen the request or not
+            raise
+        if response.error_code in _SESSION_ERRORS:
+            self.history.counts["fetch sessions that ended"] += 1
+            session.id = session.epoch = 0
+            raise Retry(ErrorCode(response.error_code).name)
         self.expect(response.error_code)
+        session.advance(response.session_id, wanted)
+        names = {found.topic_id: it.topic for it, found in wanted.items()}
+        size = 0
         polls: list[Poll] = []
         retry: Retry | None = None
+        silent = dict(wanted)
         for topic in response.responses:
             for found in topic.partitions:
-                partition = Partition(topic.topic, found.partition_index)
+                size += len(found.records or b"")
+                name = topic.topic if self._version <= NAMES_VERSION else names[topic.topic_id]
+                partition = Partition(name, found.partition_index)
+                epoch = silent.pop(partition).epoch
                 try:
-                    polls.append(self._receive(broker, epochs[partition], partition, found, asked_us))
+                    polls.append(self._receive(broker, epoch, partition, found, asked_us))
                 except _OutOfRange as error:
-                    await self._leave_range(broker, epochs[partition], partition)
+                    await self._leave_range(broker, epoch, partition)
                     retry = error
                 except Retry as error:
                     retry = error
+        for partition, found in silent.items():
+            if size < MAX_BYTES // 2 and (is_full or readable[partition] > found.position):
+                self.note_anomaly(
+                    SILENT,
+                    f"broker {broker} did not mention {partition} from {found.position} on, although "
+                    f"{readable[partition]} was readable",
+                    partition,
+                )
+        self.history.counts["incremental fetches"] += not is_full
         if retry is not None:
             raise retry
         return polls
+
+    def _judged(self, partition: Partition) -> Partition:
+        """Return the partition of the topic that a fetch reads: names may stand for one topic after the other."""
+        topic_id = self.topic_ids.get(partition.topic)
+        if self._version <= NAMES_VERSION or topic_id is None:
+            return partition
+        return Partition(self.history.incarnation(partition.topic, encode_id(topic_id)), partition.index)
 
     def _receive(self, broker: int, epoch: int, partition: Partition, found: Any, asked_us: int) -> Poll:
         try:
@@ -173,15 +279,16 @@ class Consumer(SimulatedClient):
         except Failed as failure:
             self.note_anomaly("unexpected error", f"Fetch of {partition}: {failure.code.name}")
             raise Retry(failure.code.name) from None
-        position = self.positions[partition]
+        judged = self._judged(partition)
+        position = self.positions.get(judged, 0)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise _OutOfRange(error.name)
         if found.diverging_epoch is not None and found.diverging_epoch.end_offset >= 0:
-            self.note_anomaly("I5 no visible record is lost", f"{partition} diverges at {position}", partition)
+            self.note_anomaly("I5 no visible record is lost", f"{judged} diverges at {position}", judged)
         records, following = decoded(found, position, is_committed=self.is_committed)
         poll = Poll(
-            self._reader_of(partition),
-            partition,
+            self._reader_of(judged),
+            judged,
             self.is_committed,
             broker,
             epoch,
@@ -194,11 +301,11 @@ class Consumer(SimulatedClient):
             records,
             following,
             self.around.incarnation_of(broker),
-            self.around.copies_of(partition, records[-1].offset) if records else None,
+            self.around.copies_of(judged, records[-1].offset) if records and judged == partition else None,
         )
         self.history.polls.append(poll)
         self.history.counts["polled records"] += len(records)
-        self.positions[partition] = following
+        self.positions[judged] = following
         if following >= (found.last_stable_offset if self.is_committed else found.high_watermark):
             self._at_end.add(partition)
         return poll
