@@ -276,6 +276,8 @@ class History:
     """How many partitions each name of a topic has had."""
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
     """The ids that each name of a topic had, in order."""
+    settings: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    """The value of each changed setting, by topic and key; None if it is not certain."""
     remains: dict[str, list[str]] = field(default_factory=dict)
     """Where something of each incarnation is after healing: nodes of ZooKeeper, and brokers with a replica."""
     min_isr: int = 1

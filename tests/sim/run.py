@@ -16,7 +16,7 @@ from typing import Any, Final
 from controller.sender import state_log
 from protocol.errors import ErrorCode
 from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
-from tests.sim.clients.admin import Admin, Mover
+from tests.sim.clients.admin import MIN_INSYNC_REPLICAS, SEGMENT_BYTES, Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import IDS_VERSION, NAMES_VERSION, Consumer
 from tests.sim.clients.copier import Copier
@@ -24,7 +24,7 @@ from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
-from tests.sim.cluster import FOLDER, Cluster
+from tests.sim.cluster import FOLDER, Cluster, Machine
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import (
@@ -47,6 +47,7 @@ BROKERS: Final = 3
 COPIER: Final = "copier"
 SECOND_COPIER: Final = "copier-2"
 """Another instance with the same transactional id."""
+STATIC_MEMBER: Final = "member-2"
 CLIENTS: Final = (
     "plain",
     "leader-only",
@@ -72,6 +73,9 @@ LOOKS_US: Final = SECOND_US
 """The longest time between two comparisons of replicas while faults hit."""
 STUCK_US: Final = 30 * SECOND_US
 """After healing every client must have finished within this time, and every ISR must be complete."""
+
+SETTINGS: Final = "a changed setting reaches all replicas"
+_ATTRIBUTES: Final = {SEGMENT_BYTES: "segment_bytes", MIN_INSYNC_REPLICAS: "min_insync_replicas"}
 
 PLAIN: Final = [Partition("plain", 0), Partition("plain", 1)]
 SOURCE: Final = Partition("source", 0)
@@ -318,7 +322,8 @@ class Run:
                 replication_factor=self._replication_factor,
                 polls_metadata=True,
             )
-        return Member(name, self, "group", [*PLAIN, SOURCE], count=12)
+        instance_id = "static" if name == STATIC_MEMBER else None
+        return Member(name, self, "group", [*PLAIN, SOURCE], count=12, instance_id=instance_id)
 
     def _heal(self) -> bool:
         """End all faults; clients must finish, and replicas become complete."""
@@ -393,6 +398,17 @@ class Run:
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):
                 self.history.logs += replica_logs(machine, self.history)
+                self._check_settings(machine)
+
+    def _check_settings(self, machine: Machine) -> None:
+        """Note replicas whose log has other settings than the administrator has set."""
+        for (topic, key), value in self.history.settings.items():
+            for index in range(max(self.history.partition_counts.get(topic, {0}))):
+                hosted = hosted_partition(machine, Partition(topic, index))
+                if hosted is not None and value not in (None, str(getattr(hosted.log.config, _ATTRIBUTES[key]))):
+                    self._note(
+                        SETTINGS, f"replica {machine.broker_id} of {topic}-{index} has not heard of {key}={value}"
+                    )
 
 
 def drawn_properties(random: Random) -> dict[str, str]:

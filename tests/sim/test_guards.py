@@ -54,15 +54,15 @@ from storage.log.truncation import TruncationPoint
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
 from tests.sim.checkers import TRANSACTIONS
-from tests.sim.clients.admin import Admin
+from tests.sim.clients.admin import SEGMENT_BYTES, Admin
 from tests.sim.clients.base import GROUP, Failed, Retry
 from tests.sim.clients.consumer import IDS_VERSION, SILENT, Consumer
 from tests.sim.clients.copier import Copier, Fenced
-from tests.sim.clients.member import Member
+from tests.sim.clients.member import REPLACED, Member
 from tests.sim.clients.producer import Producer
 from tests.sim.history import DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
-from tests.sim.run import BROKERS, PLAIN, SOURCE, TARGETS
+from tests.sim.run import BROKERS, PLAIN, SETTINGS, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -1379,7 +1379,47 @@ def session_goes_on_after_an_append(script: Script) -> None:
     poll_once(script, reader_, P)
 
 
+# Settings and static members
+
+
+def changes_of_topics_are_not_applied(patch: Patch) -> None:
+    patch.setattr(Partition, "reconfigure", lambda self, config: None)
+
+
+def setting_is_changed(script: Script) -> None:
+    script.do(
+        Admin("admin", script, [P], count=0, replication_factor=BROKERS).change_setting(P.topic, SEGMENT_BYTES, "777")
+    )
+    script.wait(1)
+
+
+def replaced_members_are_served(patch: Patch) -> None:
+    original = Group.commit
+
+    def commit(self: Group, member_id: str, group_instance_id: str | None, *arguments: Any, **terms: Any) -> Any:
+        member = self._roster.static_member(group_instance_id)
+        return original(self, member_id if member is None else member.member_id, None, *arguments, **terms)
+
+    patch.setattr(Group, "commit", commit)
+
+
+def static_member_begins_anew(script: Script) -> None:
+    script.let_run(Member("m", script, "group", [P], count=30, instance_id="static"))
+
+
 GUARDS = [
+    Guard(
+        "a replaced static member is refused",
+        replaced_members_are_served,
+        static_member_begins_anew,
+        (REPLACED,),
+    ),
+    Guard(
+        "changed settings are applied",
+        changes_of_topics_are_not_applied,
+        setting_is_changed,
+        (SETTINGS,),
+    ),
     Guard(
         "a fetch by id reads no other topic",
         ids_of_topics_are_not_compared,

@@ -17,6 +17,11 @@ from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
@@ -26,6 +31,10 @@ POLLS: Final = 16
 """How often each broker is asked for a topic that is created or grows."""
 POLL_PAUSE_S: Final = 0.003
 LATEST_TIMESTAMP: Final = -1
+SEGMENT_BYTES: Final = "segment.bytes"
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+TOPIC: Final = 2
+SET: Final = 0
 
 
 class Admin(SimulatedClient):
@@ -60,6 +69,7 @@ class Admin(SimulatedClient):
                 self._elect,
                 self._delete_records,
                 self._delete_records,
+                self._change_setting,
             ]
             await self.random.choice(operations if number else [self._create])()
         self.doing = "finished"
@@ -225,6 +235,35 @@ class Admin(SimulatedClient):
         found = (await self.ask(leader, request, 6)).topics[0].partitions[0]
         self.expect(found.error_code)
         return int(found.offset)
+
+    async def _change_setting(self) -> None:
+        """Change a setting of a topic. All replicas together always reach min.insync.replicas."""
+        topic = self.random.choice(self._partitions).topic
+        key, values = self.random.choice(
+            [
+                (SEGMENT_BYTES, [300, 700, 2000]),
+                (MIN_INSYNC_REPLICAS, [self.history.min_isr, self._replication_factor]),
+            ]
+        )
+        await self.change_setting(topic, key, str(self.random.choice(values)))
+
+    async def change_setting(self, topic: str, key: str, value: str) -> None:
+        change = AlterableConfig(name=key, config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+        requests = 0
+
+        async def attempt() -> None:
+            nonlocal requests
+            requests += 1
+            response = await self.ask(self.any_broker(), request, 1)
+            self.expect(response.responses[0].error_code)
+
+        await self._perform(f"IncrementalAlterConfigs {topic} {key}={value}", attempt)
+        # A request without a response may be late, and undo a later change.
+        is_certain = requests == 1 and self.history.settings.get((topic, key), value) is not None
+        self.history.settings[topic, key] = value if is_certain else None
 
     async def _reassign(self) -> None:
         """Reorder, shrink or move the replicas of one partition; or cancel."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -16,10 +17,13 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.sim.checkers import OFFSETS
 from tests.sim.clients.base import GROUP, Failed, Retry, Surroundings
 from tests.sim.clients.consumer import Consumer
 from tests.sim.history import Assignment, Commit, CommittedRead, Partition
 
+LEAVES: Final = 0.05
+RESTARTS: Final = 0.15
 REBALANCED = frozenset(
     {
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -30,13 +34,28 @@ REBALANCED = frozenset(
 )
 
 
+REPLACED: Final = "a static member that was replaced commits nothing"
+
+
 class Member(Consumer):
-    """Polls and commits `count` times."""
+    """Polls and commits `count` times. With an `instance_id` it is a static member, which does not leave.
+
+    Instead it begins anew at times, as a process that was restarted, and gets another member id.
+    """
 
     def __init__(
-        self, name: str, around: Surroundings, group: str, partitions: Sequence[Partition], *, count: int
+        self,
+        name: str,
+        around: Surroundings,
+        group: str,
+        partitions: Sequence[Partition],
+        *,
+        count: int,
+        instance_id: str | None = None,
     ) -> None:
         super().__init__(name, around, partitions, is_committed=True)
+        self._instance_id = instance_id
+        self._earlier_id = ""
         self._group = group
         self._count = count
         self._member_id = ""
@@ -51,13 +70,17 @@ class Member(Consumer):
             try:
                 await self.until_done("JoinGroup", self._join)
                 await self.until_done("OffsetFetch", self._read_positions)
+                await self._commit_as_earlier()
                 while done < self._count:
                     await self.think(0.8)
                     await self.until_done("Heartbeat", self._beat)
                     await self._poll_owned()
                     await self.until_done("OffsetCommit", self._commit)
                     done += 1
-                    if self.random.random() < 0.05:
+                    if self._instance_id is not None and self.random.random() < RESTARTS:
+                        self._earlier_id, self._member_id = self._member_id, ""
+                        break
+                    if self._instance_id is None and self.random.random() < LEAVES:
                         await self._leave()
                         break
             except Failed as error:
@@ -76,6 +99,7 @@ class Member(Consumer):
             session_timeout_ms=6000,
             rebalance_timeout_ms=4000,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             protocol_type="sim",
             protocols=[JoinGroupRequestProtocol(name="round robin", metadata=b"")],
         )
@@ -98,14 +122,17 @@ class Member(Consumer):
             group_id=self._group,
             generation_id=self._generation,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             assignments=assignments,
         )
         response = await self.ask_coordinator(GROUP, self._group, request_assignment, 3)
         self.expect(response.error_code)
         owned = json.loads(bytes(response.assignment) or b"[]")
         self._owned = [Partition(topic, index) for topic, index in owned]
+        # A static member has other member ids in one generation.
+        member = self._instance_id or self._member_id
         self.history.assignments.append(
-            Assignment(self._group, self._member_id, self._generation, tuple(self._owned), self.now_us())
+            Assignment(self._group, member, self._generation, tuple(self._owned), self.now_us())
         )
         self.history.counts["group generations joined"] += 1
 
@@ -143,7 +170,12 @@ class Member(Consumer):
                 self.forget_cluster()
 
     async def _beat(self) -> None:
-        request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+        )
         self.expect((await self.ask_coordinator(GROUP, self._group, request, 3)).error_code)
 
     async def _commit(self) -> None:
@@ -173,6 +205,7 @@ class Member(Consumer):
             group_id=self._group,
             generation_id_or_member_epoch=self._generation,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             topics=topics,
         )
         response = await self.ask_coordinator(GROUP, self._group, request, 7)
@@ -184,6 +217,33 @@ class Member(Consumer):
             commit.acked_us = self.now_us()
             commit.stored_by = copies
         self.history.counts["acknowledged commits"] += len(commits)
+
+    async def _commit_as_earlier(self) -> None:
+        """Commit once as the process that this one has replaced, if it is one that was restarted."""
+        earlier, self._earlier_id = self._earlier_id, ""
+        if not earlier or not self._owned or earlier == self._member_id:
+            return
+        partition = self._owned[0]
+        position = OffsetCommitRequestPartition(
+            partition_index=partition.index,
+            committed_offset=self.positions[partition],
+            committed_metadata=f"<{self.name} before>",
+        )
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self._generation,
+            member_id=earlier,
+            group_instance_id=self._instance_id,
+            topics=[OffsetCommitRequestTopic(name=partition.topic, partitions=[position])],
+        )
+        try:
+            response = await self.ask_coordinator(GROUP, self._group, request, 7)
+        except Retry:
+            return
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
+        self.history.counts[f"commits of replaced members: {code.name}"] += 1
+        if code is ErrorCode.NONE:
+            self.note_anomaly(REPLACED, f"{self._instance_id} as {earlier}", OFFSETS)
 
     async def _leave(self) -> None:
         request = LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
