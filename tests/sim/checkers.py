@@ -510,6 +510,16 @@ def logs_begin_at_deletions(history: History) -> Iterator[str]:
             yield f"{log.partition}: replica {log.broker} begins at {log.log_start} without a deletion"
 
 
+@_rule("retention keeps what it has to")
+def retention_keeps_enough(history: History) -> Iterator[str]:
+    """Retention deletes a segment only if `retention.bytes` remain. Only the end of a log may be lost later."""
+    for partition, logs in _judged_logs(history):
+        kept = history.retained.get(partition.topic)
+        is_shortened = any(not history.was_deleted_up_to(partition, log.log_start) for log in logs)
+        if kept is not None and is_shortened and max(log.size for log in logs) < kept:
+            yield f"{partition}: of {kept} bytes {[(log.broker, log.log_start, log.size) for log in logs]} are left"
+
+
 @_rule("replicas begin where their leader begins")
 def followers_follow_the_log_start(history: History) -> Iterator[str]:
     for partition, logs in _judged_logs(history, clean=False):

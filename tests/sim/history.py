@@ -7,6 +7,7 @@ Times are virtual microseconds. Values are unique over all producers of a run, s
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -231,6 +232,8 @@ class ReplicaLog:
     log_start: int
     high_watermark: int
     records: list[LogRecord]
+    size: int = 0
+    """How many bytes its segments have."""
 
     @property
     def end(self) -> int:
@@ -276,6 +279,8 @@ class History:
     """How many partitions each name of a topic has had."""
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
     """The ids that each name of a topic had, in order."""
+    retained: dict[str, int] = field(default_factory=dict)
+    """How many bytes of a log retention keeps, of the topics that have such a limit."""
     settings: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """The value of each changed setting, by topic and key; None if it is not certain."""
     remains: dict[str, list[str]] = field(default_factory=dict)
@@ -309,7 +314,11 @@ class History:
                     yield send, send.offset + position, value
 
     def may_begin_at(self, partition: Partition, offset: int, by_us: float) -> bool:
-        """Return whether a deletion that was requested by then may have raised the start of a log to an offset."""
+        """Return whether retention, or a deletion requested by then, may have raised the start of a log to an offset."""
+        return partition.topic in self.retained or self.was_deleted_up_to(partition, offset, by_us)
+
+    def was_deleted_up_to(self, partition: Partition, offset: int, by_us: float = math.inf) -> bool:
+        """Return whether a deletion was requested by then after which a log may begin at an offset."""
         return offset <= 0 or any(
             deletion.partition == partition
             and deletion.asked_us <= by_us

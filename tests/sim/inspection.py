@@ -235,7 +235,8 @@ def replica_logs(machine: Machine, history: History) -> list[ReplicaLog]:
         records = [record for content in contents for record in log_records(content) if record.offset >= log_start]
         topic_id = None if hosted.topic_id is None else id_text(hosted.topic_id)
         judged = Partition(history.incarnation(partition.topic, topic_id), partition.index)
-        logs.append(ReplicaLog(machine.broker_id, judged, log_start, hosted.log.high_watermark, records))
+        size = sum(map(len, contents))
+        logs.append(ReplicaLog(machine.broker_id, judged, log_start, hosted.log.high_watermark, records, size))
     return logs
 
 

@@ -63,6 +63,9 @@ CLIENTS: Final = (
 )
 SESSIONS: Final = 0.7
 """How many of the readers have fetch sessions."""
+RETENTION: Final = 0.3
+"""How many of the runs delete the oldest segments of a topic."""
+RETAINED_BYTES: Final = 1500
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 MOVER: Final = "mover"
@@ -130,6 +133,8 @@ class Run:
         self.cluster = Cluster(
             self.world, brokers, {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties}
         )
+        if Random(f"{seed}/retention").random() < RETENTION:
+            self.history.retained["plain"] = RETAINED_BYTES
         self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart
@@ -259,7 +264,8 @@ class Run:
 
         async def create() -> None:
             for topic, count in (("plain", 2), ("source", 1), ("target", 2)):
-                await creator.create(topic, count)
+                retained = self.history.retained.get(topic)
+                await creator.create(topic, count, None if retained is None else {"retention.bytes": str(retained)})
 
         task = creator.loop.start(create())
         if not self._until(task.done, START_LIMIT_US):

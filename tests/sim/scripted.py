@@ -55,6 +55,7 @@ class Script(Run):
         super().__init__(seed, brokers=brokers, clients=[], faults=[])
         self.cluster.ends_slices = self.history.allows_unclean = False
         self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
+        self.history.retained.clear()
         self._numbers = 0
         self.actor = Actor("actor", self)
 

@@ -320,6 +320,13 @@ def record_of_an_earlier_topic(history: History) -> None:
     history.polls.append(replace(poll("e", 9000, 0, "a", "b"), partition=Partition("t#2", 0)))
 
 
+def too_little_retained(history: History) -> None:
+    history.retained["t"] = 1000
+    for log in history.logs:
+        log.log_start, log.size = 2, 999
+        del log.records[:2]
+
+
 BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("a created topic has all its partitions", partition_that_never_began),
     ("a deleted topic leaves nothing", replica_of_a_deleted_topic),
@@ -347,6 +354,7 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("I7 the high watermark is monotonic and bounds reads", fallen_high_watermark),
     ("I14 the log start never falls", fallen_log_start),
     ("a log begins where its records were deleted", start_without_a_deletion),
+    ("retention keeps what it has to", too_little_retained),
     ("replicas begin where their leader begins", follower_keeps_its_log_start),
     ("deleted records stay deleted", read_of_deleted_records),
     ("deleted records stay deleted", deleted_records_are_back),
@@ -381,6 +389,13 @@ def test_deletion_of_records_breaks_no_rule() -> None:
     history = good()
     delete(history)
     history.polls.append(replace(poll("e", 9000, 2, "c", "d"), log_start=2))
+    assert check(history) == []
+
+
+def test_retention_breaks_no_rule() -> None:
+    history = good()
+    too_little_retained(history)
+    history.logs[0].size = 1000
     assert check(history) == []
 
 
