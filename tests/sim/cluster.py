@@ -20,6 +20,8 @@ from tests.sim.world import ProcessLoop, World
 from tests.sim.zookeeper import SimulatedZooKeeper
 
 FOLDER: Final = "/data"
+FOLDERS: Final = (FOLDER, "/more")
+"""All log directories that a broker may have."""
 RESTART_US: Final = 1_000_000
 """How long the supervisor of a machine waits before it starts a broker again that could not start or failed."""
 
@@ -88,6 +90,11 @@ class Cluster:
         """What reached the exception handlers of brokers: defects of the brokers."""
 
     @property
+    def folders(self) -> list[str]:
+        """The log directories of each broker."""
+        return self.properties["log.dirs"].split(",")
+
+    @property
     def hosts(self) -> list[str]:
         return [machine.host for machine in self.machines.values()]
 
@@ -101,7 +108,8 @@ class Cluster:
         machine.has_failed = False
         machine.starts += 1
         disk = machine.disk
-        disk.provide_directory(FOLDER)
+        for folder in self.folders:
+            disk.provide_directory(folder)
         process = machine.process = BrokerProcess(
             self.network,
             machine.host,

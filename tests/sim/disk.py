@@ -178,6 +178,8 @@ class SimulatedDisk:
         self.root = _Directory()
         self.is_full = False
         self.is_failing = False
+        self.failing_folder: str | None = None
+        """The only directory that fails, if one does: it is another disk in fact."""
         self.delay_us = 0
         """How long each write and sync takes."""
         self.calls = 0
@@ -203,7 +205,13 @@ class SimulatedDisk:
 
     def heal(self) -> None:
         self.is_full = self.is_failing = False
+        self.failing_folder = None
         self.delay_us = 0
+
+    def fails(self, path: str) -> bool:
+        """Return whether calls for a path fail."""
+        folder = self.failing_folder
+        return self.is_failing or (folder is not None and (path == folder or path.startswith(f"{folder}/")))
 
     def find(self, path: str) -> _File | _Directory | None:
         node: _File | _Directory | None = self.root
@@ -285,13 +293,13 @@ class DiskFiles(Files):
                 self._on_crash()
                 raise Crashed
             self._calls_left -= 1
-        if self.disk.is_failing:
+        if self.disk.fails(path):
             self._fail(errno.EIO, call, path)
 
     def _observe(self, call: str, path: str) -> None:
         if self._is_dead:
             raise Crashed
-        if self.disk.is_failing:
+        if self.disk.fails(path):
             self._fail(errno.EIO, call, path)
 
     @staticmethod

@@ -67,7 +67,9 @@ class Injector:
         self._is_over = True
         cluster = self._cluster
         cluster.world.note("heal")
-        for machine in cluster.machines.values():
+        for broker_id, machine in cluster.machines.items():
+            if machine.disk.failing_folder is not None:
+                cluster.kill(broker_id)  # a broker uses a log directory that has failed only after a restart
             machine.disk.heal()
             if machine.process is not None:
                 machine.process.loop.resume()
@@ -230,6 +232,21 @@ class Injector:
 
         self._later(fault, end)
 
+    def _break_folder(self, fault: Fault) -> None:
+        """Let one log directory fail, if the broker has several; then replace it, and start the broker again."""
+        disk = self._cluster.machines[fault.broker].disk
+        folders = self._cluster.folders
+        if len(folders) == 1:
+            return
+        disk.failing_folder = folders[fault.amount]
+
+        def end() -> None:
+            disk.failing_folder = None
+            self._cluster.kill(fault.broker)
+            self._start(fault.broker)
+
+        self._later(fault, end)
+
     def _expire_session(self, fault: Fault) -> None:
         self._cluster.zookeeper.expire(self._cluster.machines[fault.broker].host)
 
@@ -321,6 +338,7 @@ _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "slow disk": Injector._slow_disk,
     "full disk": Injector._fill_disk,
     "failing disk": Injector._break_disk,
+    "failing directory": Injector._break_folder,
     "expired session": Injector._expire_session,
     "expired controller": Injector._expire_controller,
     "deposed controller": Injector._depose_controller,
@@ -344,6 +362,7 @@ WEIGHTS: Final = {
     "slow disk": 2,
     "full disk": 1,
     "failing disk": 1,
+    "failing directory": 3,
     "expired session": 3,
     "expired controller": 3,
     "deposed controller": 2,
@@ -385,6 +404,8 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
             amount = random.choice([5_000, 100_000, 1_500_000])
         else:
             amount = random.randrange(2)
+    elif kind == "failing directory":
+        amount = random.randrange(2)
     elif kind == "kill in a disk call":
         amount = random.randrange(60)
     elif kind == "expired controller":

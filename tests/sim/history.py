@@ -314,7 +314,7 @@ class History:
                     yield send, send.offset + position, value
 
     def may_begin_at(self, partition: Partition, offset: int, by_us: float) -> bool:
-        """Return whether retention, or a deletion requested by then, may have raised the start of a log to an offset."""
+        """Return whether retention, or a deletion requested by then, may have raised a log start to an offset."""
         return partition.topic in self.retained or self.was_deleted_up_to(partition, offset, by_us)
 
     def was_deleted_up_to(self, partition: Partition, offset: int, by_us: float = math.inf) -> bool:

@@ -15,7 +15,7 @@ from controller.state_store import Create, Operation, SetData
 from protocol.ids import id_text
 from storage.disk.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches
-from tests.sim.cluster import FOLDER, Cluster, Machine
+from tests.sim.cluster import FOLDERS, Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import Anomaly, History, LeaderState, LogRecord, Partition, ReplicaLog
 
@@ -23,7 +23,6 @@ _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
 _TOPIC_NODE: Final = re.compile(r"/(?:brokers/topics|config/topics|admin/delete_topics)/([^/]+)")
 _REPLICA: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
-_LOG: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)/(\d{20})\.log")
 _TOPIC_ID: Final = re.compile(rb"topic_id: ([a-zA-Z0-9_-]{22})")
 TRANSACTION_TOPIC: Final = "__transaction_state"
 _STATUS: Final = 16
@@ -142,13 +141,11 @@ def remains_of_topics(cluster: Cluster, history: History) -> dict[str, list[str]
             topic_id = json.loads(entry.data or b"{}")["topic_id"] if _TOPIC.fullmatch(path) else None
             places.setdefault(history.incarnation(found[1], topic_id), []).append(path)
     for machine in cluster.machines.values():
-        folder: Any = machine.disk.find(FOLDER)
-        for name in sorted(folder.entries) if folder is not None else ():
-            if found := _REPLICA.fullmatch(name):
-                metadata = _content(machine.disk, f"{FOLDER}/{name}/{PARTITION_METADATA}")
-                written = _TOPIC_ID.search(metadata)
+        for path in directories(machine.disk):
+            if found := _REPLICA.fullmatch(path.rpartition("/")[2]):
+                written = _TOPIC_ID.search(_content(machine.disk, f"{path}/{PARTITION_METADATA}"))
                 topic_id = written[1].decode() if written is not None else None
-                places.setdefault(history.incarnation(found[1], topic_id), []).append(f"{machine.host}:{FOLDER}/{name}")
+                places.setdefault(history.incarnation(found[1], topic_id), []).append(f"{machine.host}:{path}")
     return places
 
 
@@ -157,8 +154,7 @@ def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:
 
     What follows a damaged batch, as a power loss leaves it, does not count: the recovery of the log removes it.
     """
-    folder = f"{FOLDER}/{partition}"
-    names = [path for path, _ in _segments(disk, folder) if int(path[-24:-4]) <= offset]
+    names = [path for path, _ in _segments(disk, directory_of(disk, partition)) if int(path[-24:-4]) <= offset]
     if not names:
         return False
     return last_offset(_content(disk, names[-1])) >= offset
@@ -169,9 +165,9 @@ def copies_of_text(cluster: Cluster, topic: str, text: str) -> int:
     return sum(
         any(
             text.encode() in _content(machine.disk, segment)
-            for name in _folders(machine.disk)
-            if name.startswith(f"{topic}-")
-            for segment, _ in _segments(machine.disk, f"{FOLDER}/{name}")
+            for path in directories(machine.disk)
+            if path.rpartition("/")[2].startswith(f"{topic}-")
+            for segment, _ in _segments(machine.disk, path)
         )
         for machine in cluster.machines.values()
     )
@@ -185,11 +181,12 @@ def copies_of_decision(cluster: Cluster, transactional_id: str, epoch: int, brok
     None if there is none.
     """
     disk = cluster.machines[broker].disk
-    for name in _folders(disk):
+    for path in directories(disk):
+        name = path.rpartition("/")[2]
         if not name.startswith(f"{TRANSACTION_TOPIC}-"):
             continue
         decided = -1
-        for segment, _ in _segments(disk, f"{FOLDER}/{name}"):
+        for segment, _ in _segments(disk, path):
             for _, records in opened_batches(_content(disk, segment)):
                 for record in records:
                     key, value = bytes(record.key or b""), bytes(record.value or b"")
@@ -202,9 +199,19 @@ def copies_of_decision(cluster: Cluster, transactional_id: str, epoch: int, brok
     return None
 
 
-def _folders(disk: SimulatedDisk) -> list[str]:
-    folder: Any = disk.find(FOLDER)
-    return [] if folder is None else sorted(folder.entries)
+def directories(disk: SimulatedDisk) -> list[str]:
+    """Return the paths of all that is in the log directories of a machine."""
+    found: list[str] = []
+    for folder in FOLDERS:
+        node: Any = disk.find(folder)
+        found += [] if node is None else [f"{folder}/{name}" for name in sorted(node.entries)]
+    return found
+
+
+def directory_of(disk: SimulatedDisk, partition: Partition) -> str:
+    """Return the path of a replica, in the first log directory if there is none."""
+    paths = [f"{folder}/{partition}" for folder in FOLDERS]
+    return next((path for path in paths if disk.find(path) is not None), paths[0])
 
 
 def _segments(disk: SimulatedDisk, folder: str) -> list[tuple[str, int]]:
@@ -222,10 +229,12 @@ def _content(disk: SimulatedDisk, path: str) -> bytes:
 def replica_logs(machine: Machine, history: History) -> list[ReplicaLog]:
     """Return the logs of all replicas of a machine, whose broker runs, without those of internal topics."""
     folders: dict[Partition, list[bytes]] = {}
-    for path, content in machine.disk.files_below(FOLDER):
-        found = _LOG.fullmatch(path.removeprefix(FOLDER + "/"))
-        if found is not None and not found[1].startswith("__"):
-            folders.setdefault(Partition(found[1], int(found[2])), []).append(content)
+    for directory in directories(machine.disk):
+        named = _REPLICA.fullmatch(directory.rpartition("/")[2])
+        if named is not None and not named[1].startswith("__"):
+            contents = [content for path, content in machine.disk.files_below(directory) if path.endswith(".log")]
+            if contents:
+                folders.setdefault(Partition(named[1], int(named[2])), []).extend(contents)
     logs = []
     for partition, contents in sorted(folders.items()):
         hosted = hosted_partition(machine, partition)

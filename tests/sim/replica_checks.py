@@ -57,9 +57,10 @@ class ReplicaChecks:
     def look(self) -> None:
         """Compare all replicas of the brokers that run."""
         for machine in self._cluster.machines.values():
-            if self._cluster.is_running(machine.broker_id) and not machine.disk.is_failing:
+            if self._cluster.is_running(machine.broker_id):
                 for log in _logs(machine):
-                    self._compare(machine, log)
+                    if not machine.disk.fails(str(log.directory)):
+                        self._compare(machine, log)
 
     def _compare(self, machine: Machine, log: Any) -> None:
         directory = str(log.directory)

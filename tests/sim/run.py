@@ -24,13 +24,14 @@ from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
-from tests.sim.cluster import FOLDER, Cluster, Machine
+from tests.sim.cluster import FOLDER, FOLDERS, Cluster, Machine
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import (
     StateRecorder,
     copies_of_decision,
     copies_of_text,
+    directory_of,
     has_offset,
     hosted_partition,
     remains_of_topics,
@@ -182,7 +183,7 @@ class Run:
         hosted = hosted_partition(machine, partition)
         if hosted is None:
             return None
-        batches = stored_batches(machine.disk, f"{FOLDER}/{partition}")
+        batches = stored_batches(machine.disk, directory_of(machine.disk, partition))
         of_producer = [batch for batch in batches if (batch.producer_id, batch.producer_epoch) == producer]
         for batch in of_producer[-KEPT:]:
             # A start knows no producer whose records were all deleted.
@@ -421,6 +422,7 @@ def drawn_properties(random: Random) -> dict[str, str]:
     """Return the settings of brokers that differ from run to run."""
     segment_bytes = str(random.choice([400, 1000, 4096]))
     return {
+        "log.dirs": random.choice([FOLDER, ",".join(FOLDERS)]),
         "log.segment.bytes": segment_bytes,
         "offsets.topic.segment.bytes": segment_bytes,
         "transaction.state.log.segment.bytes": segment_bytes,

@@ -157,6 +157,17 @@ def test_full_disk_refuses_growth_and_failing_disk_everything() -> None:
     assert caught.value.errno == errno.EIO
 
 
+def test_failing_directory_leaves_others_alone() -> None:
+    disk, files = with_folder()
+    disk.provide_directory("/d2")
+    disk.failing_folder = "/d"
+    with pytest.raises(OSError, match="EIO"):
+        files.open("/d/x", create=True)
+    files.write(files.open("/d2/x", create=True), b"abc", 0)
+    disk.heal()
+    files.open("/d/x", create=True)
+
+
 def test_slow_disk_stalls_the_caller() -> None:
     disk, _ = with_folder()
     stalled: list[int] = []
