@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from protocol.errors import ErrorCode
 from tests.sim.client import Client
 from tests.sim.clients.base import REQUEST_TIMEOUT_S, RETRIABLE, Failed, Retry, SimulatedClient, Surroundings
-from tests.sim.clients.producer import VERSION, batch_of, initialized, produce_request
+from tests.sim.clients.producer import VERSION, batch_of, drawn_compression, initialized, produce_request
 from tests.sim.history import Partition, Send
 
 IN_FLIGHT_MAX: Final = 5
@@ -100,7 +100,8 @@ class PipelinedProducer(SimulatedClient):
         self._numbers += 1
         send = Send(self.name, partition, values, self._numbers, -1, True, self.now_us())
         self.history.sends.append(send)
-        return _Batch(send, batch_of(values, self.now_us(), producer=(*self._identity, sequence)), sequence)
+        producer, compression = (*self._identity, sequence), drawn_compression(self.random)
+        return _Batch(send, batch_of(values, self.now_us(), producer=producer, compression=compression), sequence)
 
     async def _send_all(self, partition: Partition, batches: Sequence[_Batch]) -> list[_Batch]:
         """Send batches without waiting for responses; return those that have to be sent again.

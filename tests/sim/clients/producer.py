@@ -4,30 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
+from protocol.records.compression import Compression
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.disk import EPOCH_MS
 from tests.sim.history import Partition, Send
 
 VERSION = 9
+COMPRESSED = 0.2
 DUPLICATES = 0.05
 """How often an idempotent producer sends a batch twice, as a client does after a timeout."""
 
 
+def drawn_compression(random: Random) -> Compression:
+    """Return a codec for a few batches, none for most."""
+    return random.choice(list(Compression)) if random.random() < COMPRESSED else Compression.NONE
+
+
 def batch_of(
-    values: Sequence[str], now_us: int, *, producer: tuple[int, int, int] | None = None, transactional: bool = False
+    values: Sequence[str],
+    now_us: int,
+    *,
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+    compression: Compression = Compression.NONE,
 ) -> bytes:
     """Return a batch; `producer` is its id, epoch and the first sequence number."""
     records = [RecordData(timestamp=EPOCH_MS + now_us // 1000, key=None, value=value.encode()) for value in values]
     if producer is None:
-        return build_batch(records)
+        return build_batch(records, compression=compression)
     producer_id, epoch, sequence = producer
     return build_batch(
         records,
+        compression=compression,
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
@@ -86,7 +100,8 @@ class Producer(SimulatedClient):
             self._sent += len(values)
             send = Send(self.name, partition, values, number, self._acks, self._is_idempotent, self.now_us())
             self.history.sends.append(send)
-            records = batch_of(values, self.now_us(), producer=self._next(partition))
+            compression = drawn_compression(self.random)
+            records = batch_of(values, self.now_us(), producer=self._next(partition), compression=compression)
             if self._is_idempotent and self.random.random() < self._duplicates:
                 self.loop.create_task(self._send_duplicate(send, records))
 
