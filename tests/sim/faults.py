@@ -82,6 +82,8 @@ class Injector:
         cluster.network.flip_nothing()
         cluster.zookeeper.forget_next_writes()
         cluster.zookeeper.become_available()
+        for host in cluster.hosts:
+            cluster.zookeeper.stop_lagging(host)
         for broker_id, machine in cluster.machines.items():
             if machine.process is None:
                 self._start(broker_id)
@@ -315,6 +317,12 @@ class Injector:
     def _lose_store_connection(self, fault: Fault) -> None:
         self._cluster.zookeeper.lose_connection(self._cluster.machines[fault.broker].host)
 
+    def _delay_store(self, fault: Fault) -> None:
+        """Let the server of ZooKeeper that a broker is connected to lag behind the others."""
+        host = self._cluster.machines[fault.broker].host
+        self._cluster.zookeeper.begin_to_lag(host, fault.amount)
+        self._later(fault, lambda: self._cluster.zookeeper.stop_lagging(host))
+
     def _stop_store(self, fault: Fault) -> None:
         self._cluster.zookeeper.become_unavailable()
         self._later(fault, self._cluster.zookeeper.become_available)
@@ -343,6 +351,7 @@ _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "expired controller": Injector._expire_controller,
     "deposed controller": Injector._depose_controller,
     "lost store connection": Injector._lose_store_connection,
+    "lagging store server": Injector._delay_store,
     "store unavailable": Injector._stop_store,
     "clock jump": Injector._jump_clock,
 }
@@ -367,6 +376,7 @@ WEIGHTS: Final = {
     "expired controller": 3,
     "deposed controller": 2,
     "lost store connection": 3,
+    "lagging store server": 3,
     "store unavailable": 2,
     "clock jump": 1,
 }
@@ -404,6 +414,8 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
             amount = random.choice([5_000, 100_000, 1_500_000])
         else:
             amount = random.randrange(2)
+    elif kind == "lagging store server":
+        amount = random.choice([50_000, 500_000, 3 * SECOND_US])
     elif kind == "failing directory":
         amount = random.randrange(2)
     elif kind == "kill in a disk call":

@@ -223,3 +223,42 @@ def test_expired_session_is_reported_to_a_living_client() -> None:
         setup.server.expire("a")
         world.run_for(3_000_000)
         assert expired == [1]
+
+
+def test_reads_of_a_lagging_server_are_old_but_in_order_and_include_own_writes() -> None:
+    with World(1) as world:
+        setup = Setup(world)
+        writer, reader = setup.store("a"), setup.store("b")
+        events: list[WatchEvent] = []
+        setup.run(writer.create("/n", b"0"))
+        setup.server.begin_to_lag("b", 1_000_000_000)
+        assert setup.run(reader.exists("/n/child", events.append), "b") is None
+        setup.run(writer.set("/n", b"1", 0))
+        setup.run(writer.create("/n/child", b""))
+        assert setup.run(reader.get("/n"), "b").data == b"0"
+        assert setup.run(reader.children("/n"), "b") == []
+        assert events == []
+        with pytest.raises(BadVersion):
+            setup.run(reader.set("/n", b"2", 0), "b")
+        assert setup.run(reader.get("/n"), "b").data == b"1"
+        assert setup.run(reader.children("/n"), "b") == ["child"]
+        assert [event.path for event in events] == ["/n/child"]
+        setup.run(writer.delete("/n/child"))
+        setup.server.stop_lagging("b")
+        assert setup.run(reader.exists("/n/child"), "b") is None
+
+
+def test_session_that_ends_at_a_lagging_server_hears_of_nothing_more() -> None:
+    with World(1) as world:
+        setup = Setup(world)
+        writer, reader = setup.store("a"), setup.store("b")
+        events: list[WatchEvent] = []
+        setup.run(reader.create("/e", b"", ephemeral=True), "b")
+        setup.server.begin_to_lag("b", 1000)
+        setup.run(reader.exists("/n", events.append), "b")
+        setup.server.expire("b")
+        assert setup.run(writer.exists("/e")) is None
+        setup.run(writer.create("/n", b""))
+        setup.server.stop_lagging("b")
+        world.run_for(1_000_000)
+        assert events == []

@@ -12,6 +12,8 @@ What it promises is what ZooKeeper promises, and no more:
 - The server ends a session that it has not heard of for the session timeout, and deletes its ephemeral nodes. The
   client learns of it when it reaches the server again; a paused or separated client does not know.
 - While the whole service is unavailable no session ends.
+- The server of a host may lag: its sessions read a past state of the tree, which follows in order, and never one from
+  before a write of theirs that has ended.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from controller.state_store import (
     StoreUnavailable,
     Watch,
     WatchEvent,
+    parent_path,
 )
 from controller.watches import Watches
 from controller.zookeeper.settings import ZooKeeperSettings
@@ -67,6 +70,7 @@ class SimulatedZooKeeper:
         self._on_next_write: dict[str, Callable[[], None]] = {}
         self._sessions: dict[int, _Session] = {}
         self._next_session = FIRST_SESSION
+        self._lagging: dict[str, _LaggingServer] = {}
         network.on_mended(self._resume)
 
     def new_store(self, host: str, loop: ProcessLoop, settings: ZooKeeperSettings) -> SimulatedStore:
@@ -98,6 +102,24 @@ class SimulatedZooKeeper:
             session.store.disconnect()
             self.world.after(self.world.random.randrange(RECONNECT_US_MAX), session.hear)
 
+    def begin_to_lag(self, host: str, lag_us_max: int) -> None:
+        """Let the server that a host is connected to apply each change up to `lag_us_max` late."""
+        if host not in self._lagging:
+            self._next_session += 1
+            server = self._lagging[host] = _LaggingServer(self, host, lag_us_max)
+            self.tree.sessions[-self._next_session] = server  # type: ignore[assignment]
+
+    def stop_lagging(self, host: str) -> None:
+        server = self._lagging.pop(host, None)
+        if server is not None:
+            server.catch_up()
+            sessions = {number: found for number, found in self.tree.sessions.items() if found is not server}
+            self.tree.sessions = sessions | server.sessions
+
+    def seen_by(self, session: _Session) -> MemoryTree | _LaggingServer:
+        """Return what a session reads."""
+        return self._lagging.get(session.store.host, self.tree)
+
     def on_next_write(self, host: str, callback: Callable[[], None]) -> None:
         """Call back when a process on a host sends a write, before it arrives; only once."""
         self._on_next_write[host] = callback
@@ -123,7 +145,11 @@ class SimulatedZooKeeper:
         self.tree.zxid += 1
         session = _Session(self, self._next_session, store, timeout_us)
         self._next_session += 1
-        self._sessions[session.session_id] = self.tree.sessions[session.session_id] = session
+        self._sessions[session.session_id] = session
+        server = self._lagging.get(store.host)
+        if server is not None:
+            server.catch_up()
+        (self.tree if server is None else server).sessions[session.session_id] = session
         self.world.note("session begins", store.host, session.session_id)
         session.tick()
         return session
@@ -137,6 +163,8 @@ class SimulatedZooKeeper:
         self.on_session_end(session.store.host)
         self.tree.now_ms = EPOCH_MS + self.world.now_us // 1000
         owned = [path for path, entry in self.tree.entries.items() if entry.owner == session.session_id]
+        if session.store.host in self._lagging:
+            self._lagging[session.store.host].sessions.pop(session.session_id, None)
         self.tree.end_session(session.session_id)
         if owned:
             self.on_commit([Delete(path) for path in owned], session.session_id)
@@ -147,7 +175,11 @@ class SimulatedZooKeeper:
 
     def apply(self, operations: Sequence[Operation], session: _Session) -> list[Result]:
         self.tree.now_ms = EPOCH_MS + self.world.now_us // 1000
-        results = self.tree.apply(operations, session.session_id)
+        try:
+            results = self.tree.apply(operations, session.session_id)
+        finally:
+            if session.store.host in self._lagging:
+                self._lagging[session.store.host].catch_up()  # it responds once it has applied the write
         self.on_commit(operations, session.session_id)
         return results
 
@@ -155,6 +187,56 @@ class SimulatedZooKeeper:
         """Deliver what was kept back on links that work again."""
         for session in list(self._sessions.values()):
             session.store.resume()
+
+
+class _LaggingServer:
+    """A server of the ensemble that applies what others write late. All sessions of one host are connected to it."""
+
+    def __init__(self, service: SimulatedZooKeeper, host: str, lag_us_max: int) -> None:
+        self.host = host
+        self.watches = self
+        """So that the tree notifies this server instead of the sessions."""
+        self.entries = dict(service.tree.entries)
+        self._service = service
+        self._lag_us_max = lag_us_max
+        self._behind: deque[tuple[Sequence[WatchEvent], dict[str, Any]]] = deque()
+        self._applied = 0
+        sessions = service.tree.sessions
+        self.sessions: dict[int, Any] = {
+            number: session
+            for number, session in sessions.items()
+            if isinstance(session, _Session) and session.store.host == host
+        }
+        for number in self.sessions:
+            del sessions[number]
+
+    def children(self, path: str) -> list[str]:
+        return sorted(name.rpartition("/")[2] for name in self.entries if name != "/" and parent_path(name) == path)
+
+    def fire(self, changes: Sequence[WatchEvent]) -> None:
+        """Apply the changes of a transaction, and notify the sessions, some time later."""
+        entries = self._service.tree.entries
+        paths = [path for change in changes for path in (change.path, parent_path(change.path))]
+        self._behind.append((changes, {path: entries.get(path) for path in paths}))
+        number = self._applied + len(self._behind)
+        world = self._service.world
+        world.after(world.below(self._lag_us_max), self._apply_until, number)
+
+    def catch_up(self) -> None:
+        self._apply_until(self._applied + len(self._behind))
+
+    def _apply_until(self, number: int) -> None:
+        while self._applied < number:
+            changes, entries = self._behind.popleft()
+            self._applied += 1
+            for path, entry in entries.items():
+                if entry is None:
+                    self.entries.pop(path, None)
+                else:
+                    self.entries[path] = entry
+            for session in list(self.sessions.values()):
+                if not session.is_over:
+                    session.watches.fire(changes)
 
 
 class _LateWatches(Watches):
@@ -297,7 +379,7 @@ class SimulatedStore(SingleWrites):
 
     async def get_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
         def perform(session: _Session) -> list[Node | None]:
-            entries = self.server.tree.entries
+            entries = self.server.seen_by(session).entries
             found = {path: entries[path] for path in paths if path in entries}
             if watch is not None:
                 for path in found:
@@ -310,18 +392,19 @@ class SimulatedStore(SingleWrites):
         def perform(session: _Session) -> Stat | None:
             if watch is not None:
                 session.watches.watch_data(path, watch)
-            entry = self.server.tree.entries.get(path)
+            entry = self.server.seen_by(session).entries.get(path)
             return None if entry is None else entry.stat()
 
         return await self._ask(perform)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         def perform(session: _Session) -> list[str]:
-            if path not in self.server.tree.entries:
+            tree = self.server.seen_by(session)
+            if path not in tree.entries:
                 raise NoNode(path)
             if watch is not None:
                 session.watches.watch_children(path, watch)
-            return self.server.tree.children(path)
+            return tree.children(path)
 
         return await self._ask(perform)
 
