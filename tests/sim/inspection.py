@@ -149,15 +149,17 @@ def remains_of_topics(cluster: Cluster, history: History) -> dict[str, list[str]
     return places
 
 
-def has_offset(disk: SimulatedDisk, partition: Partition, offset: int) -> bool:
+def has_offset(disk: SimulatedDisk, partition: Partition, offset: int, *, is_cleaned: bool = False) -> bool:
     """Return whether a record at `offset` is in the log of a replica on this disk.
 
-    What follows a damaged batch, as a power loss leaves it, does not count: the recovery of the log removes it.
+    What follows a damaged batch, as a power loss leaves it, does not count: the recovery of the log removes it. In a
+    log that is cleaned, a later segment is enough.
     """
-    names = [path for path, _ in _segments(disk, directory_of(disk, partition)) if int(path[-24:-4]) <= offset]
-    if not names:
-        return False
-    return last_offset(_content(disk, names[-1])) >= offset
+    segments = [path for path, _ in _segments(disk, directory_of(disk, partition))]
+    names = [path for path in segments if int(path[-24:-4]) <= offset]
+    if is_cleaned and len(names) < len(segments):
+        return True
+    return bool(names) and last_offset(_content(disk, names[-1])) >= offset
 
 
 def copies_of_text(cluster: Cluster, topic: str, text: str) -> int:

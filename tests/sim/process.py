@@ -66,10 +66,12 @@ class SliceClock:
 class InlineWorker:
     """A `Worker` of the log cleaner that cleans in the step of the calling thread."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, note: Callable[[str, str], None]) -> None:
         self._files = files
+        self._note = note
 
     def clean(self, job: CleaningJob) -> CleaningResult:
+        self._note("clean", job.directory)
         return clean(job, self._files)
 
     def end(self) -> None: ...
@@ -118,7 +120,7 @@ class BrokerProcess:
             random=Random(seed),
             files=self.files,
             new_threads=lambda size, name: SimulatedThreads(self.loop),
-            new_worker=lambda: InlineWorker(self.files),
+            new_worker=lambda: InlineWorker(self.files, network.world.note),
             are_dirty_pages_many=lambda: False,
             network=network.host(host, self.loop),
             host_name=lambda: host,

@@ -71,10 +71,15 @@ class ReplicaChecks:
         self._seen[known] = version
         partition = self._judged(log)
         was_loaded = machine.starts > 1 or log.truncation_count > 0
-        for text in disagreements(log, machine.disk, directory, was_loaded=was_loaded):
-            self._note(AGREES, f"{partition}: replica {machine.broker_id}: {text}", None)
-            break
+        if not self._is_cleaned(log):
+            for text in disagreements(log, machine.disk, directory, was_loaded=was_loaded):
+                self._note(AGREES, f"{partition}: replica {machine.broker_id}: {text}", None)
+                break
         self._check_committed(partition, log, machine)
+
+    def _is_cleaned(self, log: Any) -> bool:
+        """Return whether batches of a log may be removed from anywhere, so that its state does not follow from them."""
+        return self._cluster.properties["log.cleaner.enable"] == "true" and "compact" in log.config.cleanup_policy
 
     def _check_committed(self, partition: Partition, log: Any, machine: Machine) -> None:
         state = self._states.latest.get(partition)
@@ -87,7 +92,8 @@ class ReplicaChecks:
             hosted = hosted_partition(self._cluster.machines[broker], stored_as)
             if hosted is not None and last < hosted.log.log_start_offset:
                 continue  # its leader has had it deleted
-            if broker not in lossy and not has_offset(self._cluster.machines[broker].disk, stored_as, last):
+            disk, is_cleaned = self._cluster.machines[broker].disk, self._is_cleaned(log)
+            if broker not in lossy and not has_offset(disk, stored_as, last, is_cleaned=is_cleaned):
                 self._note(
                     COMMITTED,
                     f"{partition}: replica {machine.broker_id} has the high watermark {last + 1}, but the in-sync "
@@ -110,6 +116,7 @@ class ReplicaChecks:
                 if log.log_start_offset <= batch.last_offset < log.log_end_offset
             )
             for log in _logs(machine)
+            if not self._is_cleaned(log)
         }
         self._kept[machine.broker_id] = machine.disk.root, kept
 
@@ -126,6 +133,7 @@ class ReplicaChecks:
                 ],
             )
             for log in _logs(machine)
+            if not self._is_cleaned(log)
         ]
         self._kept.pop(machine.broker_id, None)
         cut()

@@ -66,6 +66,8 @@ SESSIONS: Final = 0.7
 """How many of the readers have fetch sessions."""
 RETENTION: Final = 0.3
 """How many of the runs delete the oldest segments of a topic."""
+CLEANED: Final = 0.3
+"""How many of the runs clean the logs of the internal topics."""
 RETAINED_BYTES: Final = 1500
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
@@ -291,6 +293,7 @@ class Run:
             if kind == "fault":
                 text = str(details[0]).partition(" s ")[2].partition(":")[0]
                 self.history.counts[f"fault: {text}"] += 1
+            self.history.counts["cleanings of logs"] += kind == "clean"
         return self.world.now_us > before
 
     def _new_client(self, name: str) -> SimulatedClient:
@@ -429,6 +432,14 @@ def drawn_properties(random: Random) -> dict[str, str]:
         "offsets.topic.num.partitions": str(random.choice([1, 1, 3])),
         "transaction.state.log.num.partitions": str(random.choice([1, 1, 3])),
         "unclean.leader.election.enable": "true" if random.random() < UNCLEAN else "false",
+        # The internal topics are compacted. What is counted shortly after a commit or decision stays.
+        "log.cleaner.enable": "true" if random.random() < CLEANED else "false",
+        "log.cleaner.backoff.ms": "500",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.cleaner.min.compaction.lag.ms": "7000",
+        "log.cleaner.delete.retention.ms": str(random.choice([100, 60_000])),
+        "transactional.id.expiration.ms": str(random.choice([4_000, 604_800_000])),
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
         # How soon segments below a log start are removed, and their files, and when a log start is on the disk.
         "log.retention.check.interval.ms": str(random.choice([1000, 5000, 300_000])),
         "log.segment.delete.delay.ms": str(random.choice([100, 60_000])),

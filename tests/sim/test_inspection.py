@@ -22,6 +22,10 @@ def test_records_behind_a_damaged_batch_do_not_count() -> None:
     files.write(segment, bytes(len(batch)), len(batch))
     assert has_offset(disk, P, 0)
     assert not has_offset(disk, P, 1)
+    assert not has_offset(disk, P, 5, is_cleaned=True)
+    files.open(f"{FOLDER}/{P}/{9:020}.log", create=True)
+    assert has_offset(disk, P, 5, is_cleaned=True)
+    assert not has_offset(disk, P, 5)
 
 
 def test_topics_of_one_name_are_told_apart_by_their_ids() -> None:
