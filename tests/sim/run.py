@@ -328,7 +328,7 @@ class Run:
                 name,
                 self,
                 [*PLAIN, SOURCE, *TARGETS],
-                count=4,
+                count=6,
                 replication_factor=self._replication_factor,
                 polls_metadata=True,
             )

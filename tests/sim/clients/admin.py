@@ -65,6 +65,7 @@ class Admin(SimulatedClient):
                 self._create,
                 self._grow,
                 self._delete,
+                self._delete,
                 self._reassign,
                 self._elect,
                 self._delete_records,

@@ -9,14 +9,17 @@ from tests.sim.clients.producer import VERSION, batch_of, produce_request
 from tests.sim.history import Partition
 
 PREFIX = "extra-"
-WRITES = 0.4
+WRITES = 0.5
+FORGETS = 0.3
+"""How often it asks for metadata after an error."""
 
 
 class ExtraReader(Consumer):
     """Until the run ends, writes single records by the names of topics, and reads by their ids.
 
-    It asks for metadata only after an error, so that it names topics which do not exist any more. What it writes may
-    end up in the next topic of the name, so nothing is expected of it but that it stands in one topic only.
+    It asks for metadata only after errors, and not after each, so that it names topics which do not exist any more.
+    What it writes may end up in the next topic of the name, so nothing is expected of it but that it stands in one
+    topic only.
     """
 
     def __init__(self, name: str, around: Surroundings) -> None:
@@ -25,13 +28,16 @@ class ExtraReader(Consumer):
 
     async def run(self) -> None:
         while not self.around.is_ending:
-            await self.think(3.0)
+            await self.think(1.5)
             try:
                 await self._visit()
             except Retry:
-                self.forget_cluster()
                 await self.back_off()
         self.doing = "finished"
+
+    def forget_cluster(self) -> None:
+        if self.random.random() < FORGETS:
+            super().forget_cluster()
 
     async def _visit(self) -> None:
         """Write to or read from some topic. Raises Retry."""
