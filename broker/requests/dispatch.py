@@ -42,6 +42,7 @@ from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
+from controller.state_store import StoreUnavailable
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
 from protocol.codec import Decoder, Encoder, decoder, encode, encoder, scanner
@@ -448,7 +449,16 @@ class RequestDispatcher:
             code = error.code
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._report(route, context, error)
+            if isinstance(error, StoreUnavailable):
+                logger.warning(
+                    "%s v%d from client %r failed: the metadata store is not available: %s",
+                    route.api.name,
+                    context.api_version,
+                    context.client_id,
+                    error,
+                )
+            else:
+                self._report(route, context, error)
         return failure_response(self._table[route.api.key], route.api, request, context, code)
 
     def _report(self, route: Route, context: RequestContext, error: Exception) -> None:

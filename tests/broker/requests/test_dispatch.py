@@ -16,6 +16,7 @@ from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_IN_STEPS_MAX, Reque
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.authorizer import Authorizer
+from controller.state_store import SessionExpired
 from protocol.api import APIS
 from protocol.api_key import ApiKey
 from protocol.codec import decode, encode
@@ -108,6 +109,19 @@ def test_bug_is_counted_logged_and_returned_as_unknown_server_error(caplog: pyte
     assert dispatcher.unexpected_error_count == 1
     assert "Heartbeat v4 from client 'client' (correlation id 77)" in caplog.text
     assert "ZeroDivisionError: of ours" in caplog.text
+
+
+def test_lost_session_with_the_metadata_store_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """The client receives the code that Kafka returns."""
+    dispatcher = dispatcher_with(raising(SessionExpired("the session has expired")))
+    assert immediate_response(dispatcher).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatcher.unexpected_error_count == 0
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Heartbeat v4 from client 'client' failed: the metadata store is not available: the session has expired"
+    )
+    assert record.levelname == "WARNING"
+    assert record.exc_info is None
 
 
 def test_handler_can_close_the_connection() -> None:
