@@ -219,6 +219,12 @@ class Cluster:
                 name = task.get_name() if isinstance(task, asyncio.Task) else ""
                 self.failures.append(f"{machine.host}: {context.get('message')}: {name} {context.get('exception')!r}")
             failures.clear()
+            dispatcher = getattr(machine.process.server, "dispatcher", None)  # None before it has started
+            if dispatcher is not None and dispatcher.unexpected_error_count:
+                self.failures.append(
+                    f"{machine.host}: {dispatcher.unexpected_error_count} requests failed unexpectedly"
+                )
+                dispatcher.unexpected_error_count = 0
 
     # Observation
 

@@ -75,6 +75,16 @@ def test_judgement_waits_for_a_broker_that_was_failing_when_faults_ended() -> No
         assert script.cluster.is_running(1)
 
 
+def test_request_that_fails_unexpectedly_is_a_violation() -> None:
+    script = Script()
+    with script.world:
+        script.begin()
+        process = script.cluster.machines[1].process
+        assert process is not None
+        process.server.dispatcher.unexpected_error_count = 1
+        assert [violation.rule for violation in script.end()] == ["no exception in a broker"]
+
+
 def test_shrinking_keeps_only_what_the_failure_needs() -> None:
     tried = []
 

@@ -261,9 +261,12 @@ class Admin(SimulatedClient):
             response = await self.ask(self.any_broker(), request, 1)
             self.expect(response.responses[0].error_code)
 
-        await self._perform(f"IncrementalAlterConfigs {topic} {key}={value}", attempt)
+        # The session of the broker that is asked may expire.
+        done = await self._perform(
+            f"IncrementalAlterConfigs {topic} {key}={value}", attempt, ErrorCode.UNKNOWN_SERVER_ERROR
+        )
         # A request without a response may be late, and undo a later change.
-        is_certain = requests == 1 and self.history.settings.get((topic, key), value) is not None
+        is_certain = done and requests == 1 and self.history.settings.get((topic, key), value) is not None
         self.history.settings[topic, key] = value if is_certain else None
 
     async def _reassign(self) -> None:
