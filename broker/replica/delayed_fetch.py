@@ -35,7 +35,9 @@ class AwaitedPartition:
         return self.partition.topic, self.partition.partition
 
     def bytes_available(self, bytes_wanted: int) -> int | None:
-        """Return the bytes that the reader may read now; None if leadership or an offset changed, which ends the wait.
+        """Return the bytes that the reader may read now; None if the wait is over.
+
+        It is over if the leadership or an offset has changed, or the log is offline.
 
         The result is exact only below `bytes_wanted`: for a reader that wants one byte, no index is searched.
         """
@@ -43,7 +45,7 @@ class AwaitedPartition:
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             return None
         log = partition.log
-        if self.fetch_offset < log.log_start_offset:
+        if self.fetch_offset < log.log_start_offset or log.is_offline:
             return None
         if self.known_high_watermark is not None and self.known_high_watermark < log.high_watermark:
             return None

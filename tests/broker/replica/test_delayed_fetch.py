@@ -34,6 +34,7 @@ class SizedLog:
     log_end_offset: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    is_offline: bool = False
     look_count: int = 0
 
     @property
@@ -122,7 +123,7 @@ def test_fetch_is_ready_when_its_partitions_together_have_enough_bytes(seed: int
 
 
 @pytest.mark.parametrize("partition_count", [1, 3])
-@pytest.mark.parametrize("change", ["leader lost", "new epoch", "records deleted"])
+@pytest.mark.parametrize("change", ["leader lost", "new epoch", "records deleted", "log offline"])
 def test_a_fetch_is_ready_when_one_of_its_partitions_has_changed(partition_count: int, change: str) -> None:
     waiting = Waiting(partition_count, bytes_min=100)
     last = waiting.partitions[-1]
@@ -130,6 +131,8 @@ def test_a_fetch_is_ready_when_one_of_its_partitions_has_changed(partition_count
         last.is_leader = False
     elif change == "new epoch":
         last.leader_epoch += 1
+    elif change == "log offline":
+        last.log.is_offline = True
     else:
         last.log.log_start_offset = 1
     waiting.changed(last.partition)
