@@ -293,10 +293,15 @@ class ReplicaManager:
             yield
 
     def brokers_left(self) -> Slices[None]:
-        """Commit what has only waited for followers that were about to join the ISR, but are no longer alive."""
+        """Complete what has only waited for brokers that are no longer alive.
+
+        Those are commits, for followers that were about to join the ISR, and deletions of records, for all replicas.
+        """
         for partition in self.hosted():
-            if partition.is_leader and partition.advance_high_watermark(self.monotonic_ms()):
-                self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
+            if partition.is_leader:
+                if partition.advance_high_watermark(self.monotonic_ms()):
+                    self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
+                self.delete_records_purgatory.check_and_complete((partition.topic, partition.partition))
             yield
 
     def isr_responded(self, partition: Partition, change: IsrChange, response: IsrResponse) -> Effects:

@@ -592,6 +592,26 @@ async def test_record_that_waited_for_a_follower_about_to_join_is_committed_when
     assert await produced is ErrorCode.NONE
 
 
+async def test_deletion_of_records_that_waited_for_a_replica_is_complete_when_that_is_gone(
+    start: Callable[..., Cluster],
+) -> None:
+    cluster = start(A, B, C)
+    await cluster.elect(A, isr=[A, B], notified=[A, B])
+    leader = cluster.nodes[A]
+    assert await leader.produce() is ErrorCode.NONE
+    deletion = leader.replica_manager.delete_records(leader.partition(), 1)
+    decided: list[ErrorCode | None] = []
+    deadline_ms = leader.clock.monotonic_ms() + 60_000
+    leader.replica_manager.await_deletions(
+        [deletion], lambda broker: broker not in cluster.dead, deadline_ms, lambda: decided.append(deletion.error)
+    )
+    await until(lambda: (progress := leader.partition().progress_of(B)) is not None and progress.log_start_offset == 1)
+    assert decided == []
+    cluster.dead.add(C)
+    done(leader.replica_manager.brokers_left())
+    assert decided == [ErrorCode.NONE]
+
+
 async def test_broker_that_leaves_follows_nothing_new_outside_of_the_isr(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B, partitions=2)
     await cluster.elect(A)
