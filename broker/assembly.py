@@ -326,7 +326,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         enforced_quotas=enforced_quotas,
         scram_credentials=ScramCredentials(on.store, sliced_work),
         authorizer=authorizer,
-        acls=AclStore(on.acl_store, clock, authorizer, sliced_work.pace),
+        acls=AclStore(on.acl_store, authorizer, sliced_work.pace),
         delegation_tokens=DelegationTokens(
             on.store, clock, random, delegation_token_secret(config), delegation_token_times(config)
         ),

@@ -426,7 +426,7 @@ class Server:
 
     async def _start_security(self, foundation: Foundation, services: Services) -> Callable[[], Awaitable[None]]:
         """Read the ACLs, before any client is served; return a function that reads it again in a new session."""
-        change_listener = ConfigChangeListener(foundation.store, self._clock, self._entity_changed)
+        change_listener = ConfigChangeListener(foundation.store, self._entity_changed)
         await change_listener.start()
         await services.scram_credentials.load()
         await services.enforced_quotas.load()

@@ -8,12 +8,12 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from controller import paths
-from controller.clock import Clock
 from controller.state_store import StateStore, StoreError, StoreUnavailable, WatchEvent
 
 logger = logging.getLogger("kafka.common.ZkNodeChangeNotificationListener$ChangeEventProcessThread")
 
-# Kafka's brokers delete notifications older than this when they read newer ones.
+# Kafka's brokers delete notifications older than this when they read newer ones. Here it is the time from one to the
+# newest, by the clock of the store: a broker whose clock is ahead would delete what others have not read yet.
 NOTIFICATION_AGE_MS_MAX = 15 * 60 * 1000
 
 
@@ -26,13 +26,11 @@ class ChangeListener:
     def __init__(
         self,
         store: StateStore,
-        clock: Clock,
         path: str,
         on_change: Callable[[bytes | None], Awaitable[None] | None],
     ) -> None:
         """`path` is the node above the notifications. `on_change` may raise `paths.Undecodable`."""
         self._store = store
-        self._clock = clock
         self._path = path
         self._on_change = on_change
         self._last_sequence = -1
@@ -94,10 +92,15 @@ class ChangeListener:
             logger.exception("cannot apply the change %s", name)
 
     async def _purge(self, names: list[str]) -> None:
-        oldest_ms = self._clock.now_ms() - NOTIFICATION_AGE_MS_MAX
         nodes = [f"{self._path}/{name}" for name in names]
-        for path, node in zip(nodes, await self._store.get_many(nodes), strict=True):
-            if node is not None and node.stat.ctime_ms < oldest_ms:
+        found = [
+            (path, node.stat.ctime_ms)
+            for path, node in zip(nodes, await self._store.get_many(nodes), strict=True)
+            if node is not None
+        ]
+        newest_ms = max((ctime_ms for _, ctime_ms in found), default=0)
+        for path, ctime_ms in found:
+            if ctime_ms < newest_ms - NOTIFICATION_AGE_MS_MAX:
                 try:
                     await self._store.delete(path)
                 except StoreError:

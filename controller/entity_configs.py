@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 
 from controller import paths
 from controller.change_notifications import ChangeListener
-from controller.clock import Clock
 from controller.paths import ConfigEntity
 from controller.state_store import (
     BadVersion,
@@ -169,7 +168,5 @@ class ConfigChangeListener(ChangeListener):
     The caller reads all configuration after `start`, so that it misses no earlier change.
     """
 
-    def __init__(
-        self, store: StateStore, clock: Clock, on_change: Callable[[ConfigEntity], Awaitable[None] | None]
-    ) -> None:
-        super().__init__(store, clock, paths.CONFIG_CHANGES, lambda data: on_change(paths.decode_config_change(data)))
+    def __init__(self, store: StateStore, on_change: Callable[[ConfigEntity], Awaitable[None] | None]) -> None:
+        super().__init__(store, paths.CONFIG_CHANGES, lambda data: on_change(paths.decode_config_change(data)))

@@ -43,7 +43,6 @@ from controller.acl_nodes import (
     encode_change,
 )
 from controller.change_notifications import ChangeListener
-from controller.clock import Clock
 from controller.paths import Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
@@ -63,7 +62,7 @@ _PERMISSIONS = {one.title.lower(): one for one in Permission}
 class AclStore:
     """The stored ACLs of the cluster, as one broker reads and changes them."""
 
-    def __init__(self, store: StateStore, clock: Clock, authorizer: Authorizer, new_pace: Callable[[], Pace]) -> None:
+    def __init__(self, store: StateStore, authorizer: Authorizer, new_pace: Callable[[], Pace]) -> None:
         """`new_pace()` paces a loop over all patterns."""
         self._new_pace = new_pace
         self._store = store
@@ -71,7 +70,7 @@ class AclStore:
         self._reading = asyncio.Lock()
         """Keeps reads, writes and effects in one order: an older read of all ACLs must not undo a newer change."""
         self._listeners = [
-            ChangeListener(store, clock, changes, lambda data, changes=changes: self._changed(changes, data))  # type: ignore[misc]
+            ChangeListener(store, changes, lambda data, changes=changes: self._changed(changes, data))  # type: ignore[misc]
             for changes in (LITERAL_CHANGES, PREFIXED_CHANGES)
         ]
 

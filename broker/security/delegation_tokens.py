@@ -82,7 +82,7 @@ class DelegationTokens:
         self._credentials: dict[tuple[str, Digest], ScramCredential] = {}
         self._reading = asyncio.Lock()
         """Keeps reads, writes and effects in one order: an older read of all tokens must not undo a newer change."""
-        self._listener = ChangeListener(store, clock, CHANGES, self._changed)
+        self._listener = ChangeListener(store, CHANGES, self._changed)
 
     @property
     def is_enabled(self) -> bool:

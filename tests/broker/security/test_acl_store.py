@@ -25,9 +25,7 @@ class Broker:
 
     def __init__(self, store: MemoryStore) -> None:
         self.authorizer = Authorizer(is_active=True)
-        self.acls = AclStore(
-            store, ManualClock(1_000_000_000), self.authorizer, SlicedWork(ManualClock().monotonic_ms).pace
-        )
+        self.acls = AclStore(store, self.authorizer, SlicedWork(ManualClock().monotonic_ms).pace)
 
     @property
     def known(self) -> dict[Pattern, frozenset[Acl]]:

@@ -80,7 +80,7 @@ async def test_changed_quota_stays_changed(store: HeldStore) -> None:
 
 async def test_acls_changed_during_a_load_stay_changed(store: HeldStore) -> None:
     authorizer = Authorizer(is_active=True)
-    acls = AclStore(store, ManualClock(1_000_000_000), authorizer, PACE)
+    acls = AclStore(store, authorizer, PACE)
     await acls.start()
     allow = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
     removed, created = Pattern(ResourceType.TOPIC, "removed"), Pattern(ResourceType.TOPIC, "created")
