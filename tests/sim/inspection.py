@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -208,6 +209,13 @@ def directories(disk: SimulatedDisk) -> list[str]:
         node: Any = disk.find(folder)
         found += [] if node is None else [f"{folder}/{name}" for name in sorted(node.entries)]
     return found
+
+
+def moves_in(disk: SimulatedDisk) -> list[str]:
+    """Return the paths of copies of replicas that are on the way to another log directory, or twice."""
+    paths = directories(disk)
+    replicas = Counter(name for path in paths if _REPLICA.fullmatch(name := path.rpartition("/")[2]))
+    return [path for path in paths if path.endswith("-future") or replicas[path.rpartition("/")[2]] > 1]
 
 
 def directory_of(disk: SimulatedDisk, partition: Partition) -> str:

@@ -16,7 +16,7 @@ from protocol.ids import id_text
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import SimulatedDisk
 from tests.sim.history import History, Partition
-from tests.sim.inspection import StateRecorder, has_offset, hosted_partition
+from tests.sim.inspection import StateRecorder, directories, has_offset, hosted_partition
 from tests.sim.plain_log import (
     KEPT,
     PlainBatch,
@@ -49,7 +49,7 @@ class ReplicaChecks:
         self._note = note
         self._seen: dict[str, tuple[object, ...]] = {}
         self._kept: dict[int, tuple[object, dict[str, frozenset[PlainBatch]]]] = {}
-        """By broker: its disk, and what was written to each log directory."""
+        """By broker: its disk, and what was written to each replica."""
         cluster.on_death = self._has_died
         cluster.on_power_loss = self._has_lost_power
         cluster.on_started.append(self._has_started)
@@ -110,7 +110,7 @@ class ReplicaChecks:
     def _has_died(self, machine: Machine) -> None:
         """Note what the replicas of a dead process have written: the page cache outlives it."""
         kept = {
-            str(log.directory): frozenset(
+            f"{log.topic}-{log.partition}": frozenset(
                 batch
                 for batch in stored_batches(machine.disk, str(log.directory))
                 if log.log_start_offset <= batch.last_offset < log.log_end_offset
@@ -125,7 +125,7 @@ class ReplicaChecks:
         synced = [
             (
                 self._judged(log),
-                str(log.directory),
+                f"{log.topic}-{log.partition}",
                 [
                     batch
                     for batch in stored_batches(machine.disk, str(log.directory))
@@ -137,8 +137,8 @@ class ReplicaChecks:
         ]
         self._kept.pop(machine.broker_id, None)
         cut()
-        for partition, directory, batches in synced:
-            left = set(stored_batches(machine.disk, directory))
+        for partition, name, batches in synced:
+            left = {batch for path in _copies(machine.disk, name) for batch in stored_batches(machine.disk, path)}
             for batch in batches:
                 if batch not in left:
                     self._note(
@@ -159,7 +159,7 @@ class ReplicaChecks:
             if log.truncation_count:
                 continue  # the leader has had it removed
             left = set(stored_batches(machine.disk, directory))
-            lost = [batch for batch in kept.get(directory, ()) if batch not in left]
+            lost = [batch for batch in kept.get(f"{log.topic}-{log.partition}", ()) if batch not in left]
             if lost and log.log_start_offset <= min(lost).last_offset:
                 self._note(
                     SURVIVES,
@@ -167,6 +167,15 @@ class ReplicaChecks:
                     "restart",
                     None,
                 )
+
+
+def _copies(disk: SimulatedDisk, name: str) -> list[str]:
+    """Return the directories of which a start chooses that of a replica: it may be on its way to another one."""
+    return [
+        path
+        for path in directories(disk)
+        if path.endswith(f"/{name}") or (f"/{name}." in path and path.endswith("-future"))
+    ]
 
 
 def _logs(machine: Machine) -> Iterator[Any]:

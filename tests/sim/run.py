@@ -34,6 +34,7 @@ from tests.sim.inspection import (
     directory_of,
     has_offset,
     hosted_partition,
+    moves_in,
     remains_of_topics,
     replica_logs,
 )
@@ -331,6 +332,7 @@ class Run:
                 count=6,
                 replication_factor=self._replication_factor,
                 polls_metadata=True,
+                folders=self.cluster.folders,
             )
         instance_id = "static" if name == STATIC_MEMBER else None
         return Member(name, self, "group", [*PLAIN, SOURCE], count=12, instance_id=instance_id)
@@ -386,6 +388,8 @@ class Run:
         """Return whether deletions are complete, and all running replicas know what is committed and deleted."""
         if self.history.deleted_topics.keys() & remains_of_topics(self.cluster, self.history).keys():
             return False
+        if any(moves_in(machine.disk) for machine in self.cluster.machines.values()):
+            return False
         logs = [
             log
             for broker_id, machine in self.cluster.machines.items()
@@ -409,6 +413,8 @@ class Run:
             if self.cluster.is_running(broker_id):
                 self.history.logs += replica_logs(machine, self.history)
                 self._check_settings(machine)
+            for path in moves_in(machine.disk):
+                self._note("a move between log directories ends", f"{machine.host} still has {path}")
 
     def _check_settings(self, machine: Machine) -> None:
         """Note replicas whose log has other settings than the administrator has set."""

@@ -12,6 +12,11 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -37,6 +42,15 @@ TOPIC: Final = 2
 SET: Final = 0
 
 
+_OF_DIRECTORIES: Final = (
+    ErrorCode.NONE,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.LOG_DIR_NOT_FOUND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+"""What a broker may respond that has no such replica or directory, or not yet."""
+
+
 class Admin(SimulatedClient):
     """Performs `count` operations, one after the other."""
 
@@ -49,8 +63,11 @@ class Admin(SimulatedClient):
         count: int,
         replication_factor: int,
         polls_metadata: bool = False,
+        folders: Sequence[str] = (),
     ) -> None:
+        """`folders` are the log directories of each broker."""
         super().__init__(name, around)
+        self._folders = folders
         self._polls_metadata = polls_metadata
         self._partitions = partitions
         self._count = count
@@ -71,6 +88,7 @@ class Admin(SimulatedClient):
                 self._delete_records,
                 self._delete_records,
                 self._change_setting,
+                self._move_directories if len(self._folders) > 1 else self._elect,
             ]
             await self.random.choice(operations if number else [self._create])()
         self.doing = "finished"
@@ -300,6 +318,23 @@ class Admin(SimulatedClient):
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
+
+    async def _move_directories(self) -> None:
+        """Move some replicas of one broker to another log directory, if they are there."""
+        partitions = self.random.sample(list(self._partitions), k=3)
+        topics = [AlterReplicaLogDirTopic(name=it.topic, partitions=[it.index]) for it in partitions]
+        wanted = AlterReplicaLogDir(path=self.random.choice(self._folders), topics=topics)
+        self.doing = f"AlterReplicaLogDirs {partitions} to {wanted.path}"
+        try:
+            response = await self.ask(self.any_broker(), AlterReplicaLogDirsRequest(dirs=[wanted]), 2)
+        except Retry:
+            return
+        for topic in response.results:
+            for found in topic.partitions:
+                code = ErrorCode(found.error_code)
+                self.history.counts[f"AlterReplicaLogDirs: {code.name}"] += 1
+                if code not in _OF_DIRECTORIES:
+                    self.note_anomaly("unexpected error", f"{self.doing}: {code.name}")
 
     async def _elect(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=3000)
