@@ -299,7 +299,7 @@ class Run:
 
     def _new_client(self, name: str) -> SimulatedClient:
         if name == "plain":
-            return Producer(name, self, PLAIN, count=40)
+            return Producer(name, self, PLAIN, count=36)
         if name == "leader-only":
             return Producer(name, self, PLAIN, count=20, acks=1)
         if name == "idempotent":
@@ -335,7 +335,7 @@ class Run:
                 folders=self.cluster.folders,
             )
         instance_id = "static" if name == STATIC_MEMBER else None
-        return Member(name, self, "group", [*PLAIN, SOURCE], count=12, instance_id=instance_id)
+        return Member(name, self, "group", [*PLAIN, SOURCE], count=10, instance_id=instance_id)
 
     def _heal(self) -> bool:
         """End all faults; clients must finish, and replicas become complete."""
@@ -440,16 +440,16 @@ def drawn_properties(random: Random) -> dict[str, str]:
         "unclean.leader.election.enable": "true" if random.random() < UNCLEAN else "false",
         # The internal topics are compacted. What is counted shortly after a commit or decision stays.
         "log.cleaner.enable": "true" if random.random() < CLEANED else "false",
-        "log.cleaner.backoff.ms": "500",
+        "log.cleaner.backoff.ms": "2000",
         "log.cleaner.min.cleanable.ratio": "0.01",
         "log.cleaner.min.compaction.lag.ms": "7000",
         "log.cleaner.delete.retention.ms": str(random.choice([100, 60_000])),
         "transactional.id.expiration.ms": str(random.choice([4_000, 604_800_000])),
         "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
         # How soon segments below a log start are removed, and their files, and when a log start is on the disk.
-        "log.retention.check.interval.ms": str(random.choice([1000, 5000, 300_000])),
+        "log.retention.check.interval.ms": str(random.choice([2000, 300_000])),
         "log.segment.delete.delay.ms": str(random.choice([100, 60_000])),
-        "log.flush.start.offset.checkpoint.interval.ms": str(random.choice([1000, 60_000])),
+        "log.flush.start.offset.checkpoint.interval.ms": str(random.choice([3000, 60_000])),
     }
 
 
