@@ -20,6 +20,7 @@ from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.group import Group
 from broker.handlers.fetch import _Requester
+from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.appends import Appends
@@ -50,6 +51,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage.log import log_truncation
+from storage.log.log_reader import LogReader
 from storage.log.truncation import TruncationPoint
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
@@ -1299,16 +1301,16 @@ def records_are_deleted(script: Script) -> None:
 
 
 def reads_begin_anywhere(patch: Patch) -> None:
-    original = log_module.Log.read
+    original = LogReader.read
 
-    def read(self: log_module.Log, *arguments: Any, **terms: Any) -> Any:
-        start, self.log_start_offset = self.log_start_offset, 0
+    def read(self: LogReader, *arguments: Any, **terms: Any) -> Any:
+        start, self.state.log_start_offset = self.state.log_start_offset, 0
         try:
             return original(self, *arguments, **terms)
         finally:
-            self.log_start_offset = start
+            self.state.log_start_offset = start
 
-    patch.setattr(log_module.Log, "read", read)
+    patch.setattr(LogReader, "read", read)
 
 
 # Fetch sessions

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from protocol.errors import ErrorCode
+from protocol.ids import id_text
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.schema import ZERO_UUID
-from storage.checkpoints import encode_id
 from tests.sim.batches import opened_batches
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.disk import EPOCH_MS
@@ -271,7 +271,7 @@ class Consumer(SimulatedClient):
         topic_id = self.topic_ids.get(partition.topic)
         if self._version <= NAMES_VERSION or topic_id is None:
             return partition
-        return Partition(self.history.incarnation(partition.topic, encode_id(topic_id)), partition.index)
+        return Partition(self.history.incarnation(partition.topic, id_text(topic_id)), partition.index)
 
     def _receive(self, broker: int, epoch: int, partition: Partition, found: Any, asked_us: int) -> Poll:
         try:
