@@ -2,9 +2,11 @@
 
 Owns: the time of the callback. Must not know what the value means.
 
-Handlers return it in place of an `asyncio.Future`. An asyncio future calls back one turn of the event loop later, and a
-task that awaits it continues another turn later. Between an append and the waiting consumer, these two turns cost more
-than all other work.
+Handlers and coroutines that `broker.loop.driver` runs wait for it in place of an `asyncio.Future`. An asyncio future
+calls back one turn of the event loop later, and a task that awaits it continues another turn later. Between an append
+and the waiting consumer, these two turns cost more than all other work.
+
+A task may await a promise as well: asyncio treats it as one of its futures, and the task continues in a later turn.
 
 Invariant: after the callback, a failure is kept without its traceback.
 """
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Generic, TypeVar, cast
+from contextvars import Context
+from typing import Any, Generic, TypeVar, cast
 
 from protocol.errors import without_frames
 
@@ -23,15 +26,27 @@ T = TypeVar("T")
 class Promise(Generic[T]):
     """A future without an event loop. It has one callback, which is called synchronously."""
 
-    __slots__ = ("_callback", "_error", "_is_cancelled", "_is_done", "_on_cancel", "_value")
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_callback",
+        "_context",
+        "_error",
+        "_is_cancelled",
+        "_is_done",
+        "_on_cancel",
+        "_value",
+    )
 
     def __init__(self) -> None:
         self._on_cancel: Callable[[], object] | None = None
-        self._callback: Callable[[Promise[T]], None] | None = None
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Context | None = None
         self._is_done = False
         self._is_cancelled = False
         self._error: Exception | None = None
         self._value: T | None = None
+        self._asyncio_future_blocking = False
+        """Part of the protocol between futures and tasks: whether a task is about to wait for this one."""
 
     def done(self) -> bool:
         """Return whether the promise has a result or an exception, or is cancelled."""
@@ -45,7 +60,7 @@ class Promise(Generic[T]):
         return self._error
 
     def result(self) -> T:
-        """Return the value of a promise that is done, or raise its exception."""
+        """Return the value of a promise that is done, or raise its exception. Raises CancelledError."""
         error = self._error
         if error is not None:
             self._error = without_frames(error)
@@ -53,11 +68,17 @@ class Promise(Generic[T]):
                 raise error
             finally:
                 del error  # breaks the reference cycle between the exception and this frame
+        if self._is_cancelled:
+            raise asyncio.CancelledError
         return self._value  # type: ignore[return-value]
 
-    def add_done_callback(self, callback: Callable[[Promise[T]], None]) -> None:
-        """Call `callback` when the promise is done, or now if it is. A second callback replaces the first."""
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """Call `callback` when the promise is done, or now if it is. A second callback replaces the first.
+
+        With a `context`, which tasks have, the callback is called in a later turn of the event loop.
+        """
         self._callback = callback
+        self._context = context
         if self._is_done:
             self._call_back()
 
@@ -73,64 +94,77 @@ class Promise(Generic[T]):
 
     def set_result(self, value: T) -> None:
         """Set the value and call back. Has no effect on a promise that is done."""
-        self._value = value if not self._is_done else self._value
-        self._finish()
+        if not self._is_done:
+            self._value = value
+            self._finish()
 
     def set_exception(self, error: Exception) -> None:
         """Set an exception and call back. Has no effect on a promise that is done."""
-        self._error = error if not self._is_done else self._error
-        self._finish()
-
-    def cancel(self) -> None:
-        """Mark the promise as done without calling back: no code waits for it any more."""
         if not self._is_done:
-            self._is_done = self._is_cancelled = True
+            self._error = error
+            self._finish()
+
+    def set_cancelled(self) -> None:
+        """End the promise and call back: what it stands for was cancelled, not the promise by the one that waits."""
+        if not self._is_done:
+            self._is_cancelled = True
+            self._finish()
+
+    def cancel(self, msg: object = None) -> bool:
+        """Mark the promise as done without calling back: no code waits for it any more. A task is still resumed.
+
+        Returns False if it is done already. `msg` is part of the protocol between futures and tasks, and is ignored.
+        """
+        if self._is_done:
+            return False
+        self._is_done = self._is_cancelled = True
+        on_cancel, self._on_cancel = self._on_cancel, None
+        if on_cancel is not None:
+            on_cancel()
+        if self._context is None:
             self._callback = None
-            if self._on_cancel is not None:
-                self._on_cancel()
+        else:
+            self._call_back()
+        return True
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Part of the protocol between futures and tasks."""
+        return asyncio.get_running_loop()
+
+    @property
+    def is_awaited_by_task(self) -> bool:
+        """Whether a task waits, which does not continue before a later turn of the event loop."""
+        return self._context is not None
 
     def __await__(self) -> Generator[object, None, T]:
-        """Support `await` in a task, which continues one turn of the event loop later."""
+        """Wait in a coroutine of `broker.loop.driver`, which continues when the promise is done, or in a task."""
         if not self._is_done:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            failure: list[Exception] = []
-
-            def wake(promise: Promise[T]) -> None:
-                if promise._error is not None:
-                    failure.append(promise._error)
-                if not waiting.done():
-                    waiting.set_result(None)
-
-            self.add_done_callback(wake)
-            try:
-                yield from waiting
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-            if failure:
-                raise failure.pop()
+            self._asyncio_future_blocking = True
+            yield self
         return self.result()
 
     def _copy_outcome(self, other: Awaited[T]) -> None:
         if other.cancelled():
-            # If this promise was cancelled itself, this has no effect; otherwise the callback must not wait forever.
-            self.set_exception(RuntimeError("the work was cancelled"))
+            self.set_cancelled()
         elif (error := other.exception()) is not None:
             self.set_exception(cast(Exception, error))
         else:
             self.set_result(other.result())
 
     def _finish(self) -> None:
-        if not self._is_done:
-            self._is_done = True
-            self._on_cancel = None
-            self._call_back()
+        self._is_done = True
+        self._on_cancel = None
+        self._call_back()
 
     def _call_back(self) -> None:
-        if self._callback is not None:
-            self._callback(self)
-            if self._error is not None:
-                self._error = without_frames(self._error)
+        if self._callback is None:
+            return
+        if self._context is not None:
+            asyncio.get_running_loop().call_soon(self._callback, self, context=self._context)
+            return
+        self._callback(self)
+        if self._error is not None:
+            self._error = without_frames(self._error)
 
 
 Awaited = asyncio.Future[T] | Promise[T]
