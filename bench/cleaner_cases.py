@@ -9,11 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench import machine
 from bench.admin import alter_topic
@@ -27,6 +27,7 @@ from bench.servers import Server
 from bench.subject import KIB_16, MB, PRODUCE_TO_CONSUME_RATE, Subject, closing_all, now_ms, running
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
@@ -50,6 +51,10 @@ class Pass(NamedTuple):
     peak_mib: float
 
 
+async def _in_this_thread(work: Callable[[], Any]) -> Any:
+    return work()
+
+
 def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     """Measure one pass over a log that was never cleaned, in its own process, until it is synced to the disk."""
     byte_count = scale.memory_bytes // SHARE_OF_MEMORY
@@ -63,9 +68,8 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "bench"))
     manager.startup.load(lambda topic: config, now_ms=now_ms())
-    for work in manager.create([NewLog(TopicPartition("bench", 0), None, config)], now_ms=now_ms()):
-        if work is not None:
-            work()
+    new = NewLog(TopicPartition("bench", 0), None, config)
+    whole(manager.create([new], never, _in_this_thread, now_ms=now_ms()))
     log = manager.get("bench", 0)
     assert log is not None
     for batch in superseding_batches(byte_count, KIB_16, record_size):

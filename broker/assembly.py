@@ -28,7 +28,6 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.cpu_pool import CpuPool
-from broker.loop.slices import Slices
 from broker.loop.timer import Timer
 from broker.network.outgoing import LinkSecurity, OpenTransport, SetupTimeouts, encrypted, plaintext
 from broker.network.unsent_responses import UnsentResponses
@@ -109,8 +108,8 @@ class Foundation:
 class Reconfiguration:
     """The server's callbacks for settings that change while the broker runs."""
 
-    topic: Callable[[str], Slices[None]]
-    broker: Callable[[], Slices[None]]
+    topic: Callable[[str], Awaitable[None]]
+    broker: Callable[[], Awaitable[None]]
     check_broker: Callable[[BrokerConfig], None]
     """Raises KafkaError for a configuration that cannot be put into effect."""
 
@@ -180,7 +179,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         timeout_ms=config[properties.CONTROLLER_SOCKET_TIMEOUT_MS],
     )
     controller = Controller(
-        on.broker_id, on.store, channels, controller_settings(config, policies), clock, random, sliced_work.pace
+        on.broker_id, on.store, channels, controller_settings(config, policies), clock, random, sliced_work.pause
     )
     link = ControllerLink(
         on.broker_id, broker_epoch, controller, metadata, peers, config[properties.CONTROLLER_SOCKET_TIMEOUT_MS]
@@ -326,7 +325,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
         enforced_quotas=enforced_quotas,
         scram_credentials=ScramCredentials(on.store, sliced_work),
         authorizer=authorizer,
-        acls=AclStore(on.acl_store, authorizer, sliced_work.pace),
+        acls=AclStore(on.acl_store, authorizer, sliced_work.pause),
         delegation_tokens=DelegationTokens(
             on.store, clock, random, delegation_token_secret(config), delegation_token_times(config)
         ),

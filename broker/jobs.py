@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.loop.clock import Clock
-from broker.loop.periodic_jobs import Job, PeriodicJobs, take_steps
+from broker.loop.periodic_jobs import Job, PeriodicJobs
 from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.manager import ReplicaManager
@@ -57,9 +57,8 @@ def storage_jobs(
     """Return the jobs on logs. Work that waits for a disk runs in threads, the rest on the event loop."""
 
     async def on_loop(steps: Iterable[object]) -> None:
-        pace = sliced_work.pace()
         for _ in steps:
-            await pace.keep()
+            await sliced_work.pause()
 
     async def off_loop(work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(background, work)
@@ -72,7 +71,7 @@ def storage_jobs(
         Job(
             "retention",
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
-            lambda: take_steps(logs.run_retention(clock.now_ms()), sliced_work, background),
+            lambda: logs.run_retention(clock.now_ms(), sliced_work.pause, off_loop),
             initial_delay_ms=config[properties.LOG_INITIAL_TASK_DELAY_MS],
         ),
         Job("removal", REMOVAL_INTERVAL_MS, lambda: off_loop(lambda: logs.remove_deleted(clock.now_ms()))),
@@ -106,7 +105,7 @@ def storage_jobs(
         Job(
             "release of idle files",
             IDLE_RELEASE_INTERVAL_MS,
-            lambda: take_steps(logs.release_idle(), sliced_work, background),
+            lambda: logs.release_idle(sliced_work.pause, off_loop),
         ),
     ]
 
@@ -117,7 +116,7 @@ def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work
         Job(
             "isr-expiration",
             max(1, config[properties.REPLICA_LAG_TIME_MAX_MS] // 2),
-            lambda: sliced_work.finished(replicas.check_in_sync()),
+            lambda: replicas.check_in_sync(sliced_work.pause),
         ),
     ]
 
@@ -185,6 +184,6 @@ def transaction_jobs(clock: Clock, late: LateTransactions, sliced_work: SlicedWo
         Job(
             "late transactions",
             LATE_TRANSACTIONS_CHECK_INTERVAL_MS,
-            lambda: sliced_work.finished(late.check(clock.now_ms())),
+            lambda: late.check(clock.now_ms(), sliced_work.pause),
         )
     ]

@@ -45,7 +45,7 @@ class LostLogs:
 
     async def stop_serving(self) -> None:
         """Stop serving the partitions whose logs are offline, and notify the controller."""
-        lost = await self._services.sliced_work.finished(self._services.replica_manager.directory_failed())
+        lost = await self._services.replica_manager.directory_failed(self._services.sliced_work.pause)
         if not lost:
             return
         logger.error("%d partitions are offline with their logs", len(lost))

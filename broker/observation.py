@@ -158,7 +158,7 @@ class Observation:
         tick_ms = int(TICK_S * 1000)
         repeat_until_closed(
             self._undo,
-            Job("rates of metrics", tick_ms, lambda: services.sliced_work.finished(registry.tick())),
+            Job("rates of metrics", tick_ms, lambda: registry.tick(services.sliced_work.pause)),
             Job("figures of the host", tick_ms, lambda: loop.run_in_executor(self._blocking, host.sample)),
         )
         return registry

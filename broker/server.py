@@ -47,7 +47,6 @@ from broker.logins import link_security
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
-from broker.loop.slices import Slices
 from broker.loop.thread_pool import ThreadPool
 from broker.lost_logs import LostLogs
 from broker.network.network import ListenError
@@ -414,7 +413,7 @@ class Server:
     async def _load_logs(self, foundation: Foundation) -> None:
         """Open every log with its topic's configuration, with recovery after an unclean shutdown."""
         topic_configs = self._services.topic_configs
-        await topic_configs.load(await foundation.store.children(paths.TOPICS), self._services.sliced_work.pace())
+        await topic_configs.load(await foundation.store.children(paths.TOPICS), self._services.sliced_work.pause)
         now_ms = self._clock.now_ms()
         with load_display(self._clock) as show:
             await self._in_thread(
@@ -619,11 +618,11 @@ class Server:
             if self._metrics_endpoint is not None:
                 self._metrics_endpoint.renew_tls()
 
-    def _broker_reconfigured(self) -> Slices[None]:
+    async def _broker_reconfigured(self) -> None:
         """Apply changed settings of the running broker to all parts."""
         config, services = self._config, self._services
         services.topic_configs.defaults_changed()
-        yield from services.replica_manager.reconfigure()
+        await services.replica_manager.reconfigure(services.sliced_work.pause)
         self._apply_settings()
         if self._cleaner is not None:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
@@ -634,10 +633,10 @@ class Server:
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)
 
-    def _topic_reconfigured(self, topic: str) -> Slices[None]:
+    async def _topic_reconfigured(self, topic: str) -> None:
         """Apply changed overrides of `topic` to all parts."""
         services = self._services
-        yield from services.replica_manager.reconfigure(topic)
+        await services.replica_manager.reconfigure(services.sliced_work.pause, topic)
         is_set = UNCLEAN_LEADER_ELECTION_ENABLE.name in services.topic_configs.overrides(topic)
         if is_set and services.topic_configs.effective(topic).unclean_leader_election_enable:
             services.controller.enable_unclean_election(topic)

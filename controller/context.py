@@ -2,7 +2,7 @@
 
 Owns this state and the queries on it. Every state change goes through `move_partition` and `move_replica`, which reject
 transitions that the tables do not allow. Must not know the store, the brokers' connections or time. Queries that visit
-all partitions are `Steps`.
+all partitions pause.
 
 Invariants:
 
@@ -19,7 +19,7 @@ from controller import partition_states, replica_states
 from controller.model import Broker, Leadership, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
-from controller.turns import Steps
+from protocol.pause import Pause
 
 
 class ControllerContext:
@@ -133,12 +133,12 @@ class ControllerContext:
             for broker_id in self.assignment(partition).replicas:
                 yield PartitionReplica(partition, broker_id)
 
-    def replicas_on(self, broker_ids: Iterable[int]) -> Steps[list[PartitionReplica]]:
+    async def replicas_on(self, broker_ids: Iterable[int], pause: Pause) -> list[PartitionReplica]:
         wanted = set(broker_ids)
         found: list[PartitionReplica] = []
         for partition in self.all_partitions():
             found += [PartitionReplica(partition, it) for it in self.assignment(partition).replicas if it in wanted]
-            yield
+            await pause()
         return found
 
     def partitions_in(self, *states: PartitionState) -> list[TopicPartition]:
@@ -150,7 +150,7 @@ class ControllerContext:
     def partition_state(self, partition: TopicPartition) -> PartitionState:
         return self.partition_states.get(partition, PartitionState.NON_EXISTENT)
 
-    def led_offline(self) -> Steps[list[TopicPartition]]:
+    async def led_offline(self, pause: Pause) -> list[TopicPartition]:
         """Return the partitions that had a leader and have none now, or one that is not online.
 
         Partitions of topics to be deleted are left out.
@@ -159,7 +159,7 @@ class ControllerContext:
         for partition in self.leaderships:
             if not self.has_leader(partition) and not self.is_to_be_deleted(partition.topic):
                 found.append(partition)
-            yield
+            await pause()
         return found
 
     def has_leader(self, partition: TopicPartition) -> bool:

@@ -49,12 +49,12 @@ from controller.state_store import SessionExpired as StoreSessionExpired
 from controller.state_store import StateStore, StoreUnavailable, WatchEvent
 from controller.topic_creation import TopicResult
 from controller.transitions import Transitions
-from controller.turns import Pace, Turns
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
+from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -92,11 +92,12 @@ class Controller:
         settings: ControllerSettings,
         clock: Clock,
         random_source: Random,
-        new_pace: Callable[[], Pace],
+        pause: Pause,
     ) -> None:
         """Build the controller; `store` must be open and the broker registered before `start`.
 
-        `new_pace()` returns the pace of one event, which yields to other work on the event loop after each time slice.
+        `pause` lets other work on the event loop run in the middle of an event. Events are still processed one after
+        the other: in between only the event itself changes the controller's state.
         """
         self.broker_id = broker_id
         self.statistics = ControllerStatistics()
@@ -104,7 +105,7 @@ class Controller:
         self._channels = channels
         self._settings = settings
         self._random = random_source
-        self._turns = Turns(new_pace)
+        self._pause = pause
         self._node = ControllerNode(broker_id, store, clock)
         self._queue = EventQueue(self._process, clock, self.statistics)
         self._controller_id = NO_CONTROLLER
@@ -292,7 +293,6 @@ class Controller:
             self._settle_deletions()
 
     async def _dispatch(self, event: Event) -> object:
-        self._turns.begin()
         if isinstance(event, ControllerChanged):
             await self._follow_or_elect()
         elif isinstance(event, SessionExpired):
@@ -347,10 +347,10 @@ class Controller:
             if self._active_term is term:
                 self._queue.put(event)
 
-        store = FencedStore(self._store, won.epoch, won.epoch_version, self._turns)
+        store = FencedStore(self._store, won.epoch, won.epoch_version, self._pause)
         sender = Sender(self._channels, enqueue_if_current)
         transitions = Transitions(
-            self.broker_id, context, store, sender.send, self._settings, self.statistics, self._turns
+            self.broker_id, context, store, sender.send, self._settings, self.statistics, self._pause
         )
         shared = Term(
             context,
@@ -361,7 +361,7 @@ class Controller:
             self._queue.put,
             self._put_later,
             self._random,
-            self._turns,
+            self._pause,
         )
         term = _ActiveTerm(won, context, ActiveController(shared), sender)
         return term

@@ -36,9 +36,9 @@ from controller.state_store import (
     Watch,
 )
 from controller.topic_nodes import write_new_topic
-from controller.turns import Turns
 from protocol.dataclass import dataclass
 from protocol.errors import without_frames
+from protocol.pause import Pause, through
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
 
@@ -62,11 +62,11 @@ class Written:
 
 
 class FencedStore:
-    def __init__(self, store: StateStore, epoch: int, epoch_version: int, turns: Turns) -> None:
+    def __init__(self, store: StateStore, epoch: int, epoch_version: int, pause: Pause) -> None:
         self.store = store
         self.has_undecodable = False
         """Whether a node that was read in this term could not be decoded."""
-        self._turns = turns
+        self._pause = pause
         self._epoch = epoch
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
@@ -79,7 +79,7 @@ class FencedStore:
 
     async def read_leaderships(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Leadership]:
         """Return the states of the partitions that have one that can be decoded."""
-        wanted = [paths.partition_state_path(partition) async for partition in self._turns.through(partitions)]
+        wanted = [paths.partition_state_path(partition) async for partition in through(partitions, self._pause)]
         return await self._decoded(
             partitions,
             await self.store.get_many(wanted),
@@ -134,7 +134,7 @@ class FencedStore:
     ) -> dict[K, V]:
         """Decode the nodes. One that cannot be decoded is logged and left out: it must not stop the controller."""
         found = {}
-        async for key, node in self._turns.through(zip(keys, nodes, strict=True)):
+        async for key, node in through(zip(keys, nodes, strict=True), self._pause):
             if node is not None:
                 try:
                     found[key] = decode(key, node)
@@ -165,9 +165,9 @@ class FencedStore:
         written = Written()
         new_topics = dict.fromkeys(change.partition.topic for change in changes if change.expected_version is None)
         parents = [[Create(paths.partitions_path(topic))] for topic in new_topics]
-        operations = [self._operations(change) async for change in self._turns.through(changes)]
+        operations = [self._operations(change) async for change in through(changes, self._pause)]
         outcomes = await self._each([*parents, *operations])
-        async for change, outcome in self._turns.through(zip(changes, outcomes[len(parents) :], strict=True)):
+        async for change, outcome in through(zip(changes, outcomes[len(parents) :], strict=True), self._pause):
             if isinstance(outcome, StoreError):
                 written.conflicts.append(change.partition)
             else:

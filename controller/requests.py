@@ -21,7 +21,6 @@ from controller.model import (
     Broker,
     TopicPartition,
 )
-from controller.turns import Steps
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -38,6 +37,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.pause import Pause
 
 T = TypeVar("T")
 
@@ -69,17 +69,17 @@ class RequestBatch:
             case SendStopReplica(replica, delete):
                 self._stop_replica.setdefault(replica.broker_id, {})[replica.partition] = delete
 
-    def drain(self) -> Steps[list[tuple[int, ControlRequest]]]:
+    async def drain(self, pause: Pause) -> list[tuple[int, ControlRequest]]:
         """Return the requests in the order in which they are to be sent, and empty the batch.
 
         Effects must not be added, and the context must not change, before the last step.
         """
         requests: list[tuple[int, ControlRequest]] = []
         for broker, partitions in self._live(self._leader_and_isr):
-            requests.append((broker.broker_id, (yield from self._build_leader_and_isr(broker, partitions))))
-        requests += yield from self._build_metadata_for_all()
+            requests.append((broker.broker_id, await self._build_leader_and_isr(broker, partitions, pause)))
+        requests += await self._build_metadata_for_all(pause)
         for broker, replicas in self._live(self._stop_replica):
-            requests.append((broker.broker_id, (yield from self._build_stop_replica(broker, replicas))))
+            requests.append((broker.broker_id, await self._build_stop_replica(broker, replicas, pause)))
         self._leader_and_isr, self._metadata, self._stop_replica, self._full = {}, {}, {}, set()
         return requests
 
@@ -91,10 +91,10 @@ class RequestBatch:
 
     # -- LeaderAndIsr ----------------------------------------------------------------------------------------------
 
-    def _build_leader_and_isr(
-        self, broker: Broker, partitions: Mapping[TopicPartition, bool]
-    ) -> Steps[LeaderAndIsrRequest]:
-        states = yield from _group_by_topic(partitions, lambda it: self._leader_and_isr_state(it, partitions[it]))
+    async def _build_leader_and_isr(
+        self, broker: Broker, partitions: Mapping[TopicPartition, bool], pause: Pause
+    ) -> LeaderAndIsrRequest:
+        states = await _group_by_topic(partitions, lambda it: self._leader_and_isr_state(it, partitions[it]), pause)
         return LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
@@ -137,7 +137,7 @@ class RequestBatch:
 
     # -- UpdateMetadata --------------------------------------------------------------------------------------------
 
-    def _build_metadata_for_all(self) -> Steps[list[tuple[int, ControlRequest]]]:
+    async def _build_metadata_for_all(self, pause: Pause) -> list[tuple[int, ControlRequest]]:
         """Build the UpdateMetadata requests. Most have the same content, so their parts are built once and shared."""
         requests: list[tuple[int, ControlRequest]] = []
         live_brokers = [_describe_broker(broker) for _, broker in sorted(self._context.live_brokers.items())]
@@ -145,7 +145,7 @@ class RequestBatch:
         for broker, partitions in self._live(self._metadata):
             key = tuple(partitions)
             if key not in built:
-                built[key] = yield from self._metadata_states(key)
+                built[key] = await self._metadata_states(key, pause)
             request = UpdateMetadataRequest(
                 controller_id=self._controller_id,
                 controller_epoch=self._context.epoch,
@@ -157,9 +157,11 @@ class RequestBatch:
             requests.append((broker.broker_id, request))
         return requests
 
-    def _metadata_states(self, partitions: Iterable[TopicPartition]) -> Steps[list[UpdateMetadataTopicState]]:
+    async def _metadata_states(
+        self, partitions: Iterable[TopicPartition], pause: Pause
+    ) -> list[UpdateMetadataTopicState]:
         known = [partition for partition in partitions if partition in self._context.leaderships]
-        states = yield from _group_by_topic(known, self._metadata_state)
+        states = await _group_by_topic(known, self._metadata_state, pause)
         return [
             UpdateMetadataTopicState(
                 topic_name=topic, topic_id=self._context.topic_ids[topic], partition_states=of_topic
@@ -184,14 +186,17 @@ class RequestBatch:
 
     # -- StopReplica -----------------------------------------------------------------------------------------------
 
-    def _build_stop_replica(self, broker: Broker, replicas: Mapping[TopicPartition, bool]) -> Steps[StopReplicaRequest]:
-        states = yield from _group_by_topic(
+    async def _build_stop_replica(
+        self, broker: Broker, replicas: Mapping[TopicPartition, bool], pause: Pause
+    ) -> StopReplicaRequest:
+        states = await _group_by_topic(
             replicas,
             lambda partition: StopReplicaPartitionState(
                 partition_index=partition.partition,
                 leader_epoch=self._epoch_to_stop(partition),
                 delete_partition=replicas[partition],
             ),
+            pause,
         )
         return StopReplicaRequest(
             controller_id=self._controller_id,
@@ -209,14 +214,14 @@ class RequestBatch:
         return NO_LEADER_EPOCH if leadership is None else leadership.state.leader_epoch
 
 
-def _group_by_topic(
-    partitions: Iterable[TopicPartition], state: Callable[[TopicPartition], T]
-) -> Steps[dict[str, list[T]]]:
+async def _group_by_topic(
+    partitions: Iterable[TopicPartition], state: Callable[[TopicPartition], T], pause: Pause
+) -> dict[str, list[T]]:
     """Return `state(partition)` of each partition, in order, grouped by topic."""
     topics: dict[str, list[T]] = {}
     for partition in sorted(partitions):
         topics.setdefault(partition.topic, []).append(state(partition))
-        yield
+        await pause()
     return topics
 
 

@@ -14,11 +14,11 @@ from config.log_config import CompactionLag, validate_topic_overrides
 from controller.assignment import assign_replicas
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
-from controller.turns import Steps
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
+from protocol.pause import Pause
 
 NAME_LENGTH_MAX = 249
 FROM_DEFAULTS = -1
@@ -95,7 +95,7 @@ def _metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def repeated(names: Iterable[str]) -> Steps[set[str]]:
+async def repeated(names: Iterable[str], pause: Pause) -> set[str]:
     """Return the names that occur more than once; each of their entries is invalid."""
     seen: set[str] = set()
     twice = set()
@@ -103,7 +103,7 @@ def repeated(names: Iterable[str]) -> Steps[set[str]]:
         if name in seen:
             twice.add(name)
         seen.add(name)
-        yield
+        await pause()
     return twice
 
 

@@ -28,8 +28,8 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
 from controller.settings import ControllerSettings, ControllerStatistics
-from controller.turns import Turns
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.pause import Pause, through
 
 logger = logging.getLogger("state.change.logger")
 
@@ -50,10 +50,10 @@ class Transitions:
         send: Callable[[int, ControlRequest], None],
         settings: ControllerSettings,
         statistics: ControllerStatistics,
-        turns: Turns,
+        pause: Pause,
     ) -> None:
         self._context = context
-        self._turns = turns
+        self._pause = pause
         self._store = store
         self._send = send
         self._statistics = statistics
@@ -81,7 +81,7 @@ class Transitions:
 
         Each partition comes with whether the replica is new.
         """
-        async for partition, is_new in self._turns.through(partitions):
+        async for partition, is_new in through(partitions, self._pause):
             state = self._context.replica_state(PartitionReplica(partition, broker_id))
             if state in (ReplicaState.NEW, ReplicaState.ONLINE) and partition in self._context.leaderships:
                 self._batch.add(SendLeaderAndIsr((broker_id,), partition, is_new))
@@ -104,7 +104,7 @@ class Transitions:
         """
         new: list[TopicPartition] = []
         others: list[TopicPartition] = []
-        async for it in self._turns.through(await self._movable_partitions(partitions, PartitionState.ONLINE)):
+        async for it in through(await self._movable_partitions(partitions, PartitionState.ONLINE), self._pause):
             (new if self._context.partition_state(it) is PartitionState.NEW else others).append(it)
         failures, found = await self._elect_first(new)
 
@@ -113,7 +113,7 @@ class Transitions:
             return await self._planned(current, lambda one: plan_elections(self._context, one, reason, allowed))
 
         changed, failed = await self._change([*found, *others], plan)
-        async for partition in self._turns.through(changed):
+        async for partition in through(changed, self._pause):
             self._context.move_partition(partition, PartitionState.ONLINE)
         await self._flush()
         failures |= failed
@@ -126,11 +126,11 @@ class Transitions:
     ) -> tuple[dict[TopicPartition, str], list[TopicPartition]]:
         """Create states. Return the failures, and the partitions that already have a state in the store."""
         plan = LeadershipPlan()
-        async for partition in self._turns.through(partitions):
+        async for partition in through(partitions, self._pause):
             plan.add(plan_first_leaders(self._context, [partition]))
         written = await self._store.change_leadership(plan.changes)
         await self._apply(plan.changes, written.leaderships)
-        async for partition in self._turns.through(written.leaderships):
+        async for partition in through(written.leaderships, self._pause):
             self._context.move_partition(partition, PartitionState.ONLINE)
         return plan.failures, written.conflicts
 
@@ -176,7 +176,7 @@ class Transitions:
         self, partitions: Iterable[TopicPartition], target: PartitionState
     ) -> list[TopicPartition]:
         movable = []
-        async for partition in self._turns.through(partitions):
+        async for partition in through(partitions, self._pause):
             if self._context.can_move_partition(partition, target):
                 movable.append(partition)
             else:
@@ -207,7 +207,7 @@ class Transitions:
     async def move_replicas(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
         """Move replicas to `target`, with the actions of the transition."""
         movable = []
-        async for replica in self._turns.through(replicas):
+        async for replica in through(replicas, self._pause):
             if self._context.can_move_replica(replica, target):
                 movable.append(replica)
             else:
@@ -215,7 +215,7 @@ class Transitions:
                 logger.error("replica %d of %s cannot go from %s to %s", *reversed(replica), state.value, target.value)
         if target is ReplicaState.OFFLINE:
             await self._stop(movable)
-        async for replica in self._turns.through(movable):
+        async for replica in through(movable, self._pause):
             for effect in self._effects_of(replica, target):
                 self._batch.add(effect)
             if target is ReplicaState.NON_EXISTENT:
@@ -238,7 +238,7 @@ class Transitions:
     async def _stop(self, replicas: Sequence[PartitionReplica]) -> None:
         """Stop replicas, remove them from the ISR, and send the new states to all brokers."""
         by_broker: dict[int, list[TopicPartition]] = {}
-        async for replica in self._turns.through(replicas):
+        async for replica in through(replicas, self._pause):
             self._batch.add(SendStopReplica(replica, delete=False))
             by_broker.setdefault(replica.broker_id, []).append(replica.partition)
         for broker_id, partitions in by_broker.items():
@@ -262,7 +262,7 @@ class Transitions:
         plan_one: Callable[[Mapping[TopicPartition, Leadership]], LeadershipPlan],
     ) -> LeadershipPlan:
         plan = LeadershipPlan()
-        async for partition, leadership in self._turns.through(current.items()):
+        async for partition, leadership in through(current.items(), self._pause):
             plan.add(plan_one({partition: leadership}))
         return plan
 
@@ -297,7 +297,7 @@ class Transitions:
     async def _apply(self, changes: Iterable[ChangeLeadership], written: Mapping[TopicPartition, Leadership]) -> None:
         """Apply to the context what the store now holds, and add the requests for the brokers to the batch."""
         self._context.leaderships |= written
-        async for change in self._turns.through(changes):
+        async for change in through(changes, self._pause):
             self._go_offline_without_leader(change.partition)
             # A topic that is being deleted is left out: UpdateMetadata has already removed it from the brokers.
             if change.partition in written:
@@ -318,6 +318,6 @@ class Transitions:
             self._context.move_partition(partition, PartitionState.OFFLINE)
 
     async def _flush(self) -> None:
-        for broker_id, request in await self._turns.finished(self._batch.drain()):
+        for broker_id, request in await self._batch.drain(self._pause):
             self.metadata_requests += isinstance(request, UpdateMetadataRequest)
             self._send(broker_id, request)

@@ -21,8 +21,7 @@ from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.clock import Clock
-from broker.loop.periodic_jobs import take_steps
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.sender import shown_state
@@ -40,6 +39,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 state_log = logging.getLogger("state.change.logger")
@@ -149,8 +149,9 @@ class ControlDoor:
                 return await self._lead_and_follow(request, correlation_id)
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        request, unusable = await self._sliced_work.finished(_without_unusable(request))
-        response = await self._sliced_work.finished(self._replica_manager.stop_replicas(request, self._clock.now_ms()))
+        pause = self._sliced_work.pause
+        request, unusable = await _without_unusable(request, pause)
+        response = await self._replica_manager.stop_replicas(request, self._clock.now_ms(), pause)
         response.partition_errors += [
             StopReplicaPartitionError(
                 topic_name=topic.topic_name,
@@ -163,15 +164,14 @@ class ControlDoor:
         return response
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest, correlation_id: int | None) -> LeaderAndIsrResponse:
-        request, unusable = await self._sliced_work.finished(_without_unusable(request))
+        pause = self._sliced_work.pause
+        request, unusable = await _without_unusable(request, pause)
         await self._load_configs(request)
         # A log is registered only after the last step.
-        await take_steps(
-            self._replica_manager.create_logs(request, self._clock.now_ms()), self._sliced_work, self._blocking
-        )
+        await self._replica_manager.create_logs(request, self._clock.now_ms(), pause, self._in_thread)
         if state_log.isEnabledFor(logging.INFO):
-            await self._sliced_work.finished(_log_states(request, correlation_id))
-        response = await self._sliced_work.finished(self._replica_manager.become_leader_or_follower(request))
+            await _log_states(request, correlation_id, pause)
+        response = await self._replica_manager.become_leader_or_follower(request, pause)
         response.topics += [
             LeaderAndIsrTopicError(
                 topic_id=topic.topic_id,
@@ -188,11 +188,14 @@ class ControlDoor:
         ]
         return response
 
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._blocking, work)
+
     async def _load_configs(self, request: LeaderAndIsrRequest | UpdateMetadataRequest) -> None:
         """Load the overrides of the topics that are new to this broker."""
         names = (topic.topic_name for topic in request.topic_states)
-        new = await self._sliced_work.finished(self._topic_configs.unknown(names))
-        await self._topic_configs.load(new, self._sliced_work.pace())
+        pause = self._sliced_work.pause
+        await self._topic_configs.load(await self._topic_configs.unknown(names, pause), pause)
 
     async def _read_counts_of_coordinators(self, request: UpdateMetadataRequest) -> Mapping[str, int]:
         """Return the partition counts of the coordinators' topics, if these are new to this broker or have grown.
@@ -200,15 +203,16 @@ class ControlDoor:
         The count selects the coordinator of a group, so it must be complete from the first request on. The request
         names only partitions that have had a leader.
         """
-        changed = await self._sliced_work.finished(self._grown_internal_topics(request))
+        changed = await self._grown_internal_topics(request)
         return await self._read_partition_counts(changed) if changed else NONE_DECLARED
 
-    def _grown_internal_topics(self, request: UpdateMetadataRequest) -> Slices[list[str]]:
+    async def _grown_internal_topics(self, request: UpdateMetadataRequest) -> list[str]:
+        pause = self._sliced_work.pause
         grown = []
         for topic in request.topic_states:
             if topic.topic_name in INTERNAL_TOPICS and self._has_more_partitions(topic):
                 grown.append(topic.topic_name)
-            yield
+            await pause()
         return grown
 
     def _has_more_partitions(self, topic: UpdateMetadataTopicState) -> bool:
@@ -218,26 +222,28 @@ class ControlDoor:
             known is None or known.topic_id != topic.topic_id or max(present) >= known.declared_count
         )
 
-    def _forget_deleted(self, topics: Iterable[str]) -> Slices[None]:
+    async def _forget_deleted(self, topics: Iterable[str]) -> None:
+        pause = self._sliced_work.pause
         for topic in topics:
             if topic not in self._metadata.topics:
                 self._topic_configs.forget(topic)
-            yield
+            await pause()
 
     async def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        pause = self._sliced_work.pause
         await self._load_configs(request)  # also of topics without a replica here, which clients may describe
         brokers_before = self._metadata.brokers
         declared_counts = await self._read_counts_of_coordinators(request)
-        changed = await self._sliced_work.finished(self._metadata.update(request, declared_counts))
+        changed = await self._metadata.update(request, pause, declared_counts)
         if brokers_before.keys() - self._metadata.brokers.keys():
-            await self._sliced_work.finished(self._replica_manager.brokers_left())
-        await self._sliced_work.finished(self._replica_manager.stop_dropped_replicas(request))
-        await self._sliced_work.finished(self._forget_deleted(changed))
+            await self._replica_manager.brokers_left(pause)
+        await self._replica_manager.stop_dropped_replicas(request, pause)
+        await self._forget_deleted(changed)
         self.on_metadata(changed)
         return UpdateMetadataResponse()
 
 
-def _log_states(request: LeaderAndIsrRequest, correlation_id: int | None) -> Slices[None]:
+async def _log_states(request: LeaderAndIsrRequest, correlation_id: int | None, pause: Pause) -> None:
     """Log the state of each partition."""
     for topic in request.topic_states:
         for state in topic.partition_states:
@@ -248,7 +254,7 @@ def _log_states(request: LeaderAndIsrRequest, correlation_id: int | None) -> Sli
                 correlation_id,
                 shown_state(topic.topic_name, state),
             )
-            yield
+            await pause()
 
 
 def _partitions_of(request: LeaderAndIsrRequest | StopReplicaRequest) -> Iterator[tuple[str, int]]:
@@ -257,7 +263,7 @@ def _partitions_of(request: LeaderAndIsrRequest | StopReplicaRequest) -> Iterato
             yield topic.topic_name, state.partition_index
 
 
-def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:
+async def _without_unusable(request: R, pause: Pause) -> tuple[R, list[Any]]:
     """Return the request without topics that cannot be stored, and these topics.
 
     A name becomes a part of a path. One that was written into the metadata store by hand must not lead out of the log
@@ -275,7 +281,7 @@ def _without_unusable(request: R) -> Slices[tuple[R, list[Any]]]:
                 if len(topic.topic_name) > NAME_LENGTH_MAX:
                     name, problem = f"{topic.topic_name[:NAME_LENGTH_MAX]!r}...", TOO_LONG
                 logger.error("ignoring topic %s of a %s: %s", name, type(request).__name__, problem or NEGATIVE)
-        yield
+        await pause()
     if (others := len(unusable) - UNUSABLE_LINES_MAX) > 0:
         logger.error("ignoring %d more topics of a %s", others, type(request).__name__)
     if unusable:

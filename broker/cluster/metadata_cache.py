@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from broker.loop.slices import Slices
 from protocol.dataclass import dataclass
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataPartitionState, UpdateMetadataRequest
+from protocol.pause import Pause
 from protocol.schema import Encoded
 
 LEADER_OF_DELETED_TOPIC = -2
@@ -123,9 +123,9 @@ class MetadataCache:
         """Return the cluster as it is known now, for readers that work in steps: no later request changes it."""
         return copy(self)
 
-    def update(
-        self, request: UpdateMetadataRequest, declared_counts: Mapping[str, int] = NONE_DECLARED
-    ) -> Slices[set[str]]:
+    async def update(
+        self, request: UpdateMetadataRequest, pause: Pause, declared_counts: Mapping[str, int] = NONE_DECLARED
+    ) -> set[str]:
         """Apply one UpdateMetadata request; return the names of the topics that changed.
 
         `declared_counts` has the partition counts of those topics of the request whose nodes were read.
@@ -152,11 +152,11 @@ class MetadataCache:
                     next_state.forget(topic.topic_name, partition.partition_index)
                 else:
                     next_state.learn(topic.topic_name, topic.topic_id, partition)
-                yield
+                await pause()
         for name, count in declared_counts.items():
             next_state.declare(name, count)
         if request.type == UPDATE_OF_ALL:
-            changed |= yield from self._forget_others(request, next_state)
+            changed |= await self._forget_others(request, next_state, pause)
         self.controller_id = request.controller_id
         self.topics, self._names_by_id = next_state.topics, next_state.names_by_id
         if brokers != self.brokers:
@@ -164,21 +164,21 @@ class MetadataCache:
         replaced = next_state.replaced
         while replaced:  # freeing the states of thousands of partitions in one step would stall the broker
             replaced.pop()
-            yield
+            await pause()
         return changed
 
-    def _forget_others(self, request: UpdateMetadataRequest, next_state: _NextState) -> Slices[set[str]]:
+    async def _forget_others(self, request: UpdateMetadataRequest, next_state: _NextState, pause: Pause) -> set[str]:
         """Remove the partitions that the request does not name; return the names of their topics."""
         named: dict[str, set[int]] = {}
         for topic in request.topic_states:
             named.setdefault(topic.topic_name, set()).update(it.partition_index for it in topic.partition_states)
-            yield
+            await pause()
         changed = set()
         for name, state in list(next_state.topics.items()):
             for index in state.partitions.keys() - named.get(name, set()):
                 next_state.forget(name, index)
                 changed.add(name)
-            yield
+            await pause()
         return changed
 
 

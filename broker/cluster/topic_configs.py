@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from broker.loop.slices import Pace, Slices
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
 from config.topic_properties import TOPIC_PROPERTIES
+from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
 
@@ -58,16 +58,16 @@ class TopicConfigs:
             known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
         return known
 
-    def unknown(self, topics: Iterable[str]) -> Slices[list[str]]:
+    async def unknown(self, topics: Iterable[str], pause: Pause) -> list[str]:
         """Return the topics whose overrides were never loaded."""
         found = []
         for topic in topics:
             if topic not in self._overrides:
                 found.append(topic)
-            yield
+            await pause()
         return found
 
-    async def load(self, topics: Collection[str], pace: Pace) -> None:
+    async def load(self, topics: Collection[str], pause: Pause) -> None:
         """Read the overrides of topics, again if they are known.
 
         Overrides that cannot be read stay as they are known, else count as none: the topic must be served. What was
@@ -75,9 +75,9 @@ class TopicConfigs:
         """
         if topics:
             async with self._reading:
-                await self._load(topics, pace)
+                await self._load(topics, pause)
 
-    async def load_known(self, topic: str, pace: Pace) -> bool:
+    async def load_known(self, topic: str, pause: Pause) -> bool:
         """Read the overrides of a topic again after a change; return False if the topic is not known here.
 
         A load in progress may have read the overrides before the change, so it ends first.
@@ -85,10 +85,10 @@ class TopicConfigs:
         async with self._reading:
             if topic not in self._overrides:
                 return False
-            await self._load([topic], pace)
+            await self._load([topic], pause)
             return True
 
-    async def _load(self, topics: Collection[str], pace: Pace) -> None:
+    async def _load(self, topics: Collection[str], pause: Pause) -> None:
         warnings: list[str] = []
         self._forgotten_since_read.clear()
         remaining = iter(topics)
@@ -100,16 +100,16 @@ class TopicConfigs:
                         warnings += self._learn(topic, found[topic])
                     else:
                         self._overrides.setdefault(topic, {})
-                await pace.keep()
+                await pause()
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
         if (others := len(warnings) - WARNINGS_MAX) > 0:
             logger.warning("%d more overrides of topics have no effect", others)
 
-    async def read_again(self, pace: Pace) -> list[str]:
+    async def read_again(self, pause: Pause) -> list[str]:
         """Read the overrides of all known topics; return the topics whose overrides have changed."""
         before = dict(self._overrides)
-        await self.load(before, pace)
+        await self.load(before, pause)
         return [topic for topic, overrides in before.items() if self._overrides.get(topic) != overrides]
 
     def _learn(self, topic: str, stored: Mapping[str, str]) -> list[str]:

@@ -151,9 +151,9 @@ class TopicAdministration:
             )
 
         deadline_ms = self._deadline_ms(timeout_ms)
-        pace = self._sliced_work.pace()
+        pause = self._sliced_work.pause
         for partition, error in results.items():
-            await pace.keep()
+            await pause()
             if error.error_code or await self._holds_in_time(partition.topic, partial(is_led, partition), deadline_ms):
                 continue
             results[partition] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -303,9 +303,9 @@ class TopicAdministration:
     ) -> None:
         """Wait until the metadata shows the successful results. Those not shown in time get REQUEST_TIMED_OUT."""
         deadline_ms = self._deadline_ms(timeout_ms)
-        pace = self._sliced_work.pace()
+        pause = self._sliced_work.pause
         for result in results:
-            await pace.keep()
+            await pause()
             if result.error_code or await self._holds_in_time(result.name, partial(is_visible, result), deadline_ms):
                 continue
             result.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -15,11 +15,11 @@ from broker.console.cluster_rates import total_elsewhere
 from broker.console.console import SOON_S, Console
 from broker.console.machine import Machine, machine
 from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
-from broker.loop.slices import Slices
 from milena_broker import __version__
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from protocol.pause import Pause
 
 PARTITIONS_SHOWN_MAX = 200
 TALLY_MS = 2_000
@@ -309,10 +309,11 @@ async def _log_sizes(console: Console, wanted: Iterable[tuple[int, str, int]]) -
 
 async def _recent_tally(console: Console) -> _Tally:
     """Return counts that are at most `TALLY_MS` old: with 40,000 partitions they take a quarter of a second."""
-    return await console.remembered("tally", TALLY_MS, lambda: console.services.sliced_work.finished(_tally(console)))
+    return await console.remembered("tally", TALLY_MS, lambda: _tally(console))
 
 
-def _tally(console: Console) -> Slices[_Tally]:
+async def _tally(console: Console) -> _Tally:
+    pause = console.pause
     tally = _Tally()
     services = console.services
     steps = 0
@@ -350,12 +351,13 @@ def _tally(console: Console) -> Slices[_Tally]:
         steps += len(topic.partitions)
         if steps >= STEP_SIZE:
             steps = 0
-            yield
+            await pause()
     tally.leaders.pop(-1, None)
     return tally
 
 
 async def _brokers(console: Console, tally: _Tally, logs: Responses[Any] | None) -> list[BrokerRow]:
+    pause = console.pause
     services = console.services
     metadata = services.metadata_cache
     listener = services.config.inter_broker_listener.name
@@ -365,7 +367,7 @@ async def _brokers(console: Console, tally: _Tally, logs: Responses[Any] | None)
         endpoints = {} if node is None else node.endpoints
         host, port = endpoints.get(listener, next(iter(endpoints.values()), ("", -1)))
         response = None if logs is None else logs.by_broker.get(broker)
-        directories = [] if response is None else await services.sliced_work.finished(_log_dirs(response))
+        directories = [] if response is None else await _log_dirs(response, pause)
         rows.append(
             BrokerRow(
                 id=broker,
@@ -386,7 +388,7 @@ async def _brokers(console: Console, tally: _Tally, logs: Responses[Any] | None)
     return rows
 
 
-def _log_dirs(response: Any) -> Slices[list[LogDir]]:
+async def _log_dirs(response: Any, pause: Pause) -> list[LogDir]:
     rows = []
     for directory in response.results:
         size = replicas = 0
@@ -394,7 +396,7 @@ def _log_dirs(response: Any) -> Slices[list[LogDir]]:
             replicas += len(topic.partitions)
             size += sum(one.partition_size for one in topic.partitions)
             if replicas % STEP_SIZE < len(topic.partitions):
-                yield
+                await pause()
         rows.append(
             LogDir(
                 path=directory.log_dir,

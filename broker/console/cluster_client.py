@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
 from broker.handlers.guard import DENIED
-from broker.loop.slices import Slices
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Dispatcher, Outcome
 from broker.network.outgoing import OutgoingConnection, PeerUnavailable
@@ -77,6 +76,8 @@ class ClusterClient:
         self._channel = Channel("127.0.0.1", 0, listener, principal)
         self._connections: dict[int, OutgoingConnection] = {}
         self._requester = _Requester(principal)
+        self.pause = services.sliced_work.pause
+        """Awaited in loops over thousands of partitions."""
         self.principal = principal
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
@@ -173,10 +174,6 @@ class ClusterClient:
             )
             for leader, topics in by_leader.items()
         }
-
-    async def computed(self, work: Slices[T]) -> T:
-        """Run work over thousands of partitions in slices of the event loop; return its result."""
-        return await self._services.sliced_work.finished(work)
 
     async def _ask_here(self, api: Api, request: object, version: int) -> Any:
         frame = bytearray(request_header(api.key, version, 0, CLIENT_ID) + b"".join(encode(request, version)))

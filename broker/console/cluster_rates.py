@@ -15,7 +15,6 @@ from broker.cluster.metadata_cache import NO_LEADER, TopicState
 from broker.console.cluster_client import LATEST, FoundOffset, TopicPartition
 from broker.console.console import Console
 from broker.console.offset_growth import INTERVAL_MS
-from broker.loop.slices import Slices
 
 PARTITIONS_ASKED_MAX: Final = 2_000
 STEP_SIZE: Final = 200
@@ -80,21 +79,22 @@ async def total_elsewhere(console: Console) -> float | None:
 
 
 async def _sample_all(console: Console) -> LedElsewhere:
-    found = await console.services.sliced_work.finished(_topics_elsewhere(console))
+    found = await _topics_elsewhere(console)
     if found.topics:
         wanted = [(topic.name, number) for topic in found.topics for number in _led_elsewhere(console, topic)]
         await end_offsets(console, found.topics, wanted)
     return found
 
 
-def _topics_elsewhere(console: Console) -> Slices[LedElsewhere]:
+async def _topics_elsewhere(console: Console) -> LedElsewhere:
+    pause = console.pause
     found: list[TopicState] = []
     count = steps = 0
     for topic in list(console.services.metadata_cache.topics.values()):
         steps += len(topic.partitions)
         if steps >= STEP_SIZE:
             steps = 0
-            yield
+            await pause()
         led = len(_led_elsewhere(console, topic))
         if led and console.may_describe(topic.name):
             found.append(topic)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.console.cluster_client import ClusterClient, TopicPartition
-from broker.loop.slices import Slices
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from protocol.pause import Pause
 
 GROUPS_PER_REQUEST = 100
 STEP_SIZE = 500
@@ -21,11 +21,11 @@ async def committed(client: ClusterClient, broker: int, groups: list[str]) -> di
             ]
         )
         response = await client.ask(broker, request)
-        found.update(await client.computed(_by_group(response)))
+        found.update(await _by_group(response, client.pause))
     return found
 
 
-def _by_group(response: OffsetFetchResponse) -> Slices[dict[str, dict[TopicPartition, int]]]:
+async def _by_group(response: OffsetFetchResponse, pause: Pause) -> dict[str, dict[TopicPartition, int]]:
     found: dict[str, dict[TopicPartition, int]] = {}
     for group in response.groups:
         if group.error_code:
@@ -39,5 +39,5 @@ def _by_group(response: OffsetFetchResponse) -> Slices[dict[str, dict[TopicParti
             steps += len(topic.partitions)
             if steps >= STEP_SIZE:
                 steps = 0
-                yield
+                await pause()
     return found

@@ -135,6 +135,7 @@ class Console:
         self.client = ClusterClient(
             services, dispatcher, config[properties.CONSOLE_PRINCIPAL], config.inter_broker_listener.name
         )
+        self.pause = self.client.pause
         self.reader = RecordReader(services, self.client)
         self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
         self.rates = RatesHistory()

@@ -13,8 +13,8 @@ from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
 from broker.console.committed_offsets import committed
 from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
 from broker.console.record_reader import Range
-from broker.loop.slices import Slices
 from protocol.errors import KafkaError
+from protocol.pause import Pause
 from protocol.records.age import age_ms
 
 if TYPE_CHECKING:
@@ -32,23 +32,26 @@ class TopicGroup(TypedDict):
     lag: int | None
 
 
-def groups_by_topic(
-    index: Mapping[str, Mapping[TopicPartition, int]], names: Collection[str], ends: Mapping[TopicPartition, int]
-) -> Slices[dict[str, list[TopicGroup]]]:
+async def groups_by_topic(
+    index: Mapping[str, Mapping[TopicPartition, int]],
+    names: Collection[str],
+    ends: Mapping[TopicPartition, int],
+    pause: Pause,
+) -> dict[str, list[TopicGroup]]:
     """Return the groups with offsets of each topic, those with the largest lag first."""
     found: dict[str, list[TopicGroup]] = {}
     for group, offsets in index.items():
         lags: dict[str, int | None] = {}
         for number, (each, position) in enumerate(offsets.items(), 1):
             if number % STEP_SIZE == 0:
-                yield
+                await pause()
             if each[0] in names:
                 before = lags.get(each[0], 0)
                 end = ends.get(each)
                 lags[each[0]] = None if before is None or end is None else before + max(0, end - position)
         for topic, lag in lags.items():
             found.setdefault(topic, []).append(TopicGroup(group=group, lag=lag))
-        yield
+        await pause()
     for groups in found.values():
         groups.sort(key=lambda each: (-(each["lag"] or 0), each["group"]))
     return found
@@ -61,6 +64,7 @@ async def end_offsets(client: ClusterClient, partitions: Iterable[TopicPartition
 
 async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
     """Return lag and committed offset of each partition of the groups that this broker coordinates."""
+    pause = console.pause
     services = console.services
     try:
         _, groups = services.groups.inspection.groups()
@@ -68,20 +72,24 @@ async def local_progress(console: Console) -> dict[GroupPartition, Progress]:
         return {}
     names = sorted(group.group_id for group in groups)
     offsets = await committed(console.client, services.broker_id, names)
-    wanted = await console.client.computed(partitions_of(offsets, count_max=GROUP_PARTITIONS_MAX))
+    wanted = await partitions_of(offsets, pause, count_max=GROUP_PARTITIONS_MAX)
     ends = await end_offsets(console.client, wanted)
-    return await console.client.computed(_progress(offsets, ends))
+    return await _progress(offsets, ends, pause)
 
 
-def partitions_of(
-    offsets: Mapping[str, Mapping[TopicPartition, int]], *, topic: str | None = None, count_max: int = sys.maxsize
-) -> Slices[list[TopicPartition]]:
+async def partitions_of(
+    offsets: Mapping[str, Mapping[TopicPartition, int]],
+    pause: Pause,
+    *,
+    topic: str | None = None,
+    count_max: int = sys.maxsize,
+) -> list[TopicPartition]:
     """Return the partitions that groups read, `count_max` at most; with `topic`, those of this topic."""
     found: dict[TopicPartition, None] = {}
     for of_group in offsets.values():
         for number, each in enumerate(of_group):
             if number % STEP_SIZE == 0:
-                yield
+                await pause()
             if len(found) >= count_max:
                 return list(found)
             if topic is None or each[0] == topic:
@@ -89,14 +97,14 @@ def partitions_of(
     return list(found)
 
 
-def _progress(
-    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
-) -> Slices[dict[GroupPartition, Progress]]:
+async def _progress(
+    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int], pause: Pause
+) -> dict[GroupPartition, Progress]:
     progress: dict[GroupPartition, Progress] = {}
     for group, of_group in offsets.items():
         for number, (each, offset) in enumerate(of_group.items()):
             if number % STEP_SIZE == 0:
-                yield
+                await pause()
             if each in ends:
                 progress[group, *each] = Progress(max(0, ends[each] - offset), offset)
     return progress

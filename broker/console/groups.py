@@ -20,12 +20,12 @@ from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, 
 from broker.console.problem import ProblemError, not_found, of_code
 from broker.console.topics import Unavailable, require_topic, unavailable_of
 from broker.coordination.partitioner import partition_for
-from broker.loop.slices import Slices
 from broker.network.outgoing import PeerUnavailable
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.list_groups import ListGroupsRequest
+from protocol.pause import Pause
 
 LAG_SAMPLES_MIN = 3
 LARGEST_LAGS = 20
@@ -117,6 +117,7 @@ class TopicGroups(TypedDict):
 
 async def groups(console: Console, *, search: str, offset: int, limit: int) -> GroupPage:
     """Return a page of the groups whose names contain `search`, ordered by name."""
+    pause = console.pause
     responses = await console.client.ask_all(ListGroupsRequest())
     listed = []
     for broker, response in responses.by_broker.items():
@@ -135,8 +136,8 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
             members.update({each.group_id: len(each.members) for each in described.groups if not each.error_code})
         except (PeerUnavailable, KafkaError) as error:
             responses.unavailable[broker] = str(error)
-    ends = await end_offsets(console.client, await console.client.computed(partitions_of(offsets)))
-    totals = await console.client.computed(_totals(offsets, ends))
+    ends = await end_offsets(console.client, await partitions_of(offsets, console.pause))
+    totals = await _totals(offsets, ends, pause)
     return GroupPage(
         total=len(listed),
         groups=[
@@ -157,17 +158,18 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
 
 async def group(console: Console, *, group: str, sort: PartitionSort, offset: int, limit: int) -> GroupDetail:
     """Return one group with a page of its partitions, by name or the largest lag first. Raises ProblemError."""
+    pause = console.pause
     broker = coordinator_of(console, group)
     described = await described_group(console, broker, group)
     offsets = (await committed(console.client, broker, [group])).get(group, {})
     if described.group_state == "Dead" and not offsets:
         raise not_found(f"group {group!r} does not exist")
     ends = await end_offsets(console.client, offsets)
-    members, readers = await console.client.computed(_members(described))
-    lags = await console.client.computed(_lags(offsets, ends))
-    ordered = await console.client.computed(_by_topic(offsets, readers))
+    members, readers = await _members(described, pause)
+    lags = await _lags(offsets, ends, pause)
+    ordered = await _by_topic(pause, offsets, readers)
     topics = list(dict.fromkeys(topic for topic, _ in ordered))
-    by_lag = await console.client.computed(_by_lag(ordered, lags))
+    by_lag = await _by_lag(ordered, lags, pause)
     largest = [each for each in by_lag[:LARGEST_LAGS] if each in lags]
     page = (by_lag if sort == "lag" else ordered)[offset : offset + limit]
     times = await _times(console, {each: offsets[each] for each in [*page, *largest] if each in offsets}, ends)
@@ -232,18 +234,18 @@ async def topic_groups(console: Console, *, name: str) -> TopicGroups:
     """Return the groups with offsets of a topic. Raises ProblemError."""
     require_topic(console, name)
     index = await console.group_offsets.get()
-    ends = await end_offsets(console.client, await console.client.computed(partitions_of(index, topic=name)))
-    found = await console.services.sliced_work.finished(groups_by_topic(index, {name}, ends))
+    ends = await end_offsets(console.client, await partitions_of(index, console.pause, topic=name))
+    found = await groups_by_topic(index, {name}, ends, console.pause)
     return TopicGroups(groups=found.get(name, []))
 
 
-def _lags(
-    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> Slices[dict[TopicPartition, int]]:
+async def _lags(
+    offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], pause: Pause
+) -> dict[TopicPartition, int]:
     lags: dict[TopicPartition, int] = {}
     for number, (each, position) in enumerate(offsets.items()):
         if number % STEP_SIZE == 0:
-            yield
+            await pause()
         if each in ends:
             lags[each] = max(0, ends[each] - position)
     return lags
@@ -263,7 +265,7 @@ async def _times(
         return {}
 
 
-def _members(described: DescribedGroup) -> Slices[tuple[list[MemberRow], dict[TopicPartition, str]]]:
+async def _members(described: DescribedGroup, pause: Pause) -> tuple[list[MemberRow], dict[TopicPartition, str]]:
     """Return the members, and which of them reads each partition."""
     rows = []
     readers: dict[TopicPartition, str] = {}
@@ -281,7 +283,7 @@ def _members(described: DescribedGroup) -> Slices[tuple[list[MemberRow], dict[To
                 steps += len(each.partitions)
                 if steps >= STEP_SIZE:
                     steps = 0
-                    yield
+                    await pause()
         rows.append(
             MemberRow(
                 member_id=member.member_id,
@@ -313,41 +315,43 @@ class _Total(NamedTuple):
     lag: int
 
 
-def _totals(
-    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int]
-) -> Slices[dict[str, _Total]]:
+async def _totals(
+    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int], pause: Pause
+) -> dict[str, _Total]:
     totals = {}
     for group, of_group in offsets.items():
-        lags = yield from _lags(of_group, ends)
+        lags = await _lags(of_group, ends, pause)
         topics = set()
         for number, (topic, _) in enumerate(of_group):
             if number % STEP_SIZE == 0:
-                yield
+                await pause()
             topics.add(topic)
         totals[group] = _Total(len(topics), sum(lags.values()))
     return totals
 
 
-def _by_topic(*partitions: Iterable[TopicPartition]) -> Slices[list[TopicPartition]]:
+async def _by_topic(pause: Pause, *partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return the union of partitions, ordered. Sorting them at once would hold the event loop."""
     numbers: dict[str, set[int]] = {}
     for number, (topic, partition) in enumerate(chain(*partitions)):
         if number % STEP_SIZE == 0:
-            yield
+            await pause()
         numbers.setdefault(topic, set()).add(partition)
     ordered: list[TopicPartition] = []
     for number, topic in enumerate(sorted(numbers)):
         if number % STEP_SIZE == 0:
-            yield
+            await pause()
         ordered += [(topic, partition) for partition in sorted(numbers[topic])]
     return ordered
 
 
-def _by_lag(ordered: list[TopicPartition], lags: Mapping[TopicPartition, int]) -> Slices[list[TopicPartition]]:
+async def _by_lag(
+    ordered: list[TopicPartition], lags: Mapping[TopicPartition, int], pause: Pause
+) -> list[TopicPartition]:
     """Return the partitions with the largest lag first, those without a known one last."""
     by_lag: dict[int, list[TopicPartition]] = {}
     for number, each in enumerate(ordered):
         if number % STEP_SIZE == 0:
-            yield
+            await pause()
         by_lag.setdefault(lags.get(each, -1), []).append(each)
     return [each for lag in sorted(by_lag, reverse=True) for each in by_lag[lag]]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from broker.loop.slices import Slices
+from protocol.pause import Pause
 
 INTERVAL_MS: Final = 10_000
 HOUR_SAMPLES: Final = 360
@@ -102,20 +102,21 @@ class RatesHistory:
         self._counters: dict[str, int] = {}
         self._rates: dict[str, Counts] = {}
 
-    def record(
+    async def record(
         self,
         topics: Mapping[str, Counts],
         counters: Mapping[str, int],
         gauges: Mapping[str, int],
         now_ms: int,
-    ) -> Slices[None]:
+        pause: Pause,
+    ) -> None:
         """Take one sample: counts by topic, other counters, and values that are kept as they are."""
         self.index += 1
         self.recorded_ms = now_ms
         rates: dict[str, Counts] = {}
         for number, (name, counts) in enumerate(topics.items()):
             if number and number % STEP_SIZE == 0:
-                yield
+                await pause()
             before = self._known.get(name)
             if before is None and self.index:
                 before = Counts(0, 0, 0)  # a new topic

@@ -99,9 +99,9 @@ async def requests(console: Console) -> Requests:
     """Return what this broker has served, by kind of request, and what waits."""
     services, measures = console.services, console.measures
     rows = []
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for name, metrics in measures.requests.items():
-        await pace.keep()
+        await pause()
         count = metrics.count
         if not count:
             continue

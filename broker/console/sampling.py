@@ -47,7 +47,7 @@ async def _sample_rates(console: Console) -> None:
             parts = [parts.total_s for parts in request.sample.values()]
             gauges[f"{name}_p99_us"] = round(distribution(0, 0.0, parts).quantiles["0.99"] * 1e6)
             counters[f"{name}_requests"] = request.count
-    await services.sliced_work.finished(console.rates.record(counts, counters, gauges, services.clock.now_ms()))
+    await console.rates.record(counts, counters, gauges, services.clock.now_ms(), console.pause)
 
 
 async def _sample_groups(console: Console) -> None:

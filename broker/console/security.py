@@ -11,7 +11,6 @@ from typing import Any, TypedDict
 
 from broker.console.console import Console
 from broker.console.problem import bad_request
-from broker.loop.slices import Slices
 from broker.network.outgoing import PeerUnavailable
 from broker.security.acls import OPERATIONS, Operation, PatternType, Permission, ResourceType
 from protocol.dataclass import dataclass
@@ -19,6 +18,7 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from protocol.pause import Pause
 
 SHOWN_MAX = 1_000
 STEP_SIZE = 100
@@ -157,6 +157,7 @@ def _concerns(row: AclRow, principal: str, host: str, kind: ResourceType, resour
 
 
 async def _acls(console: Console, problems: list[str]) -> list[AclRow]:
+    pause = console.pause
     if not console.services.authorizer.is_active:
         return []
     request = DescribeAclsRequest(
@@ -169,14 +170,14 @@ async def _acls(console: Console, problems: list[str]) -> list[AclRow]:
         permission_type=ANY,
     )
     response = await _part(console, "ACLs", request, problems)
-    return [] if response is None else await console.client.computed(_rows(response))
+    return [] if response is None else await _rows(response, pause)
 
 
-def _rows(response: DescribeAclsResponse) -> Slices[list[AclRow]]:
+async def _rows(response: DescribeAclsResponse, pause: Pause) -> list[AclRow]:
     rows: list[AclRow] = []
     for number, each in enumerate(response.resources, 1):
         if number % STEP_SIZE == 0:
-            yield
+            await pause()
         rows += [
             AclRow(
                 resource_type=ResourceType(each.resource_type).title,

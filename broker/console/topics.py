@@ -19,9 +19,9 @@ from broker.console.cluster_client import EARLIEST, LATEST, Responses, TopicPart
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found
-from broker.loop.slices import Slices
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.pause import Pause
 
 STEP_SIZE = 200
 """Partitions that are inspected in one step of a slice."""
@@ -112,8 +112,9 @@ async def topics(
     console: Console, *, search: str, sort: Sort, order: Order, offset: int, limit: int, internal: bool
 ) -> TopicPage:
     """Return a page of the topics whose names contain `search`."""
+    pause = console.pause
     services = console.services
-    names = await services.sliced_work.finished(_matching(console, search.lower(), internal=internal))
+    names = await _matching(console, search.lower(), internal=internal)
     sizes: dict[str, int] = {}
     if sort == "name":
         names.sort(reverse=order == "descending")
@@ -121,10 +122,10 @@ async def topics(
         names.sort()
         if sort == "size":
             responses = await console.log_dirs.get()
-            sizes = await services.sliced_work.finished(_sizes_of_all(responses))
+            sizes = await _sizes_of_all(responses, pause)
         elif sort == "messages_in":
             await cluster_rates.sample_all(console)
-        keys = await services.sliced_work.finished(_sort_keys(console, names, sort, sizes))
+        keys = await _sort_keys(console, names, sort, sizes)
         names.sort(key=keys.__getitem__, reverse=order == "descending")
     page = names[offset : offset + limit]
     states = [state for name in page if (state := services.metadata_cache.topics.get(name)) is not None]
@@ -208,24 +209,26 @@ def unavailable_of(responses: Responses[Any]) -> list[Unavailable]:
     return [Unavailable(broker=broker, reason=reason) for broker, reason in sorted(responses.unavailable.items())]
 
 
-def _matching(console: Console, search: str, *, internal: bool) -> Slices[list[str]]:
+async def _matching(console: Console, search: str, *, internal: bool) -> list[str]:
+    pause = console.pause
     names = []
     for number, name in enumerate(list(console.services.metadata_cache.topics)):
         if number and number % STEP_SIZE == 0:
-            yield
+            await pause()
         is_shown = internal or name not in INTERNAL_TOPICS
         if is_shown and search in name.lower() and console.may_describe(name):
             names.append(name)
     return names
 
 
-def _sort_keys(console: Console, names: list[str], sort: Sort, sizes: dict[str, int]) -> Slices[dict[str, float]]:
+async def _sort_keys(console: Console, names: list[str], sort: Sort, sizes: dict[str, int]) -> dict[str, float]:
     """Return what the list is sorted by. Without a rate of the cluster, that of this broker counts."""
+    pause = console.pause
     cache, rates = console.services.metadata_cache.topics, console.rates
     keys: dict[str, float] = {}
     for number, name in enumerate(names):
         if number and number % STEP_SIZE == 0:
-            yield
+            await pause()
         state = cache.get(name)
         if sort == "partitions":
             keys[name] = 0 if state is None else len(state.partitions)
@@ -239,7 +242,7 @@ def _sort_keys(console: Console, names: list[str], sort: Sort, sizes: dict[str, 
     return keys
 
 
-def _sizes_of_all(responses: Responses[Any]) -> Slices[dict[str, int]]:
+async def _sizes_of_all(responses: Responses[Any], pause: Pause) -> dict[str, int]:
     sizes: dict[str, int] = {}
     count = 0
     for response in responses.by_broker.values():
@@ -249,18 +252,19 @@ def _sizes_of_all(responses: Responses[Any]) -> Slices[dict[str, int]]:
                 sizes[each.name] = sizes.get(each.name, 0) + sum(one.partition_size for one in each.partitions)
                 if count >= STEP_SIZE:
                     count = 0
-                    yield
+                    await pause()
     return sizes
 
 
 async def _rows(console: Console, states: list[TopicState]) -> tuple[list[TopicRow], list[Unavailable]]:
+    pause = console.pause
     partitions = [(state.name, number) for state in states for number in state.partitions]
     starts, ends, logs = await asyncio.gather(
         console.client.offsets(partitions, EARLIEST),
         cluster_rates.end_offsets(console, states, partitions),
         _log_dirs_of(console, states),
     )
-    sizes = await console.services.sliced_work.finished(_sizes_of_all(logs))
+    sizes = await _sizes_of_all(logs, pause)
     readers = await _readers(console, states, {each: found.offset for each, found in ends.items()})
     rows = []
     for state in states:
@@ -299,7 +303,7 @@ async def _readers(
     if index is None:
         return None
     names = {state.name for state in states}
-    return await console.services.sliced_work.finished(groups_by_topic(index, names, ends))
+    return await groups_by_topic(index, names, ends, console.pause)
 
 
 async def _log_dirs_of(

@@ -9,7 +9,6 @@ from typing import TypedDict
 
 from broker.console.console import Console
 from broker.console.topics import Unavailable, unavailable_of
-from broker.loop.slices import Slices
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.list_transactions import ListTransactionsRequest
 
@@ -102,7 +101,7 @@ async def transactions(console: Console) -> Transactions:
                 )
             )
     rows.sort(key=lambda row: (-row["age_ms"], row["transactional_id"]))
-    hanging = await console.services.sliced_work.finished(_hanging(console, now_ms))
+    hanging = await _hanging(console, now_ms)
     return Transactions(
         total=len(listed),
         transactions=rows,
@@ -112,11 +111,12 @@ async def transactions(console: Console) -> Transactions:
     )
 
 
-def _hanging(console: Console, now_ms: int) -> Slices[list[HangingTransaction]]:
+async def _hanging(console: Console, now_ms: int) -> list[HangingTransaction]:
     """Return the oldest open transaction of each partition led here that the check of hanging transactions reports."""
+    pause = console.pause
     found: list[HangingTransaction] = []
     for partition in list(console.services.replica_manager.hosted()):
-        yield
+        await pause()
         oldest = partition.log.producer_state.oldest_open if partition.is_leader else None
         if oldest is None or not console.services.late_transactions.is_late(oldest, now_ms):
             continue

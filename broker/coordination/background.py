@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.loop.clock import Clock
 from broker.loop.timer import Timer, TimerHandle
+
+T = TypeVar("T")
 
 
 class BackgroundTasks:
@@ -22,7 +24,7 @@ class BackgroundTasks:
         self._unfinished: dict[asyncio.Future[Any], None] = {}
         """In the order of their start, in which they are cancelled."""
 
-    def start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as a task."""
         task = asyncio.get_running_loop().create_task(work)
         self.watch(task)

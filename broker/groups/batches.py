@@ -5,7 +5,7 @@ Owns: which records form one batch, and the translation of append errors. Must n
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from broker.groups.records import (
     offset_value,
 )
 from protocol.errors import ErrorCode
+from protocol.pause import Pause
 from protocol.records.batch import (
     MAGIC,
     NO_LEADER_EPOCH,
@@ -95,15 +96,20 @@ def commit_batch(
     )
 
 
-def commit_batch_in_slices(
-    group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
-) -> Generator[None, None, bytes]:
+async def commit_batch_in_slices(
+    group_id: str,
+    offsets: Offsets,
+    producer: CommittingProducer | None,
+    now_ms: int,
+    compression: Compression,
+    pause: Pause,
+) -> bytes:
     """As `commit_batch`, in slices of a few milliseconds. `offsets` must not change before the last slice."""
     values = list(offsets.items())
     data = bytearray()
     for start in range(0, len(values), COMMIT_STEP_SIZE):
         if start:
-            yield
+            await pause()
         numbered = enumerate(values[start : start + COMMIT_STEP_SIZE], start)
         data += encode_records(
             [

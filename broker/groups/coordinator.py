@@ -24,6 +24,7 @@ from broker.groups.removal import Removal
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.clock import Clock
+from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
@@ -60,7 +61,7 @@ class GroupCoordinator:
         await self.partitions.stop()
         await asyncio.gather(*cancelled, return_exceptions=True)
 
-    def join(self, group_id: str, request: JoinRequest) -> JoinResult | Awaitable[JoinResult]:
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """Join a member to the group; the result is known when the next generation is formed."""
         group = self._groups.find_named(group_id)
         timeout_min_ms, timeout_max_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
@@ -70,12 +71,12 @@ class GroupCoordinator:
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = self._groups.add(group_id)
-        ticket: asyncio.Future[JoinResult] = asyncio.get_running_loop().create_future()
+        ticket: Promise[JoinResult] = Promise()
         group.machine.join(request, ticket, self.runner.moment())
         self.runner.settle(group, request.reason or f"join of {request.member_id or request.generated_member_id}")
-        return ticket.result() if ticket.done() else ticket
+        return await ticket
 
-    def sync(self, group_id: str, request: SyncRequest) -> SyncResult | Awaitable[SyncResult]:
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """Return the assignment of a member, once the leader's assignment is stored.
 
         While the group is being loaded the result is REBALANCE_IN_PROGRESS: the phase of the rebalance is lost, and old
@@ -89,10 +90,10 @@ class GroupCoordinator:
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
-        ticket: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
+        ticket: Promise[SyncResult] = Promise()
         group.machine.sync(request, ticket, self.runner.moment())
         self.runner.settle(group, f"sync of {request.member_id}")
-        return ticket.result() if ticket.done() else ticket
+        return await ticket
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """Keep the session of a member alive. While the group is being loaded, every heartbeat succeeds."""

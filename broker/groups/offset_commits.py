@@ -7,8 +7,7 @@ offsets are removed (`broker.groups.removal`).
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,8 +21,9 @@ from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.loop.clock import Clock
-from broker.loop.slices import Slices
+from broker.loop.promise import Promise
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import Pause
 
 NOTHING_REFUSED: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 
@@ -72,9 +72,9 @@ class OffsetCommits:
         group = self._groups.find(group_id)
         return GroupOffsets() if group is None or group.machine.state is GroupState.DEAD else group.offsets
 
-    def commit(
+    async def commit(
         self, group_id: str, committer: Committer, offsets: Offsets, producer: CommittingProducer | None = None
-    ) -> CommitResult | Awaitable[CommitResult]:
+    ) -> CommitResult:
         """Commit offsets, within the transaction of `producer` if one is given.
 
         `offsets` belongs to the coordinator afterwards. Offsets whose metadata is too long are refused one by one, the
@@ -88,11 +88,11 @@ class OffsetCommits:
         if not offsets:
             return CommitResult(ErrorCode.NONE, refused)
         batch = commit_batch(group_id, offsets, producer, moment.now_ms, self._settings.compression)
-        return self._append(group, offsets, producer, refused, bytearray(batch))
+        return await self._append(group, offsets, producer, refused, bytearray(batch))
 
-    def commit_in_slices(
-        self, group_id: str, committer: Committer, offsets: Offsets
-    ) -> Slices[CommitResult | Awaitable[CommitResult]]:
+    async def commit_in_slices(
+        self, group_id: str, committer: Committer, offsets: Offsets, pause: Pause
+    ) -> CommitResult:
         """As `commit`, for thousands of offsets.
 
         Whether the committer may commit is decided in the last step, which also appends the offsets.
@@ -101,16 +101,16 @@ class OffsetCommits:
         refused = self._refuse_long_metadata(offsets)
         batch = b""
         if offsets:
-            batch = yield from commit_batch_in_slices(
-                group_id, offsets, None, self._clock.now_ms(), self._settings.compression
+            batch = await commit_batch_in_slices(
+                group_id, offsets, None, self._clock.now_ms(), self._settings.compression, pause
             )
-            yield
+            await pause()
         group = self._find_for_commit(group_id, committer, self._runner.moment(), is_transactional=False)
         if isinstance(group, ErrorCode):
             return CommitResult(group)
         if not offsets:
             return CommitResult(ErrorCode.NONE, refused)
-        return self._append(group, offsets, None, refused, bytearray(batch))
+        return await self._append(group, offsets, None, refused, bytearray(batch))
 
     def end_transaction(self, number: int, producer_id: int, *, is_committed: bool) -> None:
         """Commit or drop a producer's pending offsets in partition `number`, whose log has its marker now."""
@@ -148,14 +148,14 @@ class OffsetCommits:
             del offsets[partition]
         return dict.fromkeys(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE) if refused else NOTHING_REFUSED
 
-    def _append(
+    async def _append(
         self,
         group: CoordinatedGroup,
         offsets: Offsets,
         producer: CommittingProducer | None,
         refused: Mapping[TopicPartition, ErrorCode],
         batch: bytearray,
-    ) -> CommitResult | Awaitable[CommitResult]:
+    ) -> CommitResult:
         partition, kept, count = group.partition, group.offsets, len(offsets)
         order = partition.take_order()
         try:
@@ -175,7 +175,7 @@ class OffsetCommits:
         if awaited is None:
             self.commit_count += count
             return CommitResult(ErrorCode.NONE, refused) if refused else COMMITTED
-        waiter: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
+        result: Promise[CommitResult] = Promise()
 
         def finish(error: ErrorCode) -> None:
             if producer is None:
@@ -186,11 +186,10 @@ class OffsetCommits:
                 kept.succeed_in_transaction(producer.producer_id, order)
             if not error:
                 self.commit_count += count
-            if not waiter.done():  # else its client has disconnected
-                waiter.set_result(CommitResult(COMMIT_APPEND_ERRORS.get(error, error), refused))
+            result.set_result(CommitResult(COMMIT_APPEND_ERRORS.get(error, error), refused))
 
         when_appended(awaited, finish)
-        return waiter.result() if waiter.done() else waiter
+        return await result
 
 
 def _java_length(text: str, size_max: int) -> int:

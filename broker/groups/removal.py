@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.groups.hosted_groups import HostedGroups
@@ -21,7 +21,8 @@ from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.loop.clock import Clock
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.driver import Running
+from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
 
@@ -68,9 +69,9 @@ class Removal:
         self._expiry.stop()
         return self._tasks.cancel()
 
-    def delete_offsets(
+    async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode] | Awaitable[dict[TopicPartition, ErrorCode]]:
+    ) -> dict[TopicPartition, ErrorCode]:
         """Delete offsets of partitions that no member of the group reads (KIP-496); one code for each partition.
 
         Raises KafkaError: INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if it is not known what the members of
@@ -91,13 +92,13 @@ class Removal:
         }
         deletable = [partition for partition, code in codes.items() if not code]
 
-        def delete() -> Slices[dict[TopicPartition, ErrorCode]]:
-            yield from self._remove_in_slices(group, deletable, group.partition.next_order)
+        async def delete() -> dict[TopicPartition, ErrorCode]:
+            await self._remove_in_slices(group, deletable, group.partition.next_order)
             return codes
 
-        return self._run_to_end(delete())
+        return await self._run_to_end(delete())
 
-    def delete_group(self, group_id: str) -> ErrorCode | Awaitable[ErrorCode]:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete an empty group with all its offsets (KIP-229). The group exists as a dead one until they are removed.
 
         Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).
@@ -105,25 +106,26 @@ class Removal:
         group = self._groups.find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        return group.machine.delete() or self._run_to_end(self._remove_dead_group(group))
+        return group.machine.delete() or await self._run_to_end(self._remove_dead_group(group))
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Remove the offsets of deleted topics, except those that are committed after this call."""
         orders = {partition.number: partition.next_order for partition in self._groups.partitions}
 
-        def delete() -> Slices[None]:
+        async def delete() -> None:
+            pause = self._sliced_work.pause
             inspected = 0
             for group in self._groups:
                 known = group.offsets.partitions()
                 inspected += 1 + len(known)
                 deleted = [partition for partition in known if partition[0] in topics]
                 if deleted and group.partition.number in orders:
-                    yield from self._remove_in_slices(group, deleted, orders[group.partition.number])
+                    await self._remove_in_slices(group, deleted, orders[group.partition.number])
                 if inspected >= INSPECTED_SLICE_SIZE:
                     inspected = 0
-                    yield
+                    await pause()
 
-        self._run_to_end(delete())
+        self._begin(delete())
 
     async def expire_offsets(self) -> None:
         """Remove expired offsets, and groups that have neither members nor offsets left."""
@@ -152,13 +154,14 @@ class Removal:
         expired = [] if is_expired is None else group.offsets.expired(is_expired, partitions)
         return self._remove_offsets(group, expired)
 
-    def _remove_in_slices(
+    async def _remove_in_slices(
         self, group: CoordinatedGroup, partitions: Sequence[TopicPartition], order: int
-    ) -> Slices[None]:
+    ) -> None:
         """Remove offsets, except those committed at `order` or later."""
+        pause = self._sliced_work.pause
         for number, piece in enumerate(_pieces(partitions)):
             if number:
-                yield
+                await pause()
             if not self._groups.is_hosted(group) or group.machine.state is GroupState.DEAD:
                 return
             self._remove_offsets(group, group.offsets.untouched_since(order, piece))
@@ -175,16 +178,17 @@ class Removal:
             self._append_tombstones(group, removed)
         return len(removed)
 
-    def _remove_dead_group(self, group: CoordinatedGroup) -> Slices[ErrorCode]:
+    async def _remove_dead_group(self, group: CoordinatedGroup) -> ErrorCode:
         """Remove the offsets of a dead group, and then the group.
 
         In this order, because the tombstones of this group would follow a commit to a new group of the same id in the
         log, and remove it.
         """
+        pause = self._sliced_work.pause
         *pieces, last = _pieces(group.offsets.partitions()) or [[]]
         for piece in pieces:
             self._append_tombstones(group, group.offsets.remove(piece))
-            yield
+            await pause()
             if not self._groups.is_hosted(group):
                 return ErrorCode.NOT_COORDINATOR
         self._groups.drop(group, group.offsets.remove(last))
@@ -194,13 +198,21 @@ class Removal:
         keys = [offset_key(group.machine.group_id, *each) for each in removed]
         self._runner.append_tombstones(group.partition, keys)
 
-    def _run_to_end(self, work: Slices[T]) -> T | Awaitable[T]:
+    async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that has to be finished once it was begun, even if the client disconnects."""
-        begun = self._sliced_work.run(work)
-        if not isinstance(begun, asyncio.Future):
-            return begun
-        self._tasks.watch(begun)
-        return asyncio.shield(begun)
+        begun = self._begin(work)
+        return await asyncio.shield(begun) if isinstance(begun, asyncio.Future) else begun
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> T | asyncio.Future[T]:
+        """Run work, in the background if it takes more than the first slice; return its result or a future of it."""
+        running = self._sliced_work.start(work)
+        if not isinstance(running, Running):
+            return running
+
+        async def finish() -> T:
+            return await running
+
+        return self._tasks.start(finish())
 
 
 def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

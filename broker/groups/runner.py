@@ -9,7 +9,6 @@ result goes back into the machine as an event of its own, which may find the gro
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -20,6 +19,7 @@ from broker.groups.member import NEVER
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.clock import Clock
+from broker.loop.promise import Promise
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode
 
@@ -82,9 +82,8 @@ class GroupRunner:
 
     def _perform(self, group: CoordinatedGroup, effect: Effect) -> None:
         if isinstance(effect, RespondToJoin | RespondToSync):
-            assert isinstance(effect.ticket, asyncio.Future)
-            if not effect.ticket.done():  # else its client has disconnected
-                effect.ticket.set_result(effect.result)
+            assert isinstance(effect.ticket, Promise)
+            effect.ticket.set_result(effect.result)  # without effect if its client has disconnected
         else:
             self._store(group, effect)
 

@@ -42,8 +42,7 @@ async def handle(services: Needs, request: AddOffsetsToTxnRequest, context: Requ
     partition = partition_for(request.group_id, await services.groups.partitions.ensure_topic())
     producer = Producer(request.producer_id, request.producer_epoch)
     included = [(GROUP_METADATA_TOPIC, partition)]
-    if (storing := services.transactions.add_partitions(request.transactional_id, producer, included)) is not None:
-        await storing
+    await services.transactions.add_partitions(request.transactional_id, producer, included)
     return AddOffsetsToTxnResponse()
 
 

@@ -8,7 +8,7 @@ TRANSACTION_ABORTABLE, in v4 too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -18,7 +18,7 @@ from broker.handlers.guard import Guard
 from broker.handlers.metric_names import ADD_PARTITIONS, VERIFY_PARTITIONS
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, whole
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import TopicPartition
@@ -33,6 +33,7 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from protocol.pause import never, whole
 from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
@@ -60,19 +61,18 @@ class Needs(Protocol):
     internal_topics: frozenset[str]
 
 
-def handle(
+async def handle(
     services: Needs, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse:
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
-        return _serve_broker(services, request, context)
+        return await _serve_broker(services, request, context)
     rejected = _rejected(services, request.v3_and_below_topics, services.internal_topics)
     if rejected:
         return _client_response(request, rejected)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     partitions = _names(request.v3_and_below_topics)
-    storing = services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
-    response = _client_response(request, ErrorCode.NONE)
-    return response if storing is None else _when_stored(storing, response)
+    await services.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions)
+    return _client_response(request, ErrorCode.NONE)
 
 
 def rejected(
@@ -117,16 +117,11 @@ def _rejected(
     return dict.fromkeys(_names(topics), ErrorCode.OPERATION_NOT_ATTEMPTED) | rejected if rejected else {}
 
 
-async def _when_stored(storing: Awaitable[None], response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
-    await storing
-    return response
-
-
 async def _serve_broker(
     services: Needs, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
     response = AddPartitionsToTxnResponse(results_by_transaction=[])
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for transaction in request.transactions:
         outcome = await _serve_transaction(services, transaction)
         response.results_by_transaction.append(
@@ -134,7 +129,7 @@ async def _serve_broker(
                 transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, outcome)
             )
         )
-        await pace.keep()
+        await pause()
     return response
 
 
@@ -146,9 +141,7 @@ async def _serve_transaction(services: Needs, transaction: AddPartitionsToTxnTra
         return rejected
     try:
         if not transaction.verify_only:
-            storing = services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
-            if storing is not None:
-                await storing
+            await services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
             return ErrorCode.NONE
         return services.transactions.verify(transaction.transactional_id, producer, partitions)
     except KafkaError as error:
@@ -170,7 +163,7 @@ def _results(topics: Sequence[AddPartitionsToTxnTopic], outcome: Outcome) -> lis
     """
     if isinstance(outcome, Mapping):
         results = ((each, _result(each[1], code)) for each, code in outcome.items())
-        return whole(group_by_topic(results, _topic_result))
+        return whole(group_by_topic(results, _topic_result, never))
     return [_topic_result(topic.name, [_result(each, outcome) for each in topic.partitions]) for topic in topics]
 
 
@@ -186,18 +179,14 @@ class AuthorizationNeeds(PartNeeds, Needs, Protocol):
     """The parts of the broker that the checks of permissions use."""
 
 
-def authorize(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
+async def authorize(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         guard.require_cluster(context, Operation.CLUSTER_ACTION)
-        return guard.handle(services, request, context)
+        return await guard.served(services, request, context)
     guard.require(context, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-    return _authorize_topics(guard, services, request, context)
-
-
-async def _authorize_topics(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
     _, denied = await guard.split(services, context, ResourceType.TOPIC, request.v3_and_below_topics)
     if not denied:
-        return guard.handle(services, request, context)
+        return await guard.served(services, request, context)
     return await guard.computed(
         services, context, lambda: rejected(services, request, {topic.name for topic in denied})
     )

@@ -6,7 +6,6 @@ Log levels and client metrics cannot be changed this way.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from broker.handlers.config_permissions import authorize_resources
@@ -14,7 +13,7 @@ from broker.handlers.declaration import METADATA_STORE, Declaration, Elements, P
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security import acls
 from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, ConfigChanges, KeyChange, Operation
 from protocol.api_key import ApiKey
@@ -25,6 +24,7 @@ from protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.ALTER_CONFIGS,
@@ -44,16 +44,17 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: AlterConfigsRequest, context: RequestContext
-) -> Slices[AlterConfigsResponse]:
-    alterations = await services.sliced_work.finished(each(request.resources, _alteration))
+async def handle(services: Needs, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    pause = services.sliced_work.pause
+    alterations = await each(request.resources, _alteration, pause)
     results = await services.config_changes.alter(alterations, validate_only=request.validate_only)
-    return _response(request, results)
+    return await _response(request, results, pause)
 
 
-def _response(request: AlterConfigsRequest, results: list[KafkaError | None]) -> Slices[AlterConfigsResponse]:
-    responses = yield from each(zip(request.resources, results, strict=True), lambda pair: _result(*pair))
+async def _response(
+    request: AlterConfigsRequest, results: list[KafkaError | None], pause: Pause
+) -> AlterConfigsResponse:
+    responses = await each(zip(request.resources, results, strict=True), lambda pair: _result(*pair), pause)
     return AlterConfigsResponse(responses=responses)
 
 
@@ -73,5 +74,7 @@ def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterCo
     return response
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Awaitable[Any]:
-    return authorize_resources(guard, services, request, context, acls.Operation.ALTER_CONFIGS, results="responses")
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    return await authorize_resources(
+        guard, services, request, context, acls.Operation.ALTER_CONFIGS, results="responses"
+    )

@@ -5,7 +5,6 @@ Version notes: v1 recovery after unclean elections; v2 topic ids instead of name
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.cluster_action import require_broker
@@ -34,8 +33,6 @@ class Needs(Protocol):
     controller: Controller
 
 
-def handle(
-    services: Needs, request: AlterPartitionRequest, context: RequestContext
-) -> Awaitable[AlterPartitionResponse]:
+async def handle(services: Needs, request: AlterPartitionRequest, context: RequestContext) -> AlterPartitionResponse:
     require_broker(services.config, services.authorizer, context)
-    return services.controller.alter_partition(request, context.api_version)
+    return await services.controller.alter_partition(request, context.api_version)

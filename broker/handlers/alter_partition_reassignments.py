@@ -11,7 +11,7 @@ from typing import Protocol
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.controller import Controller
 from controller.model import ApiError, TopicPartition
@@ -23,6 +23,7 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -41,9 +42,10 @@ class Needs(Protocol):
 
 async def handle(
     services: Needs, request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> Slices[AlterPartitionReassignmentsResponse]:
-    targets = await services.sliced_work.finished(_targets(request))
-    return _response(await services.controller.alter_partition_reassignments(targets))
+) -> AlterPartitionReassignmentsResponse:
+    pause = services.sliced_work.pause
+    targets = await _targets(request, pause)
+    return await _response(await services.controller.alter_partition_reassignments(targets), pause)
 
 
 def failed(
@@ -64,21 +66,24 @@ def failed(
     )
 
 
-def _targets(request: AlterPartitionReassignmentsRequest) -> Slices[dict[TopicPartition, tuple[int, ...] | None]]:
+async def _targets(
+    request: AlterPartitionReassignmentsRequest, pause: Pause
+) -> dict[TopicPartition, tuple[int, ...] | None]:
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
     for topic in request.topics:
-        yield
+        await pause()
         for asked in topic.partitions:
             partition = TopicPartition(topic.name, asked.partition_index)
             targets[partition] = None if asked.replicas is None else tuple(asked.replicas)
-            yield
+            await pause()
     return targets
 
 
-def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[AlterPartitionReassignmentsResponse]:
-    topics = yield from group_by_topic(
+async def _response(results: Mapping[TopicPartition, ApiError], pause: Pause) -> AlterPartitionReassignmentsResponse:
+    topics = await group_by_topic(
         ((partition, _result(partition.partition, error)) for partition, error in results.items()),
         lambda name, partitions: ReassignableTopicResponse(name=name, partitions=partitions),
+        pause,
     )
     return AlterPartitionReassignmentsResponse(error_message="", responses=topics)
 

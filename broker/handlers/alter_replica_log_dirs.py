@@ -11,7 +11,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.manager import ReplicaManager
 from broker.security.acls import Operation
@@ -23,6 +23,7 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from protocol.pause import Pause, never, whole
 from storage.disk.names import can_have_future
 from storage.manager.log_manager import LogManager
 
@@ -39,30 +40,32 @@ class Needs(Protocol):
     log_manager: LogManager
     replica_manager: ReplicaManager
     directory_moves: DirectoryMoves
+    sliced_work: SlicedWork
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
 
-def handle(
+async def handle(
     services: Needs, request: AlterReplicaLogDirsRequest, context: RequestContext
-) -> Slices[AlterReplicaLogDirsResponse]:
+) -> AlterReplicaLogDirsResponse:
+    pause = services.sliced_work.pause
     codes_by_topic: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
-        yield
+        await pause()
         for topic in directory.topics:
-            yield
+            await pause()
             for index in topic.partitions:
                 code = _outcome(services, directory.path, topic.name, index)
                 codes_by_topic.setdefault(topic.name, {})[index] = code
-                yield
-    return (yield from _response(codes_by_topic))
+                await pause()
+    return await _response(codes_by_topic, pause)
 
 
 def failed(
     request: AlterReplicaLogDirsRequest, context: RequestContext, code: ErrorCode
 ) -> AlterReplicaLogDirsResponse:
     topics = [topic for directory in request.dirs for topic in directory.topics]
-    return whole(_response({topic.name: dict.fromkeys(topic.partitions, code) for topic in topics}))
+    return whole(_response({topic.name: dict.fromkeys(topic.partitions, code) for topic in topics}, never))
 
 
 def _outcome(services: Needs, path: str, topic: str, index: int) -> ErrorCode:
@@ -91,13 +94,13 @@ def _move(services: Needs, path: str, topic: str, index: int) -> None:
     services.directory_moves.move(partition, wanted)
 
 
-def _response(codes_by_topic: dict[str, dict[int, ErrorCode]]) -> Slices[AlterReplicaLogDirsResponse]:
+async def _response(codes_by_topic: dict[str, dict[int, ErrorCode]], pause: Pause) -> AlterReplicaLogDirsResponse:
     response = AlterReplicaLogDirsResponse(results=[])
     for topic, codes in codes_by_topic.items():
         result = AlterReplicaLogDirTopicResult(topic_name=topic, partitions=[])
         for index, code in codes.items():
             result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-            yield
+            await pause()
         response.results.append(result)
-        yield
+        await pause()
     return response

@@ -22,9 +22,9 @@ async def authorize_resources(
     """Serve the resources of a request that are allowed; `results` is the field of the response."""
     allowed: list[Any] = []
     denied: dict[ErrorCode, list[Any]] = {}
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for resource in request.resources:
-        await pace.keep()
+        await pause()
         if resource.resource_type == TOPIC_RESOURCE:
             is_allowed = guard.allows(context, ResourceType.TOPIC, resource.resource_name)
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -33,7 +33,7 @@ async def authorize_resources(
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         (allowed if is_allowed else denied.setdefault(code, [])).append(resource)
     if not denied:
-        return guard.handle(services, request, context)
+        return await guard.served(services, request, context)
 
     def refused() -> list[Any]:
         parts = [

@@ -11,7 +11,7 @@ from typing import Protocol
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import CONTROLLER, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
@@ -24,6 +24,7 @@ from protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.CONTROLLED_SHUTDOWN,
@@ -38,13 +39,17 @@ class Needs(Protocol):
     authorizer: Authorizer
     config: BrokerConfig
     controller: Controller
+    sliced_work: SlicedWork
 
 
 async def handle(
     services: Needs, request: ControlledShutdownRequest, context: RequestContext
-) -> Slices[ControlledShutdownResponse]:
+) -> ControlledShutdownResponse:
+    pause = services.sliced_work.pause
     require_broker(services.config, services.authorizer, context)
-    return _response(await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch))
+    return await _response(
+        await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch), pause
+    )
 
 
 def failed(request: ControlledShutdownRequest, context: RequestContext, code: ErrorCode) -> ControlledShutdownResponse:
@@ -53,8 +58,8 @@ def failed(request: ControlledShutdownRequest, context: RequestContext, code: Er
     )
 
 
-def _response(led: list[TopicPartition]) -> Slices[ControlledShutdownResponse]:
-    remaining = yield from each(
-        led, lambda one: RemainingPartition(topic_name=one.topic, partition_index=one.partition)
+async def _response(led: list[TopicPartition], pause: Pause) -> ControlledShutdownResponse:
+    remaining = await each(
+        led, lambda one: RemainingPartition(topic_name=one.topic, partition_index=one.partition), pause
     )
     return ControlledShutdownResponse(remaining_partitions=remaining)

@@ -5,7 +5,6 @@ Version notes: v1 prefixed patterns (KIP-290), v3 the resource type of users (KI
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.acl_elements import acl_of
@@ -13,7 +12,7 @@ from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
 from broker.security.acl_store import AclStore
-from broker.security.acls import Acl, Operation, Pattern, is_only_for_filters
+from broker.security.acls import Operation, is_only_for_filters
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -32,24 +31,18 @@ class Needs(Protocol):
     acls: AclStore
 
 
-def handle(
-    services: Needs, request: CreateAclsRequest, context: RequestContext
-) -> CreateAclsResponse | Awaitable[CreateAclsResponse]:
+async def handle(services: Needs, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     creations = [acl_of(creation) for creation in request.creations]
     if not services.authorizer.is_active:
         disabled = KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         return CreateAclsResponse(results=[_result(disabled) for _ in creations])
     if any(is_only_for_filters(pattern, acl) for pattern, acl in creations):
         return failed(request, context, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return _create(services, creations)
+    return CreateAclsResponse(results=[_result(error) for error in await services.acls.create(creations)])
 
 
 def failed(request: CreateAclsRequest, context: RequestContext, code: ErrorCode) -> CreateAclsResponse:
     return CreateAclsResponse(results=[AclCreationResult(error_code=code) for _ in request.creations])
-
-
-async def _create(services: Needs, creations: list[tuple[Pattern, Acl]]) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[_result(error) for error in await services.acls.create(creations)])
 
 
 def _result(error: KafkaError | None) -> AclCreationResult:

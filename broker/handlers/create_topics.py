@@ -13,7 +13,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements, Names, PartitionChanges, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
@@ -30,6 +30,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.pause import each
 from protocol.schema import ZERO_UUID
 
 DEFAULT_COUNT = -1
@@ -75,19 +76,21 @@ class Needs(Protocol):
     authorizer: Authorizer
     config: BrokerConfig
     topics: TopicAdministration
+    sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: CreateTopicsRequest, context: RequestContext
-) -> Slices[CreateTopicsResponse]:
+async def handle(services: Needs, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     results = await services.topics.create(
         request.topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
-    return _response(services, results, context)
+    return await _response(services, results, context)
 
 
-def _response(services: Needs, results: Iterable[TopicResult], context: RequestContext) -> Slices[CreateTopicsResponse]:
-    topics = yield from each(results, lambda result: _written(_result(services, result, context), context.api_version))
+async def _response(services: Needs, results: Iterable[TopicResult], context: RequestContext) -> CreateTopicsResponse:
+    pause = services.sliced_work.pause
+    topics = await each(
+        results, lambda result: _written(_result(services, result, context), context.api_version), pause
+    )
     return CreateTopicsResponse(topics=topics)
 
 

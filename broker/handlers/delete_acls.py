@@ -7,7 +7,6 @@ Version notes: v1 prefixed patterns (KIP-290), v3 the resource type of users (KI
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.acl_elements import filter_of
@@ -39,9 +38,7 @@ class Needs(Protocol):
     acls: AclStore
 
 
-def handle(
-    services: Needs, request: DeleteAclsRequest, context: RequestContext
-) -> DeleteAclsResponse | Awaitable[DeleteAclsResponse]:
+async def handle(services: Needs, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     filters = [filter_of(each) for each in request.filters]
     if not services.authorizer.is_active:
         return DeleteAclsResponse(
@@ -50,15 +47,11 @@ def handle(
                 for _ in filters
             ]
         )
-    return _delete(services, filters)
+    return DeleteAclsResponse(filter_results=[await _result(services, wanted) for wanted in filters])
 
 
 def failed(request: DeleteAclsRequest, context: RequestContext, code: ErrorCode) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error_code=code) for _ in request.filters])
-
-
-async def _delete(services: Needs, filters: list[Filter]) -> DeleteAclsResponse:
-    return DeleteAclsResponse(filter_results=[await _result(services, wanted) for wanted in filters])
 
 
 async def _result(services: Needs, wanted: Filter) -> DeleteAclsFilterResult:

@@ -31,11 +31,11 @@ class Needs(Protocol):
 
 async def handle(services: Needs, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     response = DeleteGroupsResponse(results=[])
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for group_id in dict.fromkeys(request.groups_names):
         code = await _delete(services, group_id)
         response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-        await pace.keep()
+        await pause()
     return response
 
 
@@ -47,7 +47,6 @@ def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCod
 
 async def _delete(services: Needs, group_id: str) -> ErrorCode:
     try:
-        deleted = services.groups.removal.delete_group(group_id)
-        return deleted if isinstance(deleted, ErrorCode) else await deleted
+        return await services.groups.removal.delete_group(group_id)
     except KafkaError as error:
         return error.code

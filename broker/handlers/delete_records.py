@@ -6,7 +6,6 @@ segments below it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
@@ -16,7 +15,8 @@ from broker.handlers.declaration import REPLICAS, Declaration, Each, Elements, N
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.promise import Promise
+from broker.loop.slices import SlicedWork
 from broker.replica.delayed_delete_records import AwaitedDeletion
 from broker.replica.directory_writers import between_writes
 from broker.replica.manager import ReplicaManager
@@ -30,6 +30,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from protocol.pause import Pause, never, whole
 
 TopicPartition = tuple[str, int]
 
@@ -55,15 +56,13 @@ class Needs(Protocol):
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
 
-async def handle(
-    services: Needs, request: DeleteRecordsRequest, context: RequestContext
-) -> Slices[DeleteRecordsResponse]:
+async def handle(services: Needs, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     deletions: dict[TopicPartition, AwaitedDeletion] = {}
     refused: dict[TopicPartition, ErrorCode] = {}
-    wanted = await services.sliced_work.finished(_wanted(request))
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
+    wanted = await _wanted(request, pause)
     for key, offset in wanted.items():
-        await pace.keep()
+        await pause()
         try:
             partition = _partition(services, *key)
             delete = partial(services.replica_manager.delete_records, partition, offset)
@@ -71,40 +70,37 @@ async def handle(
         except KafkaError as error:
             refused[key] = error.code
     await _until_decided(services, list(deletions.values()), request.timeout_ms)
-    return _responses(wanted, deletions, refused)
-
-
-def _responses(
-    wanted: Iterable[TopicPartition],
-    deletions: dict[TopicPartition, AwaitedDeletion],
-    refused: dict[TopicPartition, ErrorCode],
-) -> Slices[DeleteRecordsResponse]:
-    return _response((key, _result(key, deletions, refused)) for key in wanted)
+    return await _response(((key, _result(key, deletions, refused)) for key in wanted), pause)
 
 
 def failed(request: DeleteRecordsRequest, context: RequestContext, code: ErrorCode) -> DeleteRecordsResponse:
     return whole(
         _response(
-            (key, DeleteRecordsPartitionResult(partition_index=key[1], error_code=code))
-            for key in whole(_wanted(request))
+            (
+                (key, DeleteRecordsPartitionResult(partition_index=key[1], error_code=code))
+                for key in whole(_wanted(request, never))
+            ),
+            never,
         )
     )
 
 
-def _wanted(request: DeleteRecordsRequest) -> Slices[dict[TopicPartition, int]]:
+async def _wanted(request: DeleteRecordsRequest, pause: Pause) -> dict[TopicPartition, int]:
     """Return the requested offset of each partition; the last one if a partition is named repeatedly."""
     wanted = {}
     for topic in request.topics:
-        yield
+        await pause()
         for asked in topic.partitions:
             wanted[topic.name, asked.partition_index] = asked.offset
-            yield
+            await pause()
     return wanted
 
 
-def _response(results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]]) -> Slices[DeleteRecordsResponse]:
-    topics = yield from group_by_topic(
-        results, lambda name, partitions: DeleteRecordsTopicResult(name=name, partitions=partitions)
+async def _response(
+    results: Iterable[tuple[TopicPartition, DeleteRecordsPartitionResult]], pause: Pause
+) -> DeleteRecordsResponse:
+    topics = await group_by_topic(
+        results, lambda name, partitions: DeleteRecordsTopicResult(name=name, partitions=partitions), pause
     )
     return DeleteRecordsResponse(topics=topics)
 
@@ -119,12 +115,12 @@ def _partition(services: Needs, topic: str, partition_index: int) -> Partition:
 
 
 async def _until_decided(services: Needs, deletions: list[AwaitedDeletion], timeout_ms: int) -> None:
-    decided = asyncio.get_running_loop().create_future()
+    decided: Promise[None] = Promise()
     services.replica_manager.await_deletions(
         deletions,
         lambda broker_id: broker_id in services.metadata_cache.brokers,
         services.clock.monotonic_ms() + max(timeout_ms, 0),
-        lambda: None if decided.done() else decided.set_result(None),
+        lambda: decided.set_result(None),
     )
     await decided
 

@@ -115,9 +115,9 @@ class AuthorizationNeeds(PartNeeds, Protocol):
 async def authorize(guard: Guard, services: AuthorizationNeeds, request: Any, context: RequestContext) -> Any:
     allowed = []
     denied = []
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for state in _states(request, context):
-        await pace.keep()
+        await pause()
         result = _refused_deletion(guard, services, state, context)
         if result is None:
             allowed.append(state)

@@ -5,7 +5,6 @@ Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Protocol, cast
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -15,7 +14,7 @@ from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.settings.logger_levels import describe_loggers
 from config.broker import BrokerConfig
@@ -57,17 +56,17 @@ class Needs(Protocol):
     config: BrokerConfig
     metadata_cache: MetadataCache
     topic_configs: TopicConfigs
+    sliced_work: SlicedWork
 
 
-def handle(
-    services: Needs, request: DescribeConfigsRequest, context: RequestContext
-) -> Slices[DescribeConfigsResponse]:
+async def handle(services: Needs, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Return each resource once, with the keys of its first entry in the request."""
+    pause = services.sliced_work.pause
     for resource in request.resources:
         if resource.resource_type not in KNOWN_TYPES:
             # Among them the groups of Kafka 4.0: a request that names one fails as a whole.
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        yield
+        await pause()
     seen: set[tuple[int, str]] = set()
     results = []
     for resource in request.resources:
@@ -75,7 +74,7 @@ def handle(
         if key not in seen:
             seen.add(key)
             results.append(_written(services, resource, request, context.api_version))
-        yield
+        await pause()
     return DescribeConfigsResponse(results=results)
 
 
@@ -163,5 +162,5 @@ def _error(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConf
     )
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Awaitable[Any]:
-    return authorize_resources(guard, services, request, context, Operation.DESCRIBE_CONFIGS, results="results")
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    return await authorize_resources(guard, services, request, context, Operation.DESCRIBE_CONFIGS, results="results")

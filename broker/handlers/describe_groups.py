@@ -14,7 +14,7 @@ from broker.groups.group import Group
 from broker.groups.states import GroupState
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
@@ -25,6 +25,7 @@ from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_GROUPS,
@@ -39,12 +40,14 @@ class Needs(Protocol):
 
     authorizer: Authorizer
     groups: GroupCoordinator
+    sliced_work: SlicedWork
 
 
-def handle(services: Needs, request: DescribeGroupsRequest, context: RequestContext) -> Slices[DescribeGroupsResponse]:
+async def handle(services: Needs, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Each group once, however often the request names it."""
-    groups = yield from each(
-        dict.fromkeys(request.groups), lambda group_id: _describe(services, request, context, group_id)
+    pause = services.sliced_work.pause
+    groups = await each(
+        dict.fromkeys(request.groups), lambda group_id: _describe(services, request, context, group_id), pause
     )
     return DescribeGroupsResponse(groups=groups)
 

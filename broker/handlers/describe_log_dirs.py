@@ -14,7 +14,7 @@ from aiofiles.os import statvfs
 
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.security.acls import Operation
 from protocol.api_key import ApiKey
@@ -26,6 +26,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.pause import Pause
 from storage.directories.log_directory import LogDirectory
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
@@ -52,22 +53,22 @@ class Needs(Protocol):
 
 
 async def handle(services: Needs, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    wanted = await services.sliced_work.finished(_wanted(request))
+    wanted = await _wanted(request, services.sliced_work.pause)
     return DescribeLogDirsResponse(
         results=[await _described(services, directory, wanted) for directory in services.log_manager.directories]
     )
 
 
-def _wanted(request: DescribeLogDirsRequest) -> Slices[set[TopicPartition] | None]:
+async def _wanted(request: DescribeLogDirsRequest, pause: Pause) -> set[TopicPartition] | None:
     """Return the requested partitions, None for all."""
     if request.topics is None:
         return None
     wanted = set()
     for topic in request.topics:
-        yield
+        await pause()
         for partition in topic.partitions:
             wanted.add((topic.topic, partition))
-            yield
+            await pause()
     return wanted
 
 
@@ -85,17 +86,17 @@ async def _described(
         return result
     result.total_bytes = volume.f_blocks * volume.f_frsize
     result.usable_bytes = volume.f_bavail * volume.f_frsize
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     by_topic: dict[str, list[Log]] = {}
     for log in list(directory.logs.values()):
         if wanted is None or log.name in wanted:
             by_topic.setdefault(log.topic, []).append(log)
-        await pace.keep()
+        await pause()
     for topic in sorted(by_topic):
         partitions = []
         for log in sorted(by_topic[topic], key=lambda log: log.partition):
             partitions.append(_partition(services, log))
-            await pace.keep()
+            await pause()
         result.topics.append(DescribeLogDirsTopic(name=topic, partitions=partitions))
     return result
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.security.acls import Operation, ResourceType
 from controller.topic_creation import topic_name_problem
@@ -20,6 +20,7 @@ from protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_PRODUCERS,
@@ -33,20 +34,22 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     replica_manager: ReplicaManager
+    sliced_work: SlicedWork
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
 
-def handle(
+async def handle(
     services: Needs, request: DescribeProducersRequest, context: RequestContext
-) -> Slices[DescribeProducersResponse]:
+) -> DescribeProducersResponse:
     """Each partition once, however often the request names it."""
+    pause = services.sliced_work.pause
     response = DescribeProducersResponse(topics=[])
     for topic in request.topics:
         indexes = dict.fromkeys(topic.partition_indexes)
-        partitions = yield from each(indexes, partial(_describe, services, topic.name))
+        partitions = await each(indexes, partial(_describe, services, topic.name), pause)
         response.topics.append(TopicResponse(name=topic.name, partitions=partitions))
-        yield
+        await pause()
     return response
 
 

@@ -9,7 +9,7 @@ from broker.handlers.declaration import Declaration, Each, Elements, Names, Perm
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.transaction import Partitions
@@ -21,6 +21,7 @@ from protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_TRANSACTIONS,
@@ -36,14 +37,16 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     transactions: TransactionCoordinator
+    sliced_work: SlicedWork
 
 
-def handle(
+async def handle(
     services: Needs, request: DescribeTransactionsRequest, context: RequestContext
-) -> Slices[DescribeTransactionsResponse]:
+) -> DescribeTransactionsResponse:
     """Each transactional id once, however often the request names it."""
-    states = yield from each(
-        dict.fromkeys(request.transactional_ids), lambda transactional_id: _describe(services, transactional_id)
+    pause = services.sliced_work.pause
+    states = await each(
+        dict.fromkeys(request.transactional_ids), lambda transactional_id: _describe(services, transactional_id), pause
     )
     return DescribeTransactionsResponse(transaction_states=states)
 
@@ -82,18 +85,13 @@ def _topics(partitions: Partitions) -> list[TopicData]:
     return [TopicData(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
-    outcome = guard.serve(services, request, context)
-
-    async def respond() -> object:
-        response = await guard.settled(services, outcome, context)
-        pace = services.sliced_work.pace()
-        for state in response.transaction_states:
-            await pace.keep()
-            if state.topics:
-                state.topics = await guard.visible(
-                    services, context, ResourceType.TOPIC, state.topics, attrgetter("topic"), Operation.DESCRIBE
-                )
-        return response
-
-    return respond()
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    response = await guard.settled(services, guard.start(services, guard.serve(services, request, context)), context)
+    pause = services.sliced_work.pause
+    for state in response.transaction_states:
+        await pause()
+        if state.topics:
+            state.topics = await guard.visible(
+                services, context, ResourceType.TOPIC, state.topics, attrgetter("topic"), Operation.DESCRIBE
+            )
+    return response

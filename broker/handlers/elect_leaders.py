@@ -13,7 +13,7 @@ from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
@@ -25,6 +25,7 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from protocol.pause import Pause, never, whole
 
 ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
 
@@ -44,40 +45,42 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: ElectLeadersRequest, context: RequestContext
-) -> Slices[ElectLeadersResponse]:
+async def handle(services: Needs, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    pause = services.sliced_work.pause
     election_type = ELECTION_TYPES.get(request.election_type)
     if election_type is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
-    partitions = await services.sliced_work.finished(_partitions(request))
+    partitions = await _partitions(request, pause)
     results = await services.topics.elect_leaders(election_type, partitions, timeout_ms=request.timeout_ms)
-    return _response(results)
+    return await _response(results, pause)
 
 
 def failed(request: ElectLeadersRequest, context: RequestContext, code: ErrorCode) -> ElectLeadersResponse:
     # Version 0 has no code of its own for the whole request.
-    response = whole(_response({partition: ApiError(code) for partition in whole(_partitions(request)) or ()}))
+    response = whole(
+        _response({partition: ApiError(code) for partition in whole(_partitions(request, never)) or ()}, never)
+    )
     response.error_code = code
     return response
 
 
-def _partitions(request: ElectLeadersRequest) -> Slices[list[TopicPartition] | None]:
+async def _partitions(request: ElectLeadersRequest, pause: Pause) -> list[TopicPartition] | None:
     if request.topic_partitions is None:
         return None
     partitions = []
     for asked in request.topic_partitions:
-        yield
+        await pause()
         for index in asked.partitions:
             partitions.append(TopicPartition(asked.topic, index))
-            yield
+            await pause()
     return partitions
 
 
-def _response(results: Mapping[TopicPartition, ApiError]) -> Slices[ElectLeadersResponse]:
-    topics = yield from group_by_topic(
+async def _response(results: Mapping[TopicPartition, ApiError], pause: Pause) -> ElectLeadersResponse:
+    topics = await group_by_topic(
         ((partition, _result(partition.partition, results[partition])) for partition in sorted(results)),
         lambda topic, partitions: ReplicaElectionResult(topic=topic, partition_result=partitions),
+        pause,
     )
     return ElectLeadersResponse(replica_election_results=topics)
 

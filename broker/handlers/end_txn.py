@@ -5,7 +5,6 @@ Version notes: v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older vers
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Names, Permissions
@@ -34,20 +33,13 @@ class Needs(Protocol):
     transactions: TransactionCoordinator
 
 
-def handle(
-    services: Needs, request: EndTxnRequest, context: RequestContext
-) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+async def handle(services: Needs, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
-    storing = services.transactions.end(request.transactional_id, producer, is_committed=request.committed)
-    return EndTxnResponse() if storing is None else _when_stored(storing)
+    await services.transactions.end(request.transactional_id, producer, is_committed=request.committed)
+    return EndTxnResponse()
 
 
 def failed(request: EndTxnRequest, context: RequestContext, code: ErrorCode) -> EndTxnResponse:
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return EndTxnResponse(error_code=code)
-
-
-async def _when_stored(storing: Awaitable[None]) -> EndTxnResponse:
-    await storing
-    return EndTxnResponse()

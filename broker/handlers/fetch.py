@@ -10,7 +10,7 @@ current leader with codes 6 and 74 (KIP-951).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -22,10 +22,10 @@ from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.metric_names import FETCH_CONSUMER, FETCH_FOLLOWER
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices
+from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.replica.bound_partition import bind
-from broker.replica.fetch_service import NO_BROKER_EPOCH, FetchService, ReadTerms
+from broker.replica.fetch_service import NO_BROKER_EPOCH, Fetch, FetchService, ReadTerms
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
 from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import needs_conversion
@@ -48,6 +48,7 @@ from protocol.messages.fetch import (
     PartitionData,
     ScannedFetch,
 )
+from protocol.pause import Pause
 from protocol.row_writer import RowResponse, fetch_writer
 from protocol.schema import Records, first_version
 
@@ -83,19 +84,24 @@ class Needs(leader_hints.Needs, Protocol):
     metadata_cache: MetadataCache
     replica_manager: ReplicaManager
     fetch_service: FetchService
+    sliced_work: SlicedWork
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
 
-def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Slices[Response | Awaitable[Response]]:
-    requester = (_AuthorizedRequester if services.authorizer.is_active else _Requester)(services, request, context)
-    return services.fetch_service.serve(
-        requester,
-        requester.terms,
-        requester.named() if request.topics else (),
-        requester.forgotten() if request.forgotten_topics_data else (),
-        context,
+async def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Response:
+    reader = (_AuthorizedReader if services.authorizer.is_active else _Reader)(services, request, context)
+    fetch = Fetch(services.fetch_service, reader.terms, reader.locate, context)
+    read = await fetch.read(
+        reader.named() if request.topics else (), reader.forgotten() if request.forgotten_topics_data else ()
     )
+    if services.enforced_quotas.is_active and not reader.is_admitted(read.size):
+        return FetchResponse(session_id=fetch.session_id, responses=[])
+    sent = await fetch.sent(read)
+    is_committed = reader.terms.limits.read_committed
+    if sent and await _need_encoder(sent, services.sliced_work.pause):
+        return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
+    return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:
@@ -117,8 +123,8 @@ def metric_name(request: ScannedFetch) -> str:
     return FETCH_FOLLOWER if _replica_id_of(request) > CONSUMER else FETCH_CONSUMER
 
 
-class _Requester:
-    """One Fetch request, translated for `FetchService` and back."""
+class _Reader:
+    """Binds the partitions of one Fetch request, and knows what its client may read."""
 
     __slots__ = ("_context", "_is_follower", "_request", "_services", "_uses_topic_ids", "terms")
 
@@ -166,11 +172,14 @@ class _Requester:
             ),
         )
 
-    def admits(self, size: int) -> bool:
-        """Part of `FetchRequester`. A client that is throttled gets none of the records."""
-        quotas = self._services.enforced_quotas
-        if not quotas.is_active or self._is_follower:
+    def is_admitted(self, size: int) -> bool:
+        """Count `size` bytes of records for the client's quota; return whether they may be sent.
+
+        A client that is throttled gets none of the records.
+        """
+        if self._is_follower:
             return True
+        quotas = self._services.enforced_quotas
         user, client_id = self._quota_entity
         throttle_ms = quotas.record(user, client_id, Key.FETCH, size)
         if throttle_ms:
@@ -181,67 +190,6 @@ class _Requester:
     @property
     def _quota_entity(self) -> tuple[str, str]:
         return self._context.principal.partition(":")[2], self._context.client_id or ""
-
-    def count_conversion(self, duration_s: float, size: int) -> None:
-        """Part of `FetchRequester`."""
-        self._context.count_conversion(duration_s, size)
-
-    def empty_response(self, session_id: int) -> FetchResponse:
-        """Part of `FetchRequester`."""
-        return FetchResponse(session_id=session_id, responses=[])
-
-    def response(self, session_id: int, reads: Sequence[PartitionRead], *, has_errors: bool) -> Slices[Response]:
-        """Part of `FetchRequester`."""
-        needs_encoder = False
-        for each_read in reads:
-            needs_encoder = needs_encoder or _needs_encoder(each_read)
-            yield
-        if needs_encoder:
-            topics: list[FetchableTopicResponse] = []
-            for each_read in reads:
-                _add(topics, each_read.wanted.topic or "", each_read.wanted.topic_id, _data(each_read))
-                yield
-            response = FetchResponse(session_id=session_id, responses=topics)
-            if has_errors and self._context.api_version >= FIRST_VERSION_WITH_LEADERS:
-                yield from self._add_leaders(response)
-            return response
-        groups: list[tuple[str, UUID, list[tuple[int, int, int, int, Records]]]] = []
-        for each_read in reads:
-            name, topic_id = each_read.wanted.topic or "", each_read.wanted.topic_id
-            if not groups or groups[-1][1] != topic_id or groups[-1][0] != name:
-                groups.append((name, topic_id, []))
-            groups[-1][2].append(
-                (
-                    each_read.wanted.partition,
-                    each_read.high_watermark,
-                    each_read.last_stable_offset,
-                    each_read.log_start_offset,
-                    each_read.records,
-                )
-            )
-            yield
-        write = fetch_writer(self._context.api_version).write
-        return RowResponse(
-            len(reads), partial(write, session_id, groups, is_committed=self.terms.limits.read_committed)
-        )
-
-    def _add_leaders(self, response: FetchResponse) -> Slices[None]:
-        """Add the current leader to partitions with an error of `LEADER_ERRORS` (KIP-951)."""
-        nodes: dict[int, NodeEndpoint] = {}
-        listener = self._context.listener
-        for topic in response.responses:
-            for data in topic.partitions:
-                yield
-                if data.error_code not in LEADER_ERRORS:
-                    continue
-                hint = leader_hint(self._services, topic.topic, data.partition_index, listener)
-                data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
-                if hint.node is not None:
-                    host, port = hint.node.endpoints[listener]
-                    nodes[hint.leader_id] = NodeEndpoint(
-                        node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack
-                    )
-        response.node_endpoints = list(nodes.values())
 
     def named(self) -> Iterable[FetchPartition]:
         """Return the partitions that the request names."""
@@ -268,7 +216,7 @@ class _Requester:
                 yield (topic_id if by_id else topic, index)
 
     def locate(self, wanted: FetchPartition) -> Located:
-        """Part of `FetchRequester`."""
+        """Bind a partition: a `broker.replica.fetch_service.Locate`."""
         bound = wanted.bound
         if bound is not None and bound.version == bound.partition.version:
             return wanted, bound.partition, ErrorCode.NONE
@@ -293,7 +241,7 @@ class _Requester:
         return services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
 
 
-class _AuthorizedRequester(_Requester):
+class _AuthorizedReader(_Reader):
     """A Fetch request of a broker with an authorizer."""
 
     __slots__ = ()
@@ -316,9 +264,64 @@ class _AuthorizedRequester(_Requester):
         return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
 
-def _needs_encoder(read: PartitionRead) -> bool:
+async def _rows(
+    services: Needs, context: RequestContext, session_id: int, reads: Sequence[PartitionRead], *, is_committed: bool
+) -> RowResponse:
+    """Return the response if it needs no encoder."""
+    pause = services.sliced_work.pause
+    groups: list[tuple[str, UUID, list[tuple[int, int, int, int, Records]]]] = []
+    for read in reads:
+        wanted = read.wanted
+        name, topic_id = wanted.topic or "", wanted.topic_id
+        if not groups or groups[-1][1] != topic_id or groups[-1][0] != name:
+            groups.append((name, topic_id, []))
+        groups[-1][2].append(
+            (wanted.partition, read.high_watermark, read.last_stable_offset, read.log_start_offset, read.records)
+        )
+        await pause()
+    write = fetch_writer(context.api_version).write
+    return RowResponse(len(reads), partial(write, session_id, groups, is_committed=is_committed))
+
+
+async def _message(
+    services: Needs, context: RequestContext, session_id: int, reads: Sequence[PartitionRead], *, has_errors: bool
+) -> FetchResponse:
+    """Return the response with all that a partition may carry. `has_errors`: see `FetchRead.has_news`."""
+    pause = services.sliced_work.pause
+    topics: list[FetchableTopicResponse] = []
+    for read in reads:
+        _add(topics, read.wanted.topic or "", read.wanted.topic_id, _data(read))
+        await pause()
+    response = FetchResponse(session_id=session_id, responses=topics)
+    if has_errors and context.api_version >= FIRST_VERSION_WITH_LEADERS:
+        await _add_leaders(services, context, response)
+    return response
+
+
+async def _add_leaders(services: Needs, context: RequestContext, response: FetchResponse) -> None:
+    """Add the current leader to partitions with an error of `LEADER_ERRORS` (KIP-951)."""
+    nodes: dict[int, NodeEndpoint] = {}
+    listener = context.listener
+    for topic in response.responses:
+        for data in topic.partitions:
+            await services.sliced_work.pause()
+            if data.error_code not in LEADER_ERRORS:
+                continue
+            hint = leader_hint(services, topic.topic, data.partition_index, listener)
+            data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+            if hint.node is not None:
+                host, port = hint.node.endpoints[listener]
+                nodes[hint.leader_id] = NodeEndpoint(node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack)
+    response.node_endpoints = list(nodes.values())
+
+
+async def _need_encoder(reads: Sequence[PartitionRead], pause: Pause) -> bool:
     """Return whether the response carries more for a partition than a `RowResponse` can encode."""
-    return bool(read.error_code or read.aborted_transactions or read.diverging is not None)
+    for read in reads:
+        if read.error_code or read.aborted_transactions or read.diverging is not None:
+            return True
+        await pause()
+    return False
 
 
 def _add(topics: list[FetchableTopicResponse], name: str, topic_id: UUID, data: PartitionData) -> None:

@@ -8,7 +8,7 @@ Version notes: v0 groups only; v1 key types and a message; v4 several keys, each
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements,
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, Step
+from broker.loop.slices import SlicedWork, Step
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
@@ -59,56 +59,41 @@ class Needs(Protocol):
     metadata_cache: MetadataCache
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    sliced_work: SlicedWork
 
 
-def handle(
-    services: Needs, request: FindCoordinatorRequest, context: RequestContext
-) -> Slices[FindCoordinatorResponse] | Awaitable[Slices[FindCoordinatorResponse]]:
+async def handle(services: Needs, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    """Each key once, however often the request names it."""
     topic = TOPICS.get(request.key_type)
-    if topic is None:
-        if request.key_type == SHARE:
-            code = UNAVAILABLE if context.api_version >= FIRST_VERSION_WITH_SHARE else ErrorCode.INVALID_REQUEST
-            return _each(request, context, lambda key: _no_coordinator(key, code))
+    partition_count = 0
+    unavailable = UNAVAILABLE
+    if topic is not None:
+        coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
+        partition_count = coordinator.partitions.count() or await coordinator.partitions.ensure_topic()
+    elif request.key_type != SHARE:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"coordinator type {request.key_type}, expected 0 (group) or 1 (transaction)"
         )
-    coordinator = services.groups if topic == GROUP_METADATA_TOPIC else services.transactions
-    partition_count = coordinator.partitions.count()
-    if partition_count is None:
-        return _create_and_find(services, request, context, topic, coordinator.partitions.ensure_topic())
-    return _find(services, request, context, topic, partition_count)
+    elif context.api_version < FIRST_VERSION_WITH_SHARE:
+        unavailable = ErrorCode.INVALID_REQUEST
+    coordinators: dict[str, Coordinator] = {}
+    step = Step(STEP_SIZE)
+    for key in _keys(request, context):
+        if key not in coordinators:
+            coordinators[key] = (
+                _no_coordinator(key, unavailable)
+                if topic is None
+                else _locate(services, context, topic, key, partition_count)
+            )
+        if step.is_over(key):
+            await services.sliced_work.pause()
+    return _response(context, list(coordinators.values()))
 
 
 def failed(request: FindCoordinatorRequest, context: RequestContext, code: ErrorCode) -> FindCoordinatorResponse:
     return _response(
         context, [_no_coordinator(key, code, ERRORS[code].message or "") for key in _keys(request, context)]
     )
-
-
-async def _create_and_find(
-    services: Needs, request: FindCoordinatorRequest, context: RequestContext, topic: str, creation: Awaitable[int]
-) -> Slices[FindCoordinatorResponse]:
-    return _find(services, request, context, topic, await creation)
-
-
-def _find(
-    services: Needs, request: FindCoordinatorRequest, context: RequestContext, topic: str, partition_count: int
-) -> Slices[FindCoordinatorResponse]:
-    return _each(request, context, lambda key: _locate(services, context, topic, key, partition_count))
-
-
-def _each(
-    request: FindCoordinatorRequest, context: RequestContext, locate: Callable[[str], Coordinator]
-) -> Slices[FindCoordinatorResponse]:
-    """Each key once, however often the request names it."""
-    coordinators: dict[str, Coordinator] = {}
-    step = Step(STEP_SIZE)
-    for key in _keys(request, context):
-        if key not in coordinators:
-            coordinators[key] = locate(key)
-        if step.is_over(key):
-            yield
-    return _response(context, list(coordinators.values()))
 
 
 def _locate(services: Needs, context: RequestContext, topic: str, key: str, partition_count: int) -> Coordinator:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from broker.loop.slices import Slices
+from protocol.pause import Pause
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 
-def group_by_topic(results: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T]) -> Slices[list[T]]:
+async def group_by_topic(
+    results: Iterable[tuple[tuple[str, int], A]], make: Callable[[str, list[A]], T], pause: Pause
+) -> list[T]:
     """Return `make(topic, results)` for each topic, in the order of their first partitions.
 
     `results` yields (topic, partition) with the result of that partition; it may be lazy.
@@ -23,9 +25,9 @@ def group_by_topic(results: Iterable[tuple[tuple[str, int], A]], make: Callable[
     topics: dict[str, list[A]] = {}
     for (topic, _), result in results:
         topics.setdefault(topic, []).append(result)
-        yield
+        await pause()
     made = []
     for topic, of_topic in topics.items():
         made.append(make(topic, of_topic))
-        yield
+        await pause()
     return made

@@ -13,7 +13,7 @@ Without an authorizer, dispatch calls the handlers directly, and these checks co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from types import ModuleType
@@ -22,11 +22,12 @@ from typing import Any, cast
 from broker.handlers.declaration import Declaration, Each
 from broker.handlers.partial_service import Handle, Needs, PartialService, with_field
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, Step
+from broker.loop.slices import Step
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import Pause
 
 DECIDED_AT_ONCE_MAX = 100
 """The most names that are decided about in one step: 3 ms if each of them is denied and logged."""
@@ -115,22 +116,23 @@ class Guard(PartialService):
     def allows(self, context: RequestContext, resource_type: ResourceType, name: str) -> bool:
         return self.authorizer.allows(context, self._operations[resource_type], resource_type, name)
 
-    def refused(
+    async def refused(
         self,
         context: RequestContext,
         resource_type: ResourceType,
         names: Iterable[str],
-        operation: Operation | None = None,
+        pause: Pause,
         *,
+        operation: Operation | None = None,
         is_logged_if_denied: bool = True,
-    ) -> Slices[Collection[str]]:
+    ) -> Collection[str]:
         """Return the names that are denied. `operation` is by default the one that the API needs."""
         once: dict[str, None] = {}
         step = Step(NAMES_IN_A_STEP)
         for name in names:
             once[name] = None
             if step.is_over(name):
-                yield
+                await pause()
         distinct = [*once]
         refused: set[str] = set()
         for begin in range(0, len(distinct), DECIDED_IN_A_SLICE_STEP):
@@ -143,7 +145,7 @@ class Guard(PartialService):
                     is_logged_if_denied=is_logged_if_denied,
                 )
             )
-            yield
+            await pause()
         return refused
 
     async def split(
@@ -155,7 +157,7 @@ class Guard(PartialService):
         name_of: Callable[[Any], str] = attrgetter("name"),
     ) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the allowed and the denied items."""
-        refused = await services.sliced_work.finished(self.refused(context, resource_type, map(name_of, items)))
+        refused = await self.refused(context, resource_type, map(name_of, items), services.sliced_work.pause)
         if not refused:
             return items, ()
         return await self.computed(services, context, lambda: parted(items, name_of, refused))
@@ -170,8 +172,13 @@ class Guard(PartialService):
         operation: Operation | None = None,
     ) -> list[Any]:
         """Return the items of a response that the requester may see."""
-        refused = await services.sliced_work.finished(
-            self.refused(context, resource_type, map(name_of, items), operation, is_logged_if_denied=False)
+        refused = await self.refused(
+            context,
+            resource_type,
+            map(name_of, items),
+            services.sliced_work.pause,
+            operation=operation,
+            is_logged_if_denied=False,
         )
         return await self.computed(services, context, lambda: parted(items, name_of, refused)[0])
 
@@ -193,8 +200,8 @@ class Guard(PartialService):
         items = getattr(request, each.items)
         allowed, denied = await self.split(services, context, each.resource_type, items, each.name_of)
         if not denied:
-            return self.handle(services, request, context)
-        return self._serve_allowed(services, request, context, each, allowed, denied)
+            return await self.served(services, request, context)
+        return await self._serve_allowed(services, request, context, each, allowed, denied)
 
     def _serve_allowed(
         self,
@@ -204,7 +211,7 @@ class Guard(PartialService):
         each: Each,
         allowed: Sequence[Any],
         denied: Sequence[Any],
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         refused = with_field(request, each.items, denied)
         code = DENIED[each.resource_type]
 

@@ -5,7 +5,6 @@ Each resource has its own result.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from broker.handlers.config_permissions import authorize_resources
@@ -13,7 +12,7 @@ from broker.handlers.declaration import METADATA_STORE, Declaration, Elements, P
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.settings.config_changes import STATED_CHANGES_MAX, Alteration, ConfigChanges, KeyChange
 from protocol.api_key import ApiKey
@@ -24,6 +23,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -43,16 +43,17 @@ class Needs(Protocol):
 
 async def handle(
     services: Needs, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> Slices[IncrementalAlterConfigsResponse]:
-    alterations = await services.sliced_work.finished(each(request.resources, _alteration))
+) -> IncrementalAlterConfigsResponse:
+    pause = services.sliced_work.pause
+    alterations = await each(request.resources, _alteration, pause)
     results = await services.config_changes.alter(alterations, validate_only=request.validate_only)
-    return _response(request, results)
+    return await _response(request, results, pause)
 
 
-def _response(
-    request: IncrementalAlterConfigsRequest, results: list[KafkaError | None]
-) -> Slices[IncrementalAlterConfigsResponse]:
-    responses = yield from each(zip(request.resources, results, strict=True), lambda pair: _result(*pair))
+async def _response(
+    request: IncrementalAlterConfigsRequest, results: list[KafkaError | None], pause: Pause
+) -> IncrementalAlterConfigsResponse:
+    responses = await each(zip(request.resources, results, strict=True), lambda pair: _result(*pair), pause)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -79,5 +80,5 @@ def _result(resource: AlterConfigsResource, error: KafkaError | None) -> AlterCo
     return response
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Awaitable[Any]:
-    return authorize_resources(guard, services, request, context, Operation.ALTER_CONFIGS, results="responses")
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    return await authorize_resources(guard, services, request, context, Operation.ALTER_CONFIGS, results="responses")

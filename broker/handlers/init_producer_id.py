@@ -9,7 +9,6 @@ is INVALID_PRODUCER_EPOCH in older versions.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from broker.coordination.producer_ids import ProducerIds
@@ -45,36 +44,24 @@ class Needs(Protocol):
     transactions: TransactionCoordinator
 
 
-def handle(
-    services: Needs, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+async def handle(services: Needs, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return failed(request, context, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return _new_producer_id(services)
-    return _init_transactional(services, request, request.transactional_id)
+        return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
+    named = request.producer_id != NO_PRODUCER_ID
+    producer = await services.transactions.init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        Producer(request.producer_id, request.producer_epoch) if named else None,
+    )
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def failed(request: InitProducerIdRequest, context: RequestContext, code: ErrorCode) -> InitProducerIdResponse:
     if code is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
-
-
-async def _new_producer_id(services: Needs) -> InitProducerIdResponse:
-    return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
-
-
-async def _init_transactional(
-    services: Needs, request: InitProducerIdRequest, transactional_id: str
-) -> InitProducerIdResponse:
-    named = request.producer_id != NO_PRODUCER_ID
-    producer = await services.transactions.init_producer_id(
-        transactional_id,
-        request.transaction_timeout_ms,
-        Producer(request.producer_id, request.producer_epoch) if named else None,
-    )
-    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:

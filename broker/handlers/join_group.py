@@ -7,7 +7,6 @@ not known; v9 a returning static leader can be asked to skip the assignment (KIP
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from random import Random
 from typing import Protocol
 from uuid import UUID
@@ -42,19 +41,13 @@ class Needs(Protocol):
     groups: GroupCoordinator
 
 
-def handle(
-    services: Needs, request: JoinGroupRequest, context: RequestContext
-) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    result = services.groups.join(request.group_id, _join_request(services.random, request, context))
-    return _response(result, context) if isinstance(result, JoinResult) else _when_formed(result, context)
+async def handle(services: Needs, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    result = await services.groups.join(request.group_id, _join_request(services.random, request, context))
+    return _response(result, context)
 
 
 def failed(request: JoinGroupRequest, context: RequestContext, code: ErrorCode) -> JoinGroupResponse:
     return _response(JoinResult(code, request.member_id), context)
-
-
-async def _when_formed(awaited: Awaitable[JoinResult], context: RequestContext) -> JoinGroupResponse:
-    return _response(await awaited, context)
 
 
 def _join_request(random: Random, request: JoinGroupRequest, context: RequestContext) -> JoinRequest:

@@ -13,7 +13,7 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
@@ -25,6 +25,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from protocol.pause import Pause
 
 FIRST_VERSION_BY_TOPIC = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 5
@@ -47,33 +48,32 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: LeaderAndIsrRequest, context: RequestContext
-) -> LeaderAndIsrResponse | Slices[LeaderAndIsrResponse]:
+async def handle(services: Needs, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+    pause = services.sliced_work.pause
     require_broker(services.config, services.authorizer, context)
     if context.api_version < FIRST_VERSION_BY_TOPIC:
-        request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
+        request.topic_states = await _by_topic(request.ungrouped_partition_states, pause)
     response = cast(LeaderAndIsrResponse, await services.control_door.submit(request, context.correlation_id))
-    return response if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else _flat(response)
+    return response if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS else await _flat(response, pause)
 
 
 def failed(request: LeaderAndIsrRequest, context: RequestContext, code: ErrorCode) -> object:
     return refused(request, code)
 
 
-def _by_topic(states: Iterable[LeaderAndIsrPartitionState]) -> Slices[list[LeaderAndIsrTopicState]]:
+async def _by_topic(states: Iterable[LeaderAndIsrPartitionState], pause: Pause) -> list[LeaderAndIsrTopicState]:
     topics: dict[str, LeaderAndIsrTopicState] = {}
     for state in states:
         topic = topics.get(state.topic_name)
         if topic is None:
             topic = topics[state.topic_name] = LeaderAndIsrTopicState(topic_name=state.topic_name, partition_states=[])
         topic.partition_states.append(state)
-        yield
+        await pause()
     return list(topics.values())
 
 
-def _flat(response: LeaderAndIsrResponse) -> Slices[LeaderAndIsrResponse]:
+async def _flat(response: LeaderAndIsrResponse, pause: Pause) -> LeaderAndIsrResponse:
     for topic in response.topics:
         response.partition_errors += topic.partition_errors
-        yield
+        await pause()
     return response

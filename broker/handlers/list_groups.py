@@ -14,11 +14,12 @@ from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from protocol.pause import each
 
 GROUP_TYPE = "classic"
 
@@ -35,19 +36,22 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     groups: GroupCoordinator
+    sliced_work: SlicedWork
 
 
-def handle(services: Needs, request: ListGroupsRequest, context: RequestContext) -> Slices[ListGroupsResponse]:
+async def handle(services: Needs, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    pause = services.sliced_work.pause
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     code, groups = services.groups.inspection.groups()
-    listed = yield from each(
+    listed = await each(
         (
             group
             for group in groups
             if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
         ),
         _listed,
+        pause,
     )
     return ListGroupsResponse(error_code=code, groups=listed)
 
@@ -65,16 +69,12 @@ def failed(request: ListGroupsRequest, context: RequestContext, code: ErrorCode)
     return ListGroupsResponse(error_code=code, groups=[])
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
     outcome = guard.begun(services, request, context)
-    if guard.has_instead(context):
-        return outcome
-
-    async def respond() -> object:
-        response = await guard.settled(services, outcome, context)
+    may_see_all = guard.has_instead(context)
+    response = await guard.settled(services, outcome, context)
+    if not may_see_all:
         response.groups = await guard.visible(
             services, context, ResourceType.GROUP, response.groups, attrgetter("group_id")
         )
-        return response
-
-    return respond()
+    return response

@@ -7,16 +7,16 @@ leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earlies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
-from broker.loop.slices import Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from broker.security.acls import Operation, ResourceType
@@ -30,6 +30,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicRow,
     ScannedListOffsets,
 )
+from protocol.pause import Pause, never, whole
 from protocol.row_writer import NO_ERRORS, RowResponse, other_counts, row_writer
 
 CONSUMER = -1
@@ -92,6 +93,7 @@ class Needs(Protocol):
 
     clock: Clock
     replica_manager: ReplicaManager
+    sliced_work: SlicedWork
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
@@ -100,7 +102,7 @@ class Needs(Protocol):
 
 def handle(
     services: Needs, request: ScannedListOffsets, context: RequestContext
-) -> Response | Slices[Response | Awaitable[Response]]:
+) -> Response | Coroutine[Any, Any, Response]:
     topics, version = request.topics, context.api_version
     if len(topics) == 1 and version > 0:
         name, partitions = topics[0]
@@ -113,20 +115,22 @@ def handle(
 
 
 def failed(request: ScannedListOffsets, context: RequestContext, code: ErrorCode) -> ListOffsetsResponse:
-    return whole(_in_objects(request.topics, repeat(Found(code))))
+    return whole(_in_objects(request.topics, repeat(Found(code)), never))
 
 
-def _handle_all(services: Needs, request: ScannedListOffsets, version: int) -> Slices[Response | Awaitable[Response]]:
+async def _handle_all(services: Needs, request: ScannedListOffsets, version: int) -> Response:
+    pause = services.sliced_work.pause
     asked: Counter[tuple[str, int]] = Counter()
     reads_records = False
     for topic in request.topics:
-        yield
+        await pause()
         for wanted in topic.partitions:
             asked[topic.name, wanted.partition_index] += 1
             reads_records |= _reads_records(wanted.timestamp)
-            yield
-    finding = _find_all(services, request, version, asked)
-    return services.run_blocking(lambda: whole(finding)) if reads_records else (yield from finding)
+            await pause()
+    if not reads_records:
+        return await _find_all(services, request, version, asked, pause)
+    return await services.run_blocking(lambda: whole(_find_all(services, request, version, asked, never)))
 
 
 def _reads_records(timestamp: int) -> bool:
@@ -134,9 +138,9 @@ def _reads_records(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def _find_all(
-    services: Needs, request: ScannedListOffsets, version: int, asked: Mapping[tuple[str, int], int]
-) -> Slices[Response]:
+async def _find_all(
+    services: Needs, request: ScannedListOffsets, version: int, asked: Mapping[tuple[str, int], int], pause: Pause
+) -> Response:
     """Respond for all partitions; `asked` is how often the request names each partition."""
     names: list[str] = []
     indexes: list[int] = []
@@ -154,11 +158,11 @@ def _find_all(
             found.append(
                 Found(ErrorCode.INVALID_REQUEST) if is_asked_twice else _find(services, request, version, name, wanted)
             )
-            yield
-        yield
+            await pause()
+        await pause()
     if are_rows:
         return _in_rows(names, indexes, found, version)
-    return (yield from _in_objects(request.topics, found))
+    return await _in_objects(request.topics, found, pause)
 
 
 def _in_rows(names: Sequence[str], indexes: Sequence[int], found: Sequence[Found], version: int) -> RowResponse:
@@ -173,7 +177,9 @@ def _in_rows(names: Sequence[str], indexes: Sequence[int], found: Sequence[Found
     return RowResponse(len(names), partial(writer.write, names, indexes, codes, *numbers), other_counts(codes))
 
 
-def _in_objects(topics: Sequence[ListOffsetsTopicRow], found: Iterable[Found]) -> Slices[ListOffsetsResponse]:
+async def _in_objects(
+    topics: Sequence[ListOffsetsTopicRow], found: Iterable[Found], pause: Pause
+) -> ListOffsetsResponse:
     """Return the response in any version, and with topics that are empty, or named twice."""
     response = ListOffsetsResponse(topics=[])
     results = iter(found)
@@ -191,9 +197,9 @@ def _in_objects(topics: Sequence[ListOffsetsTopicRow], found: Iterable[Found]) -
                     leader_epoch=one.leader_epoch,
                 )
             )
-            yield
+            await pause()
         response.topics.append(ListOffsetsTopicResponse(name=name, partitions=responses))
-        yield
+        await pause()
     return response
 
 

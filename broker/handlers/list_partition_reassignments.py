@@ -7,7 +7,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.controller import Controller
 from controller.model import TopicPartition
@@ -18,6 +18,7 @@ from protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -37,7 +38,8 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    wanted = await services.sliced_work.finished(_wanted(request))
+    pause = services.sliced_work.pause
+    wanted = await _wanted(request, pause)
     moves = await services.controller.list_partition_reassignments(wanted)
     return ListPartitionReassignmentsResponse(
         error_message="",
@@ -59,14 +61,14 @@ async def handle(
     )
 
 
-def _wanted(request: ListPartitionReassignmentsRequest) -> Slices[set[TopicPartition] | None]:
+async def _wanted(request: ListPartitionReassignmentsRequest, pause: Pause) -> set[TopicPartition] | None:
     """Return the requested partitions, None for all."""
     if request.topics is None:
         return None
     wanted = set()
     for topic in request.topics:
-        yield
+        await pause()
         for index in topic.partition_indexes:
             wanted.add(TopicPartition(topic.name, index))
-            yield
+            await pause()
     return wanted

@@ -15,7 +15,7 @@ from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.states import STATES_BY_TITLE
@@ -27,6 +27,7 @@ from protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from protocol.pause import each
 
 API = Declaration(
     ApiKey.LIST_TRANSACTIONS,
@@ -39,15 +40,17 @@ class Needs(Protocol):
 
     clock: Clock
     transactions: TransactionCoordinator
+    sliced_work: SlicedWork
 
 
-def handle(
+async def handle(
     services: Needs, request: ListTransactionsRequest, context: RequestContext
-) -> Slices[ListTransactionsResponse]:
+) -> ListTransactionsResponse:
+    pause = services.sliced_work.pause
     now_ms = services.clock.now_ms()
     known = list(services.transactions.inspection.transactions())
     wanted = (each_known for each_known in known if _is_wanted(request, each_known[1], now_ms))
-    states = yield from each(wanted, _state)
+    states = await each(wanted, _state, pause)
     return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=states)
 
 
@@ -76,18 +79,13 @@ def _is_wanted(request: ListTransactionsRequest, metadata: Metadata, now_ms: int
     return request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
-    outcome = guard.begun(services, request, context)
-
-    async def respond() -> object:
-        response = await guard.settled(services, outcome, context)
-        response.transaction_states = await guard.visible(
-            services,
-            context,
-            ResourceType.TRANSACTIONAL_ID,
-            response.transaction_states,
-            attrgetter("transactional_id"),
-        )
-        return response
-
-    return respond()
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    response = await guard.settled(services, guard.begun(services, request, context), context)
+    response.transaction_states = await guard.visible(
+        services,
+        context,
+        ResourceType.TRANSACTIONAL_ID,
+        response.transaction_states,
+        attrgetter("transactional_id"),
+    )
+    return response

@@ -6,7 +6,7 @@ v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol, cast
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from broker.cluster.metadata_cache import NO_LEADER, BrokerNode, MetadataCache, 
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import NOT_ASKED, Authorizer
 from config import broker_properties as properties
@@ -31,6 +31,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.pause import each
 
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 FIRST_VERSION_WITH_LOOK_UP_BY_ID = 12
@@ -54,18 +55,19 @@ class Needs(Protocol):
     metadata_cache: MetadataCache
     topics: TopicAdministration
     internal_topics: frozenset[str]
+    sliced_work: SlicedWork
 
 
-def handle(
-    services: Needs, request: MetadataRequest, context: RequestContext
-) -> Slices[MetadataResponse | Awaitable[Slices[MetadataResponse]]]:
+async def handle(services: Needs, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    pause = services.sliced_work.pause
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        return (yield from _respond_for_all(services, request, context))
+        return await _respond_for_all(services, request, context)
     metadata = services.metadata_cache.snapshot()
     denied: list[MetadataRequestTopic] = []
+    codes: dict[str, ErrorCode] = {}
     if services.authorizer.is_active:
-        wanted, denied = yield from _split(services, context, metadata, wanted)
+        wanted, denied = await _split(services, context, metadata, wanted)
     if _may_create(services, request, context):
         missing: dict[str, None] = {}
         for topic in wanted:
@@ -74,11 +76,13 @@ def handle(
                 break
             if topic.name and topic.name not in metadata.topics:
                 missing[topic.name] = None
-            yield
+            await pause()
         if missing:
-            allowed, codes = yield from _creatable(services, context, missing)
-            return _create_and_respond(services, request, context, wanted, denied, allowed, codes)
-    return (yield from _respond(services, request, context, metadata, wanted, denied, {}))
+            allowed, codes = await _creatable(services, context, missing)
+            if allowed:
+                codes |= await services.topics.create_automatically(allowed)
+            metadata = services.metadata_cache.snapshot()
+    return await _respond(services, request, context, metadata, wanted, denied, codes)
 
 
 def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -> MetadataResponse:
@@ -93,30 +97,17 @@ def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -
     )
 
 
-async def _create_and_respond(
-    services: Needs,
-    request: MetadataRequest,
-    context: RequestContext,
-    wanted: list[MetadataRequestTopic],
-    denied: list[MetadataRequestTopic],
-    allowed: Collection[str],
-    codes: dict[str, ErrorCode],
-) -> Slices[MetadataResponse]:
-    if allowed:
-        codes |= await services.topics.create_automatically(allowed)
-    return _respond(services, request, context, services.metadata_cache.snapshot(), wanted, denied, codes)
-
-
-def _split(
+async def _split(
     services: Needs, context: RequestContext, metadata: MetadataCache, wanted: list[MetadataRequestTopic]
-) -> Slices[tuple[list[MetadataRequestTopic], list[MetadataRequestTopic]]]:
+) -> tuple[list[MetadataRequestTopic], list[MetadataRequestTopic]]:
     """Return the topics that the client may see, and the others. An unknown id is reported as such."""
+    pause = services.sliced_work.pause
     allowed: list[MetadataRequestTopic] = []
     denied: list[MetadataRequestTopic] = []
     for topic in wanted:
         name = topic.name if topic.topic_id == NO_ID else metadata.name_of(topic.topic_id)
         (allowed if name is None or _may_see(services, context, name) else denied).append(topic)
-        yield
+        await pause()
     return allowed, denied
 
 
@@ -126,10 +117,11 @@ def _may_see(services: Needs, context: RequestContext, name: str, *, is_logged_i
     )
 
 
-def _creatable(
+async def _creatable(
     services: Needs, context: RequestContext, missing: Collection[str]
-) -> Slices[tuple[Collection[str], dict[str, ErrorCode]]]:
+) -> tuple[Collection[str], dict[str, ErrorCode]]:
     """Return the topics that the client may create, and the codes of the others."""
+    pause = services.sliced_work.pause
     authorizer = services.authorizer
     if authorizer.allows_cluster(context, Operation.CREATE, is_logged_if_denied=False):
         return missing, {}
@@ -140,22 +132,23 @@ def _creatable(
             allowed.append(name)
         else:
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        yield
+        await pause()
     return allowed, codes
 
 
-def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> Slices[MetadataResponse]:
+async def _respond_for_all(services: Needs, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    pause = services.sliced_work.pause
     is_checked = services.authorizer.is_active
     metadata = services.metadata_cache.snapshot()
     topics = []
     for state in metadata.topics.values():
         if not is_checked or _may_see(services, context, state.name, is_logged_if_denied=False):
             topics.append(_known(services, request, context, metadata, state))
-        yield
+        await pause()
     return _response(services, request, context, metadata, topics)
 
 
-def _respond(
+async def _respond(
     services: Needs,
     request: MetadataRequest,
     context: RequestContext,
@@ -163,11 +156,12 @@ def _respond(
     wanted: list[MetadataRequestTopic],
     denied: list[MetadataRequestTopic],
     codes: dict[str, ErrorCode],
-) -> Slices[MetadataResponse]:
+) -> MetadataResponse:
     """Return each requested topic once. As in Kafka, names are ignored if the request has a topic id.
 
     The response does not say whether `denied` topics exist.
     """
+    pause = services.sliced_work.pause
     by_name: dict[str | None, MetadataRequestTopic] = {}
     by_id: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
     for topic in wanted:
@@ -175,10 +169,10 @@ def _respond(
             by_name[topic.name] = topic
         else:
             by_id[topic.name, topic.topic_id] = topic
-        yield
+        await pause()
     asked = by_id or by_name
-    topics = yield from each(asked.values(), lambda topic: _one(services, request, context, metadata, topic, codes))
-    topics += yield from each(denied, lambda topic: _denied(topic, context))
+    topics = await each(asked.values(), lambda topic: _one(services, request, context, metadata, topic, codes), pause)
+    topics += await each(denied, lambda topic: _denied(topic, context), pause)
     return _response(services, request, context, metadata, topics)
 
 

@@ -9,7 +9,7 @@ v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import repeat
 from typing import Protocol
@@ -18,21 +18,20 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
-from broker.groups.offset_commits import NOTHING_REFUSED, CommitResult, Committer
+from broker.groups.offset_commits import NOTHING_REFUSED, Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from config.topic_properties import LONG_MAX
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
+from protocol.pause import Pause, never, whole
 from protocol.row_writer import RowResponse, other_counts, row_writer
-
-Response = RowResponse | Awaitable[Slices[RowResponse]]
 
 SCANNED = ScannedOffsetCommit
 VERSION_OF_CONSUMERS_TREE = 0
@@ -59,20 +58,12 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-def handle(
-    services: Needs, request: ScannedOffsetCommit, context: RequestContext
-) -> Slices[Response] | Awaitable[Slices[RowResponse]]:
-    if context.api_version == VERSION_OF_CONSUMERS_TREE:
-        return _store_in_consumers_tree(services, request)
-    return _commit(services, request, context.api_version)
-
-
-def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCode) -> RowResponse:
-    return whole(_response(request, context.api_version, code))
-
-
-def _commit(services: Needs, request: ScannedOffsetCommit, version: int) -> Slices[Response]:
+async def handle(services: Needs, request: ScannedOffsetCommit, context: RequestContext) -> RowResponse:
     """Commit offsets. Nothing is stored before the last offset was checked."""
+    version = context.api_version
+    if version == VERSION_OF_CONSUMERS_TREE:
+        return await _store_in_consumers_tree(services, request)
+    pause = services.sliced_work.pause
     exists = services.metadata_cache.contains
     now_ms = services.clock.now_ms()
     expires_ms = NO_TIMESTAMP
@@ -82,29 +73,28 @@ def _commit(services: Needs, request: ScannedOffsetCommit, version: int) -> Slic
     unknown: set[TopicPartition] = set()
     for number, row in enumerate(request.topics, 1):
         if number % COMMIT_STEP_SIZE == 0:
-            yield
+            await pause()
         key = row[:2]
         if exists(*key):
             offsets[key] = _offset(row, now_ms, expires_ms)
         else:
             unknown.add(key)
     if not offsets:
-        return (yield from _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return await _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOTHING_REFUSED, pause)
     committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     if len(offsets) > COMMIT_STEP_SIZE:
-        result = yield from services.groups.offsets.commit_in_slices(request.group_id, committer, offsets)
-        yield
+        result = await services.groups.offsets.commit_in_slices(request.group_id, committer, offsets, pause)
+        await pause()
     else:
-        result = services.groups.offsets.commit(request.group_id, committer, offsets)
-    if isinstance(result, CommitResult):
-        return (yield from _respond(request, version, unknown, result))
-    return _later(request, version, unknown, result)
+        result = await services.groups.offsets.commit(request.group_id, committer, offsets)
+    refused = result.refused
+    if unknown:
+        refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **refused}
+    return await _response(request, version, result.error, refused, pause)
 
 
-async def _later(
-    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], awaited: Awaitable[CommitResult]
-) -> Slices[RowResponse]:
-    return _respond(request, version, unknown, await awaited)
+def failed(request: ScannedOffsetCommit, context: RequestContext, code: ErrorCode) -> RowResponse:
+    return whole(_response(request, context.api_version, code, NOTHING_REFUSED, never))
 
 
 def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMetadata:
@@ -118,24 +108,18 @@ def _offset(row: OffsetCommitRow, now_ms: int, expires_ms: int) -> OffsetAndMeta
     )
 
 
-def _respond(
-    request: ScannedOffsetCommit, version: int, unknown: set[TopicPartition], result: CommitResult
-) -> Slices[RowResponse]:
-    refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **result.refused}
-    return _response(request, version, result.error, refused)
-
-
-def _response(
+async def _response(
     request: ScannedOffsetCommit,
     version: int,
     error: ErrorCode,
-    others: Mapping[TopicPartition, ErrorCode] = NOTHING_REFUSED,
-) -> Slices[RowResponse]:
+    others: Mapping[TopicPartition, ErrorCode],
+    pause: Pause,
+) -> RowResponse:
     """`error` for every partition that is not one of the `others`; each once, and all of a topic in one place."""
     by_topic: dict[str, dict[int, ErrorCode]] = {}
     for number, row in enumerate(request.topics, 1):
         if number % COMMIT_STEP_SIZE == 0:
-            yield
+            await pause()
         name, index = key = row[:2]
         code = others.get(key, error) if others else error
         by_topic.setdefault(name, {})[index] = code
@@ -146,7 +130,7 @@ def _response(
         names += repeat(name, len(codes))
         indexes += codes
         error_codes += codes.values()
-        yield
+        await pause()
     writer = row_writer(OffsetCommitResponse, version)
     counts = other_counts(error_codes)
     if len(names) == 1:
@@ -154,13 +138,13 @@ def _response(
     return RowResponse(len(names), partial(writer.write, names, indexes, error_codes), counts)
 
 
-async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> Slices[RowResponse]:
+async def _store_in_consumers_tree(services: Needs, request: ScannedOffsetCommit) -> RowResponse:
     codes = {}
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for row in request.topics:
-        await pace.keep()
+        await pause()
         codes[row[:2]] = await _store_one(services, request.group_id, row)
-    return _response(request, VERSION_OF_CONSUMERS_TREE, ErrorCode.NONE, codes)
+    return await _response(request, VERSION_OF_CONSUMERS_TREE, ErrorCode.NONE, codes, pause)
 
 
 async def _store_one(services: Needs, group_id: str, row: OffsetCommitRow) -> ErrorCode:

@@ -14,7 +14,7 @@ from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -24,6 +24,7 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.OFFSET_DELETE,
@@ -42,41 +43,41 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: OffsetDeleteRequest, context: RequestContext
-) -> Slices[OffsetDeleteResponse]:
-    requested, known = await services.sliced_work.finished(_requested(services, request))
-    codes = services.groups.removal.delete_offsets(request.group_id, known)
-    return _response(requested, codes if isinstance(codes, dict) else await codes)
+async def handle(services: Needs, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    requested, known = await _requested(services, request)
+    codes = await services.groups.removal.delete_offsets(request.group_id, known)
+    return await _response(requested, codes, services.sliced_work.pause)
 
 
 def failed(request: OffsetDeleteRequest, context: RequestContext, code: ErrorCode) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=code, topics=[])
 
 
-def _requested(
+async def _requested(
     services: Needs, request: OffsetDeleteRequest
-) -> Slices[tuple[dict[TopicPartition, None], list[TopicPartition]]]:
+) -> tuple[dict[TopicPartition, None], list[TopicPartition]]:
     """Return the requested partitions, each once, and those of them that exist."""
+    pause = services.sliced_work.pause
     requested: dict[TopicPartition, None] = {}
     known = []
     for topic in request.topics:
-        yield
+        await pause()
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             if key not in requested and services.metadata_cache.contains(*key):
                 known.append(key)
             requested[key] = None
-            yield
+            await pause()
     return requested, known
 
 
-def _response(
-    requested: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]
-) -> Slices[OffsetDeleteResponse]:
-    topics = yield from group_by_topic(
+async def _response(
+    requested: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode], pause: Pause
+) -> OffsetDeleteResponse:
+    topics = await group_by_topic(
         ((partition, _result(partition, codes)) for partition in requested),
         lambda name, partitions: OffsetDeleteResponseTopic(name=name, partitions=partitions),
+        pause,
     )
     return OffsetDeleteResponse(topics=topics)
 
@@ -86,12 +87,8 @@ def _result(partition: TopicPartition, codes: Mapping[TopicPartition, ErrorCode]
     return OffsetDeleteResponsePartition(partition_index=partition[1], error_code=code)
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
     guard.require(context, ResourceType.GROUP, request.group_id)
-    return _authorize_topics(guard, services, request, context)
-
-
-async def _authorize_topics(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
     allowed, denied = await guard.split(services, context, ResourceType.TOPIC, request.topics)
 
     def refused() -> list[Any]:

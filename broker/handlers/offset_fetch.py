@@ -10,7 +10,7 @@ open transaction can change (KIP-447); v8 several groups.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from broker.handlers.guard import Guard, parted
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.partial_service import with_field
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices, Step
+from broker.loop.slices import SlicedWork, Step
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -39,6 +39,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from protocol.pause import Pause
 
 VERSION_OF_CONSUMERS_TREE = 0
 FIRST_VERSION_WITH_GROUP_ERROR = 2
@@ -71,13 +72,12 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-def handle(
-    services: Needs, request: OffsetFetchRequest, context: RequestContext
-) -> Slices[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
+async def handle(services: Needs, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version == VERSION_OF_CONSUMERS_TREE:
-        return _read_consumers_tree(services, request)
-    has_several_groups = context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS
-    return _respond_for_groups(services, request) if has_several_groups else _respond_for_group(services, request)
+        return await _read_consumers_tree(services, request)
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
+        return await _respond_for_groups(services, request)
+    return await _respond_for_group(services, request)
 
 
 def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode) -> OffsetFetchResponse:
@@ -98,45 +98,49 @@ def failed(request: OffsetFetchRequest, context: RequestContext, code: ErrorCode
     )
 
 
-def _respond_for_group(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
-    offsets = yield from _consistent(services.groups.offsets.of(request.group_id), request.topics)
-    wanted = yield from _wanted(request.topics, offsets)
-    found = yield from _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable)
-    topics = yield from _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each))
+async def _respond_for_group(services: Needs, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    pause = services.sliced_work.pause
+    offsets = await _consistent(services.groups.offsets.of(request.group_id), request.topics, pause)
+    wanted = await _wanted(request.topics, offsets, pause)
+    found = await _read_offsets(OffsetFetchResponsePartition, offsets, wanted, request.require_stable, pause)
+    topics = await _build_topics(found, lambda name, each: OffsetFetchResponseTopic(name=name, partitions=each), pause)
     return OffsetFetchResponse(topics=topics)
 
 
-def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> Slices[OffsetFetchResponse]:
+async def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group once, with the topics of the first place that names it."""
+    pause = services.sliced_work.pause
     groups: list[OffsetFetchResponseGroup] = []
     seen: set[str] = set()
     for group in request.groups:
         if group.group_id in seen:
-            yield
+            await pause()
             continue
         if groups:
-            yield
+            await pause()
         seen.add(group.group_id)
         try:
-            offsets = yield from _consistent(services.groups.offsets.of(group.group_id), group.topics)
+            offsets = await _consistent(services.groups.offsets.of(group.group_id), group.topics, pause)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))
             continue
-        wanted = yield from _wanted(group.topics, offsets)
-        found = yield from _read_offsets(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable)
-        topics = yield from _build_topics(
-            found, lambda name, each: OffsetFetchResponseTopics(name=name, partitions=each)
+        wanted = await _wanted(group.topics, offsets, pause)
+        found = await _read_offsets(OffsetFetchResponsePartitions, offsets, wanted, request.require_stable, pause)
+        topics = await _build_topics(
+            found, lambda name, each: OffsetFetchResponseTopics(name=name, partitions=each), pause
         )
         groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
     return OffsetFetchResponse(groups=groups)
 
 
-def _build_topics(found: Sequence[tuple[str, list[P]]], topic_of: Callable[[str, list[P]], T]) -> Slices[list[T]]:
+async def _build_topics(
+    found: Sequence[tuple[str, list[P]]], topic_of: Callable[[str, list[P]], T], pause: Pause
+) -> list[T]:
     """Build the topics of a response: `topic_of(name, partitions)` for each."""
     topics: list[T] = []
     for name, partitions in found:
         if topics and len(topics) % STEP_SIZE == 0:
-            yield
+            await pause()
         topics.append(topic_of(name, partitions))
     return topics
 
@@ -145,9 +149,9 @@ def _failed_group(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=code)
 
 
-def _consistent(
-    offsets: GroupOffsets, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
-) -> Slices[GroupOffsets]:
+async def _consistent(
+    offsets: GroupOffsets, topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, pause: Pause
+) -> GroupOffsets:
     """Return offsets that do not change between the steps of the response: a transaction commits all or none."""
     count = 0
     if topics is None:
@@ -158,38 +162,38 @@ def _consistent(
             if count > STEP_SIZE:
                 break
             if number % STEP_SIZE == 0:
-                yield
+                await pause()
     return offsets.snapshot() if count > STEP_SIZE else offsets
 
 
-def _wanted(
-    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets
-) -> Slices[Wanted]:
+async def _wanted(
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None, offsets: GroupOffsets, pause: Pause
+) -> Wanted:
     """Return the partitions to be read, each once, by topic; without `topics`, all with a committed offset."""
     if topics is not None:
-        return (yield from _named(topics))
+        return await _named(topics, pause)
     committed: dict[str, dict[int, None]] = {}
     for number, (topic, partition) in enumerate(list(offsets.committed)):
         if number and number % STEP_SIZE == 0:
-            yield
+            await pause()
         committed.setdefault(topic, {})[partition] = None
     return committed
 
 
-def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> Slices[Wanted]:
+async def _named(topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics], pause: Pause) -> Wanted:
     partitions: dict[str, dict[int, None]] = {}
     step = Step(STEP_SIZE)
     for topic in topics:
         if topic.partition_indexes:
             partitions.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         if step.is_over(topic.name):
-            yield
+            await pause()
     return partitions
 
 
-def _read_offsets(
-    cls: type[P], offsets: GroupOffsets, wanted: Wanted, require_stable: bool
-) -> Slices[list[tuple[str, list[P]]]]:
+async def _read_offsets(
+    cls: type[P], offsets: GroupOffsets, wanted: Wanted, require_stable: bool, pause: Pause
+) -> list[tuple[str, list[P]]]:
     """Read the offsets."""
     found = []
     read_count = 0
@@ -198,7 +202,7 @@ def _read_offsets(
         for partition in partitions:
             if read_count == STEP_SIZE:
                 read_count = 0
-                yield
+                await pause()
             read_count += 1
             results.append(_partition(cls, offsets, (topic, partition), require_stable))
         found.append((topic, results))
@@ -232,12 +236,12 @@ def _without_offset(cls: type[P], partition: int, code: ErrorCode) -> P:
 
 async def _read_consumers_tree(services: Needs, request: OffsetFetchRequest) -> OffsetFetchResponse:
     topics = []
-    pace = services.sliced_work.pace()
-    wanted = await services.sliced_work.finished(_named(request.topics or ()))
+    pause = services.sliced_work.pause
+    wanted = await _named(request.topics or (), pause)
     for name, partitions in wanted.items():
         found = []
         for each in partitions:
-            await pace.keep()
+            await pause()
             found.append(await _fetch_one(services, request.group_id, name, each))
         topics.append(OffsetFetchResponseTopic(name=name, partitions=found))
     return OffsetFetchResponse(topics=topics)
@@ -255,12 +259,12 @@ async def _fetch_one(services: Needs, group_id: str, topic: str, partition: int)
     return OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset, metadata="")
 
 
-def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
     """Serve what is allowed: groups and topics that are denied get a result of their own."""
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        return _authorize_groups(guard, services, request, context)
+        return await _authorize_groups(guard, services, request, context)
     guard.require(context, ResourceType.GROUP, request.group_id)
-    return _authorize_one_group(guard, services, request, context)
+    return await _authorize_one_group(guard, services, request, context)
 
 
 async def _authorize_one_group(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
@@ -288,19 +292,18 @@ async def _authorize_one_group(guard: Guard, services: PartNeeds, request: Any, 
 
 
 async def _authorize_groups(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:
+    pause = services.sliced_work.pause
     groups, denied_groups = await guard.split(
         services, context, ResourceType.GROUP, request.groups, attrgetter("group_id")
     )
     asked = await guard.computed(services, context, lambda: _topic_names(groups))
-    refused_names = await services.sliced_work.finished(guard.refused(context, ResourceType.TOPIC, asked))
+    refused_names = await guard.refused(context, ResourceType.TOPIC, asked, pause)
     served, denied_topics = await guard.computed(services, context, lambda: _parted_groups(groups, refused_names))
     response = await guard.settled(
         services, guard.begun(services, with_field(request, "groups", served), context), context
     )
     found = await guard.computed(services, context, lambda: _topic_names(response.groups))
-    hidden = await services.sliced_work.finished(
-        guard.refused(context, ResourceType.TOPIC, found, is_logged_if_denied=False)
-    )
+    hidden = await guard.refused(context, ResourceType.TOPIC, found, pause, is_logged_if_denied=False)
 
     def completed() -> Any:
         for group in response.groups:

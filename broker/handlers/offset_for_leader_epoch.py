@@ -8,7 +8,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, each
+from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
@@ -20,6 +20,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from protocol.pause import each
 
 API = Declaration(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -33,18 +34,20 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     replica_manager: ReplicaManager
+    sliced_work: SlicedWork
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
 
-def handle(
+async def handle(
     services: Needs, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> Slices[OffsetForLeaderEpochResponse]:
+) -> OffsetForLeaderEpochResponse:
+    pause = services.sliced_work.pause
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
-        partitions = yield from each(topic.partitions, partial(_end_offset, services, topic.topic))
+        partitions = await each(topic.partitions, partial(_end_offset, services, topic.topic), pause)
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
-        yield
+        await pause()
     return response
 
 

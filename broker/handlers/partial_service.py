@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import CoroutineType, ModuleType
 from typing import Any, Protocol, TypeVar
 
 from broker.handlers.request_context import RequestContext
 from broker.loop.cpu_pool import CpuPool
-from broker.loop.slices import SlicedWork, is_sliced
+from broker.loop.promise import Promise
+from broker.loop.slices import SlicedWork
 from protocol.api import Api
 from protocol.codec import decode
 from protocol.row_writer import RowResponse
@@ -41,9 +42,20 @@ class PartialService:
         self.handle = handle
 
     def begun(self, services: Needs, request: Any, context: RequestContext) -> Any:
-        """Begin to serve a request, which must happen before dispatch returns: it may point into its frame."""
-        outcome = self.handle(services, request, context)
-        return services.sliced_work.run(outcome) if is_sliced(outcome) else outcome
+        """Begin to serve a request, which must happen before dispatch returns: it may point into its frame.
+
+        Returns the response or a promise of it.
+        """
+        return self.start(services, self.handle(services, request, context))
+
+    def start(self, services: Needs, outcome: Any) -> Any:
+        """Return a response, or a promise of it if `outcome` is a coroutine that waits."""
+        return services.sliced_work.start(outcome) if type(outcome) is CoroutineType else outcome
+
+    async def served(self, services: Needs, request: Any, context: RequestContext) -> Any:
+        """Serve a request and return its response as the handler does."""
+        outcome = self.begun(services, request, context)
+        return await outcome if isinstance(outcome, Promise) else outcome
 
     async def extended(
         self,
@@ -61,7 +73,8 @@ class PartialService:
         return response
 
     async def settled(self, services: Needs, outcome: object, context: RequestContext) -> Any:
-        response = await services.sliced_work.settled(outcome)
+        """Return the response that `begun` returned or promised, as an object of its class."""
+        response = await outcome if isinstance(outcome, Promise) else outcome
         return await self.computed(services, context, lambda: self.as_message(response, context))
 
     async def computed(self, services: Needs, context: RequestContext, work: Callable[[], T]) -> T:

@@ -10,18 +10,17 @@ Owns the meaning of the request and the layout of the response. `broker.replica.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 from broker.handlers import leader_hints
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.leader_hints import leader_hint
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.promise import Promise, going_on
-from broker.loop.slices import SlicedWork, Slices, each, is_sliced, whole
+from broker.loop.driver import going_on, start
+from broker.loop.slices import SlicedWork
 from broker.replica.appends import (
     ACKS_ALL,
     PARTITIONS_IN_ONE_STEP_MAX,
@@ -46,6 +45,7 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
+from protocol.pause import Pause, each, never, whole
 from protocol.row_writer import NO_ERRORS, RowResponse, RowWriter, row_writer
 from protocol.schema import Records
 from storage.batches.validation import AppendOrigin, Refusal
@@ -83,6 +83,10 @@ class Needs(leader_hints.Needs, Protocol):
 
 
 def handle(services: Needs, request: ScannedProduce, context: RequestContext) -> object:
+    """A producer that expects no response may close its connection as soon as it has sent the request.
+
+    That cancels the work on it, but with acks=0 the append has to finish.
+    """
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -95,25 +99,16 @@ def handle(services: Needs, request: ScannedProduce, context: RequestContext) ->
     if len(rows) > 1:
         if len(rows) > PARTITIONS_IN_ONE_STEP_MAX:
             rows = rows if context.is_frame_kept else with_own_records(rows)
-            return _responding(services, _serve_in_slices(services, rows, terms, context), acks)
+            serving = _serve_in_slices(services, rows, terms, context)
+            return going_on(serving) if acks == ACKS_NONE else serving
         if not _names_each_partition_once(rows):
-            rows = whole(_last_of_each_partition(rows))
+            rows = whole(_last_of_each_partition(rows, never))
     appended = services.appends.serve(rows, terms)
-    if type(appended) is list:
+    if isinstance(appended, list):
         return _response(services, rows, appended, terms, context)
-    names = whole(_without_records(rows))
-    if isinstance(appended, Promise):
-        return _respond_when_committed(services, names, appended, terms, context)
-    return _responding(services, _respond_later(services, names, appended, terms, context), acks)
-
-
-def _responding(services: Needs, responding: object, acks: int) -> object:
-    """Return what completes a request that cannot be completed at once."""
-    if acks == ACKS_NONE:
-        # A producer that expects no response may close its connection as soon as it has sent the request. That cancels
-        # the awaited future, but the append has to finish.
-        return going_on(services.sliced_work.settled(responding))
-    return responding
+    names = whole(_without_records(rows, never))
+    responding = _respond_later(services, names, appended, terms, context)
+    return going_on(responding) if acks == ACKS_NONE else start(responding)
 
 
 def failed(request: ScannedProduce, context: RequestContext, code: ErrorCode) -> ProduceResponse:
@@ -139,7 +134,7 @@ def _names_each_partition_once(rows: Sequence[ProduceRow]) -> bool:
     return names.count(names[0]) == len(rows) == len(set(indexes))
 
 
-def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
+async def _last_of_each_partition(rows: Sequence[ProduceRow], pause: Pause) -> Sequence[ProduceRow]:
     """Return the last row of each partition, grouped by topic.
 
     As in Kafka, the response lists each partition once, and all partitions of a topic in one entry.
@@ -147,61 +142,43 @@ def _last_of_each_partition(rows: Sequence[ProduceRow]) -> Slices[Sequence[Produ
     by_topic: dict[str, dict[int, ProduceRow]] = {}
     for row in rows:
         by_topic.setdefault(row[0], {})[row[1]] = row
-        yield
+        await pause()
     last: list[ProduceRow] = []
     for by_index in by_topic.values():
         last += by_index.values()
-        yield
+        await pause()
     return last
 
 
-def _serve_in_slices(
+async def _serve_in_slices(
     services: Needs, rows: Sequence[ProduceRow], terms: AppendTerms, context: RequestContext
-) -> Slices[object]:
-    rows = yield from _last_of_each_partition(rows)
-    appended = yield from services.appends.serve_in_slices(rows, terms)
-    if type(appended) is list:
-        return _response(services, rows, appended, terms, context)
-    names = yield from _without_records(rows)
-    return _respond_later(services, names, appended, terms, context)
+) -> object:
+    pause = services.sliced_work.pause
+    rows = await _last_of_each_partition(rows, pause)
+    outcomes = await services.appends.serve_in_slices(rows, terms, pause)
+    return await _response_of_any(services, rows, outcomes, terms, context)
 
 
-def _without_records(rows: Sequence[ProduceRow]) -> Slices[Sequence[ProduceRow]]:
+async def _without_records(rows: Sequence[ProduceRow], pause: Pause) -> Sequence[ProduceRow]:
     """Return the rows without their records, which point into the frame: the frame is not kept until the response."""
-    return (yield from each(rows, lambda row: row._replace(records=None)))
-
-
-def _respond_when_committed(
-    services: Needs,
-    rows: Sequence[ProduceRow],
-    appended: Promise[Outcomes],
-    terms: AppendTerms,
-    context: RequestContext,
-) -> Promise[object]:
-    promise: Promise[object] = Promise()
-
-    def respond(done: Promise[Outcomes]) -> None:
-        try:
-            response: object = _response(services, rows, done.result(), terms, context)
-            if is_sliced(response):
-                response = services.sliced_work.run(cast(Slices[object], response))
-            if isinstance(response, asyncio.Future):
-                promise.follow(response)
-            else:
-                promise.set_result(response)
-        except Exception as error:
-            promise.set_exception(error)
-
-    promise.on_cancel(appended.cancel)
-    appended.add_done_callback(respond)
-    return promise
+    return await each(rows, lambda row: row._replace(records=None), pause)
 
 
 async def _respond_later(
-    services: Needs, rows: Sequence[ProduceRow], appended: object, terms: AppendTerms, context: RequestContext
+    services: Needs,
+    rows: Sequence[ProduceRow],
+    appended: Coroutine[Any, Any, Outcomes],
+    terms: AppendTerms,
+    context: RequestContext,
 ) -> object:
-    outcomes = cast(Outcomes, await services.sliced_work.settled(appended))
-    return _response(services, rows, outcomes, terms, context)
+    return await _response_of_any(services, rows, await appended, terms, context)
+
+
+async def _response_of_any(
+    services: Needs, rows: Sequence[ProduceRow], outcomes: Outcomes, terms: AppendTerms, context: RequestContext
+) -> RowResponse | ProduceResponse | None:
+    response = _response(services, rows, outcomes, terms, context)
+    return await response if isinstance(response, Coroutine) else response
 
 
 def _response(
@@ -210,7 +187,7 @@ def _response(
     outcomes: Outcomes,
     terms: AppendTerms,
     context: RequestContext,
-) -> RowResponse | Slices[ProduceResponse] | ProduceResponse | None:
+) -> RowResponse | Coroutine[Any, Any, ProduceResponse] | ProduceResponse | None:
     """Return the response: a `RowResponse` if no partition failed; None with acks=0."""
     if terms.acks == ACKS_NONE:
         _close_for_failures(rows, outcomes)
@@ -250,9 +227,10 @@ def _close_for_failures(rows: Sequence[ProduceRow], outcomes: Outcomes) -> None:
             raise CloseConnection(f"produce with acks=0 to {row.name}-{row.index_} failed: {outcome.code.name}")
 
 
-def _respond_with_errors(
+async def _respond_with_errors(
     services: Needs, rows: Sequence[ProduceRow], outcomes: Outcomes, context: RequestContext
-) -> Slices[ProduceResponse]:
+) -> ProduceResponse:
+    pause = services.sliced_work.pause
     topics: dict[str, TopicProduceResponse] = {}
     response = ProduceResponse(responses=[])
     for row, outcome in zip(rows, outcomes, strict=True):
@@ -264,7 +242,7 @@ def _respond_with_errors(
         topic.partition_responses.append(partition)
         if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             _add_leader(services, context, response, row.name, partition)
-        yield
+        await pause()
     return response
 
 

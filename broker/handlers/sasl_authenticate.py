@@ -6,7 +6,6 @@ authentication, the request fails with ILLEGAL_SASL_STATE.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.handlers.declaration import Declaration
@@ -33,9 +32,9 @@ class Needs(Protocol):
     clock: Clock
 
 
-def handle(
+async def handle(
     services: Needs, request: SaslAuthenticateRequest, context: RequestContext
-) -> SaslAuthenticateResponse | Awaitable[SaslAuthenticateResponse]:
+) -> SaslAuthenticateResponse:
     session = context.channel.sasl
     if session is None or session.stage is Stage.COMPLETE:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=LOGGED_IN_ALREADY)
@@ -43,15 +42,8 @@ def handle(
         evaluate = session.evaluation(bytes(request.auth_bytes), is_raw=False)
     except WrongState:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    if session.run_blocking is not None:
-        return _later(session.run_blocking(evaluate), session, services.clock, context.channel)
-    return _concluded(evaluate(), session, services.clock, context.channel)
-
-
-async def _later(
-    evaluated: Awaitable[Step | AuthenticationFailed], session: SaslSession, clock: Clock, channel: Channel
-) -> SaslAuthenticateResponse:
-    return _concluded(await evaluated, session, clock, channel)
+    outcome = evaluate() if session.run_blocking is None else await session.run_blocking(evaluate)
+    return _concluded(outcome, session, services.clock, context.channel)
 
 
 def _concluded(

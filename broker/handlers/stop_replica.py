@@ -12,13 +12,14 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.pause import Pause
 
 FIRST_VERSION_BY_TOPIC = 1
 FIRST_VERSION_WITH_STATES = 3
@@ -44,8 +45,8 @@ class Needs(Protocol):
 async def handle(services: Needs, request: StopReplicaRequest, context: RequestContext) -> object:
     require_broker(services.config, services.authorizer, context)
     if context.api_version < FIRST_VERSION_WITH_STATES:
-        states = _states(_names(request, context.api_version), is_deleted=request.delete_partitions)
-        request.topic_states = await services.sliced_work.finished(states)
+        names = _names(request, context.api_version)
+        request.topic_states = await _states(names, services.sliced_work.pause, is_deleted=request.delete_partitions)
     return await services.control_door.submit(request, context.correlation_id)
 
 
@@ -59,12 +60,12 @@ def _names(request: StopReplicaRequest, version: int) -> Iterable[tuple[str, int
     return ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
 
 
-def _states(names: Iterable[tuple[str, int]], *, is_deleted: bool) -> Slices[list[StopReplicaTopicState]]:
+async def _states(names: Iterable[tuple[str, int]], pause: Pause, *, is_deleted: bool) -> list[StopReplicaTopicState]:
     topics: dict[str, StopReplicaTopicState] = {}
     for name, index in names:
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = StopReplicaTopicState(topic_name=name, partition_states=[])
         topic.partition_states.append(StopReplicaPartitionState(partition_index=index, delete_partition=is_deleted))
-        yield
+        await pause()
     return list(topics.values())

@@ -5,7 +5,6 @@ Version notes: v3 static members; v5 the request has to name the protocol of the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from broker.groups.coordinator import GroupCoordinator
@@ -34,13 +33,11 @@ class Needs(Protocol):
     groups: GroupCoordinator
 
 
-def handle(
-    services: Needs, request: SyncGroupRequest, context: RequestContext
-) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+async def handle(services: Needs, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         return failed(request, context, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    result = services.groups.sync(
+    result = await services.groups.sync(
         request.group_id,
         SyncRequest(
             request.member_id,
@@ -51,15 +48,11 @@ def handle(
             {each.member_id: each.assignment for each in request.assignments},
         ),
     )
-    return _response(result) if isinstance(result, SyncResult) else _when_stored(result)
+    return _response(result)
 
 
 def failed(request: SyncGroupRequest, context: RequestContext, code: ErrorCode) -> SyncGroupResponse:
     return _response(SyncResult(code))
-
-
-async def _when_stored(awaited: Awaitable[SyncResult]) -> SyncGroupResponse:
-    return _response(await awaited)
 
 
 def _response(result: SyncResult) -> SyncGroupResponse:

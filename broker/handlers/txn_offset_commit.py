@@ -17,14 +17,14 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offset_commits import CommitResult, Committer
+from broker.groups.offset_commits import Committer
 from broker.groups.offsets import Offsets, TopicPartition
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import Clock
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.replica.transaction_verification import TransactionVerifier
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
@@ -36,6 +36,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from protocol.pause import Pause, never, whole
 from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
@@ -63,31 +64,28 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: TxnOffsetCommitRequest, context: RequestContext
-) -> Slices[TxnOffsetCommitResponse]:
+async def handle(services: Needs, request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    pause = services.sliced_work.pause
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-    offsets, unknown = await services.sliced_work.finished(_split_by_existence(services, request))
+    offsets, unknown = await _split_by_existence(services, request)
     if not offsets:
-        return _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return await _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, pause)
     await _verify(services, request, context)
-    result = services.groups.offsets.commit(
+    result = await services.groups.offsets.commit(
         request.group_id,
         Committer(request.member_id, request.group_instance_id, request.generation_id),
         offsets,
         CommittingProducer(request.producer_id, request.producer_epoch),
     )
-    if not isinstance(result, CommitResult):
-        result = await result
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **result.refused}
     error = _error_of_version(context, result.error)
-    return _response(request, lambda partition: refused.get(partition, error))
+    return await _response(request, lambda partition: refused.get(partition, error), pause)
 
 
 def failed(request: TxnOffsetCommitRequest, context: RequestContext, code: ErrorCode) -> TxnOffsetCommitResponse:
     code = _error_of_version(context, code)
-    return whole(_response(request, lambda _: code))
+    return whole(_response(request, lambda _: code, never))
 
 
 def _error_of_version(context: RequestContext, code: ErrorCode) -> ErrorCode:
@@ -96,22 +94,21 @@ def _error_of_version(context: RequestContext, code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _split_by_existence(
-    services: Needs, request: TxnOffsetCommitRequest
-) -> Slices[tuple[Offsets, set[TopicPartition]]]:
+async def _split_by_existence(services: Needs, request: TxnOffsetCommitRequest) -> tuple[Offsets, set[TopicPartition]]:
     """Return the offsets of partitions that exist, and the partitions that do not."""
+    pause = services.sliced_work.pause
     now_ms = services.clock.now_ms()
     offsets: Offsets = {}
     unknown: set[TopicPartition] = set()
     for topic in request.topics:
-        yield
+        await pause()
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             if services.metadata_cache.contains(*key):
                 offsets[key] = _offset(partition, now_ms)
             else:
                 unknown.add(key)
-            yield
+            await pause()
     return offsets, unknown
 
 
@@ -137,19 +134,20 @@ async def _verify(services: Needs, request: TxnOffsetCommitRequest, context: Req
     )
 
 
-def _response(
-    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode]
-) -> Slices[TxnOffsetCommitResponse]:
+async def _response(
+    request: TxnOffsetCommitRequest, code_of: Callable[[TopicPartition], ErrorCode], pause: Pause
+) -> TxnOffsetCommitResponse:
     """Build a response with each partition once."""
     requested: dict[TopicPartition, None] = {}
     for topic in request.topics:
-        yield
+        await pause()
         for partition in topic.partitions:
             requested[topic.name, partition.partition_index] = None
-            yield
-    topics = yield from group_by_topic(
+            await pause()
+    topics = await group_by_topic(
         ((partition, _result(partition, code_of)) for partition in requested),
         lambda name, partitions: TxnOffsetCommitResponseTopic(name=name, partitions=partitions),
+        pause,
     )
     return TxnOffsetCommitResponse(topics=topics)
 

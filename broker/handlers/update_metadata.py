@@ -13,7 +13,7 @@ from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
@@ -27,6 +27,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.pause import Pause
 
 FIRST_VERSION_WITH_ENDPOINTS = 1
 FIRST_VERSION_WITH_LISTENERS = 3
@@ -60,7 +61,7 @@ async def handle(services: Needs, request: UpdateMetadataRequest, context: Reque
         for broker in request.live_brokers:
             _name_listeners(broker, version)
     if version < FIRST_VERSION_BY_TOPIC:
-        request.topic_states = await services.sliced_work.finished(_by_topic(request.ungrouped_partition_states))
+        request.topic_states = await _by_topic(request.ungrouped_partition_states, services.sliced_work.pause)
     return await services.control_door.submit(request, context.correlation_id)
 
 
@@ -83,7 +84,7 @@ def _name_listeners(broker: UpdateMetadataBroker, version: int) -> None:
         endpoint.listener = name
 
 
-def _by_topic(states: Iterable[UpdateMetadataPartitionState]) -> Slices[list[UpdateMetadataTopicState]]:
+async def _by_topic(states: Iterable[UpdateMetadataPartitionState], pause: Pause) -> list[UpdateMetadataTopicState]:
     topics: dict[str, UpdateMetadataTopicState] = {}
     for state in states:
         topic = topics.get(state.topic_name)
@@ -92,5 +93,5 @@ def _by_topic(states: Iterable[UpdateMetadataPartitionState]) -> Slices[list[Upd
                 topic_name=state.topic_name, partition_states=[]
             )
         topic.partition_states.append(state)
-        yield
+        await pause()
     return list(topics.values())

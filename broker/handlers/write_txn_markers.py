@@ -6,7 +6,6 @@ response is sent once every marker is replicated or has failed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
@@ -30,6 +29,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from protocol.pause import Pause, never, whole
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 STEP_SIZE = 100
@@ -51,35 +51,34 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
-async def handle(
-    services: Needs, request: WriteTxnMarkersRequest, context: RequestContext
-) -> Slices[WriteTxnMarkersResponse]:
+async def handle(services: Needs, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     context.is_of_broker = True  # or of an administrator, who has no quota here either
-    pace = services.sliced_work.pace()
+    pause = services.sliced_work.pause
     for marker in request.markers:
         if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"marker of producer id {marker.producer_id}, epoch {marker.producer_epoch}: expected both",
             )
-        await pace.keep()
-    writing: list[tuple[WritableTxnMarker, Codes | asyncio.Future[Codes]]] = []
+        await pause()
+    writing: list[tuple[WritableTxnMarker, Codes | Awaitable[Codes]]] = []
     for marker in request.markers:
-        partitions = await services.sliced_work.finished(_partitions(marker))
+        partitions = await _partitions(marker, pause)
         for start in range(0, len(partitions), STEP_SIZE):
-            codes = _write(services, marker, partitions[start : start + STEP_SIZE])
-            # The appends are awaited concurrently: each has its own timeout.
-            writing.append((marker, codes if isinstance(codes, Mapping) else asyncio.ensure_future(codes)))
-            await pace.keep()
-        await pace.keep()
-    await asyncio.gather(*(codes for _, codes in writing if isinstance(codes, asyncio.Future)))
-    return _response(
-        (marker, codes.result() if isinstance(codes, asyncio.Future) else codes) for marker, codes in writing
-    )
+            writing.append((marker, _write(services, marker, partitions[start : start + STEP_SIZE])))
+            await pause()
+        await pause()
+    # All are appended: each has its own timeout, so the order in which they are awaited does not matter.
+    written = [(marker, codes if isinstance(codes, Mapping) else await codes) for marker, codes in writing]
+    return await _response(written, pause)
 
 
 def failed(request: WriteTxnMarkersRequest, context: RequestContext, code: ErrorCode) -> WriteTxnMarkersResponse:
-    return whole(_response((marker, dict.fromkeys(whole(_partitions(marker)), code)) for marker in request.markers))
+    return whole(
+        _response(
+            ((marker, dict.fromkeys(whole(_partitions(marker, never)), code)) for marker in request.markers), never
+        )
+    )
 
 
 def _write(
@@ -91,34 +90,35 @@ def _write(
     return services.marker_writer.write(marker, partitions)
 
 
-def _partitions(marker: WritableTxnMarker) -> Slices[list[TopicPartition]]:
+async def _partitions(marker: WritableTxnMarker, pause: Pause) -> list[TopicPartition]:
     partitions = []
     for topic in marker.topics:
-        yield
+        await pause()
         for index in topic.partition_indexes:
             partitions.append((topic.name, index))
-            yield
+            await pause()
     return partitions
 
 
-def _response(results: Iterable[tuple[WritableTxnMarker, Codes]]) -> Slices[WriteTxnMarkersResponse]:
+async def _response(results: Iterable[tuple[WritableTxnMarker, Codes]], pause: Pause) -> WriteTxnMarkersResponse:
     """Build one result for each producer. For a partition with several markers the last code counts."""
     by_producer: dict[int, dict[TopicPartition, int]] = {}
     for marker, codes in results:
         if codes:
             by_producer.setdefault(marker.producer_id, {}).update(codes)
-        yield
+        await pause()
     response = WriteTxnMarkersResponse(markers=[])
     for producer_id, codes in by_producer.items():
-        topics = yield from group_by_topic(
+        topics = await group_by_topic(
             (
                 (each, WritableTxnMarkerPartitionResult(partition_index=each[1], error_code=code))
                 for each, code in codes.items()
             ),
             lambda name, partitions: WritableTxnMarkerTopicResult(name=name, partitions=partitions),
+            pause,
         )
         response.markers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
-        yield
+        await pause()
     return response
 
 

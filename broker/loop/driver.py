@@ -48,7 +48,7 @@ class Running(Promise[T]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the coroutine waits for others, not just for a turn in which it continues to compute."""
+        """Whether the coroutine waits for others, and not for a turn in which it continues to compute."""
         return not self._is_done and self._awaited is not None and type(self._awaited) is not Turn
 
     def computed(self) -> Promise[None]:
@@ -148,3 +148,14 @@ def start(coroutine: Coroutine[Any, Any, T]) -> T | Running[T]:
     running = Running(coroutine)
     running.wait_for(awaited)
     return running
+
+
+def going_on(work: Coroutine[Any, Any, T]) -> T | Promise[T]:
+    """Start work as `start` does; if its promise is cancelled, the work goes on, and its outcome is dropped."""
+    running = start(work)
+    if not isinstance(running, Running):
+        return running
+    outcome: Promise[T] = Promise()
+    outcome.follow(running)
+    outcome.on_cancel(lambda: None)
+    return outcome

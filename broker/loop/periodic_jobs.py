@@ -8,14 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import Executor
-from typing import TypeVar
 
-from broker.loop.slices import SlicedWork
 from protocol.dataclass import dataclass
-from storage.manager.log_manager import Steps
-
-T = TypeVar("T")
 
 logger = logging.getLogger("kafka.server.PeriodicJobs")
 
@@ -47,21 +41,6 @@ class PeriodicJobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-
-
-async def take_steps(steps: Steps[T], sliced_work: SlicedWork, blocking: Executor) -> T:
-    """Run all steps of work on logs and return its result. Steps that wait for a disk run in a thread."""
-    pace = sliced_work.pace()
-    while True:
-        try:
-            work = next(steps)
-        except StopIteration as finished:
-            result: T = finished.value
-            return result
-        if work is not None:
-            await asyncio.get_running_loop().run_in_executor(blocking, work)
-        else:
-            await pace.keep()
 
 
 async def _repeat(job: Job) -> None:

@@ -14,9 +14,9 @@ Invariant: after the callback, a failure is kept without its traceback.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from protocol.errors import without_frames
 
@@ -47,6 +47,11 @@ class Promise(Generic[T]):
         self._value: T | None = None
         self._asyncio_future_blocking = False
         """Part of the protocol between futures and tasks: whether a task is about to wait for this one."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the outcome depends on others. False if it is known, or only has to be computed."""
+        return not self._is_done
 
     def done(self) -> bool:
         """Return whether the promise has a result or an exception, or is cancelled."""
@@ -87,10 +92,13 @@ class Promise(Generic[T]):
         if not self._is_done:
             self._on_cancel = callback
 
-    def follow(self, other: Awaited[T]) -> None:
-        """Complete with the outcome of `other`, and cancel `other` if this promise is cancelled."""
-        self.on_cancel(other.cancel)
-        other.add_done_callback(self._copy_outcome)
+    def follow(self, outcome: T | Promise[T]) -> None:
+        """Complete with a value or the outcome of a promise, which is cancelled if this one is."""
+        if isinstance(outcome, Promise):
+            self.on_cancel(outcome.cancel)
+            outcome.add_done_callback(self._copy_outcome)
+        else:
+            self.set_result(outcome)
 
     def set_result(self, value: T) -> None:
         """Set the value and call back. Has no effect on a promise that is done."""
@@ -143,11 +151,11 @@ class Promise(Generic[T]):
             yield self
         return self.result()
 
-    def _copy_outcome(self, other: Awaited[T]) -> None:
+    def _copy_outcome(self, other: Promise[T]) -> None:
         if other.cancelled():
             self.set_cancelled()
         elif (error := other.exception()) is not None:
-            self.set_exception(cast(Exception, error))
+            self.set_exception(error)
         else:
             self.set_result(other.result())
 
@@ -165,15 +173,3 @@ class Promise(Generic[T]):
         self._callback(self)
         if self._error is not None:
             self._error = without_frames(self._error)
-
-
-Awaited = asyncio.Future[T] | Promise[T]
-"""A future or a promise."""
-
-
-def going_on(work: Awaitable[T]) -> asyncio.Future[T]:
-    """Return a future of `work` that may be cancelled: the work goes on, and its failure is dropped."""
-    running = asyncio.ensure_future(work)
-    # A shield that was cancelled no longer looks at what it shields, and asyncio logs failures that nobody looks at.
-    running.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-    return asyncio.shield(running)

@@ -1,7 +1,7 @@
 """Long work on the event loop, cut into slices so that other requests are served in between.
 
-A work is a generator that yields wherever it may be interrupted, for example after each partition of a request, and
-returns its result. State that it has read may have changed after a yield.
+A work is a coroutine that pauses wherever it may be interrupted, for example after each partition of a request. State
+that it has read may have changed after a pause.
 
 Owns the length of a slice and which work gets the next one. Must not know the work.
 
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from types import GeneratorType
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-from broker.loop.promise import Promise
+from broker.loop import driver
+from broker.loop.driver import Running, Turn
+from protocol.pause import AT_ONCE, Awaited
 
-S = TypeVar("S")
 T = TypeVar("T")
-Slices = Generator[None, None, T]
 
 SLICE_MS = 5
 """Milliseconds of computation before other connections are served; the last step of a slice may exceed them."""
@@ -45,145 +44,91 @@ class SlicedWork:
         """`monotonic_ms` measures slices; `steps_min` as `STEPS_MIN`."""
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
-        self._queue: deque[tuple[Slices[Any] | None, asyncio.Future[Any]]] = deque()
-        """Works and their futures. Without a work, the waiter of the future computes for one slice."""
-        self._newcomers_end_ms: int | None = None
-        """New works may compute until this time in the present turn of the event loop. None: there is no new work in
-        this turn, and the queue is empty."""
+        self._steps_left = 0
+        """Pauses of the latest new work that are still over at once, and the one that ends them."""
+        self._queue: deque[Turn] = deque()
+        """The works that wait for a slice."""
+        self._end_ms: int | None = None
+        """Until this time works may compute in the present turn of the event loop: first queued ones, then new ones.
+        None: there is no new work in this turn, and the queue is empty."""
+        self._runs_queue = False
+        """Whether the queued works run now."""
 
-    def run(self, work: Slices[T]) -> T | asyncio.Future[T]:
-        """Return the result if the first slice ends the work, else a future of it, whose cancellation ends the work."""
-        end_ms = self._newcomers_end_ms
-        try:
-            if end_ms is None or self._monotonic_ms() < end_ms + GRACE_MS:
-                for _ in range(self._steps_min):
-                    next(work)
-                if self.has_time():
-                    self._compute(work, self.newcomers_end_ms())
-        except StopIteration as finished:
-            result: T = finished.value
-            return result
-        return self._wait_in_line(work)
+    def start(self, work: Coroutine[Any, Any, T]) -> T | Running[T]:
+        """Do the same as `broker.loop.driver.start` for new work: it may do `STEPS_MIN` steps in this turn."""
+        if self._end_ms is not None and self._monotonic_ms() >= self._end_ms + GRACE_MS:
+            work = self._in_a_turn(work)
+        self._steps_left = self._steps_min
+        return driver.start(work)
 
-    def newcomers_end_ms(self) -> int:
-        """Return the time until which new work may compute before it has to wait in the queue."""
-        if self._newcomers_end_ms is None:
-            self._newcomers_end_ms = self._monotonic_ms() + SLICE_MS
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        return self._newcomers_end_ms
+    async def anew(self, work: Coroutine[Any, Any, T]) -> T:
+        """Continue a coroutine that has waited for others with `work`, which may do as many steps as new work."""
+        outcome = self.start(work)
+        return await outcome if isinstance(outcome, Running) else outcome
+
+    def pause(self) -> Awaited:
+        """Wait in the queue of works if the slice is over: a `protocol.pause.Pause`. Call this once per step."""
+        if self._steps_left > 1:
+            self._steps_left -= 1
+            return AT_ONCE
+        return AT_ONCE if self.has_time() else self.turn()
 
     def has_time(self) -> bool:
-        """Return whether new work may compute now, before it has to wait in the queue."""
-        end_ms = self.newcomers_end_ms()
+        """Return whether work may compute now, before it has to wait in the queue."""
+        end_ms = self._end_ms
+        if end_ms is None:
+            end_ms = self._begin()
         return self._monotonic_ms() < end_ms
 
     async def turn(self) -> None:
         """Wait in the queue; afterwards the caller may compute for one slice."""
-        await self._wait_in_line(None)
+        if self._end_ms is None:
+            self._begin()
+        turn = Turn()
+        self._queue.append(turn)
+        await turn
+        if not self._runs_queue:  # a task, which continues after the others
+            self._begin()
 
-    def _wait_in_line(self, work: Slices[Any] | None) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.newcomers_end_ms()
-        self._queue.append((work, future))
-        return future
+    async def _in_a_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            await self.turn()
+        except BaseException:
+            work.close()
+            raise
+        return await work
 
-    async def finished(self, work: Slices[T]) -> T:
-        """Run the work in slices and return its result."""
-        done = self.run(work)
-        return await _outcome_of(done) if isinstance(done, asyncio.Future) else done
-
-    async def settled(self, outcome: object) -> object:
-        """Resolve an outcome: run works in slices and await awaitables until the result is neither; return it."""
-        while True:
-            if is_sliced(outcome):
-                outcome = self.run(cast(Slices[object], outcome))
-            elif isinstance(outcome, asyncio.Future):
-                outcome = await _outcome_of(outcome)
-            elif isinstance(outcome, Awaitable):
-                outcome = await outcome
-            else:
-                return outcome
-
-    def pace(self) -> Pace:
-        """Return a `Pace` for a coroutine's loop that may run many rounds without awaiting anything."""
-        return Pace(self, self._monotonic_ms)
-
-    def _compute(self, work: Slices[Any], end_ms: int) -> None:
-        """Run steps until `end_ms`, at least one. Raises StopIteration when the work is done, or its exception."""
-        while True:
-            next(work)
-            if self._monotonic_ms() >= end_ms:
-                return
+    def _begin(self) -> int:
+        """Begin a slice and return its end. The first one in a turn of the event loop calls for the next turn."""
+        if self._end_ms is None:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._end_ms = self._monotonic_ms() + SLICE_MS
+        return self._end_ms
 
     def _next_turn(self) -> None:
         """Begin a turn of the event loop: run the queued works for one slice, then begin the slice of new works."""
-        self._newcomers_end_ms = None
+        self._end_ms = None
         if not self._queue:
             return
-        end_ms = self._monotonic_ms() + SLICE_MS
+        self._end_ms = end_ms = self._monotonic_ms() + SLICE_MS
+        self._steps_left = 0
+        self._runs_queue = True
         try:
-            while self._queue:
-                work, future = self._queue.popleft()
-                if work is not None:
-                    self._run_until(end_ms, work, future)
-                elif not future.cancelled():
-                    future.set_result(None)
-                    return
-                if self._monotonic_ms() >= end_ms:
+            for _ in range(len(self._queue)):
+                turn = self._queue.popleft()
+                if turn.cancelled():
+                    continue
+                turn.set_result(None)
+                if turn.is_awaited_by_task or self._monotonic_ms() >= end_ms:
                     return
         finally:
-            self.newcomers_end_ms()
-
-    def _run_until(self, end_ms: int, work: Slices[Any], future: asyncio.Future[Any]) -> None:
-        if future.cancelled():
-            work.close()
-            return
-        try:
-            self._compute(work, end_ms)
-        except StopIteration as finished:
-            if future.cancelled():
-                _cancel(finished.value)
-            else:
-                future.set_result(finished.value)
-        except Exception as error:
-            if not future.cancelled():
-                future.set_exception(error)
-        else:
-            self._queue.append((work, future))
-
-
-class Pace:
-    """Lets other connections be served during the long loop of a coroutine."""
-
-    def __init__(self, sliced_work: SlicedWork, monotonic_ms: Callable[[], int]) -> None:
-        self._sliced_work = sliced_work
-        self._monotonic_ms = monotonic_ms
-        self._end_ms = sliced_work.newcomers_end_ms()
-
-    async def keep(self) -> None:
-        """Wait in the queue of works if the slice is over. Call this once per round."""
-        if self._monotonic_ms() >= self._end_ms:
-            await self._sliced_work.turn()
-            self._end_ms = self._monotonic_ms() + SLICE_MS
-
-
-async def _outcome_of(future: asyncio.Future[T]) -> T:
-    """Return the result of a future. If the caller is cancelled, also cancel the result, which may be parked."""
-    try:
-        return await future
-    except asyncio.CancelledError:
-        if future.done() and not future.cancelled() and future.exception() is None:
-            _cancel(future.result())
-        raise
-
-
-def _cancel(outcome: object) -> None:
-    if isinstance(outcome, asyncio.Future | Promise):
-        outcome.cancel()
+            self._runs_queue = False
+            self._end_ms = None
+            self._begin()
 
 
 class Step:
-    """The elements of a request that are processed between two yields, of which long names count as several."""
+    """The elements of a request that are processed between two pauses, of which long names count as several."""
 
     __slots__ = ("_left", "_size")
 
@@ -192,33 +137,9 @@ class Step:
         self._left = self._size = size
 
     def is_over(self, name: str) -> bool:
-        """Count an element; return whether the work should yield after it."""
+        """Count an element; return whether the work should pause after it."""
         self._left -= 1 + len(name) // NAME_LENGTH
         if self._left > 0:
             return False
         self._left = self._size
         return True
-
-
-def each(items: Iterable[S], work: Callable[[S], T]) -> Slices[list[T]]:
-    """Return the results of `work` for each item, in order. Yields after each item."""
-    results = []
-    for item in items:
-        results.append(work(item))
-        yield
-    return results
-
-
-def whole(work: Slices[T]) -> T:
-    """Run the work in one step, for few steps or in a thread; return its result."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as finished:
-            result: T = finished.value
-            return result
-
-
-def is_sliced(outcome: object) -> bool:
-    """Return whether a handler returned a work to run in slices, not a response."""
-    return type(outcome) is GeneratorType

@@ -94,7 +94,7 @@ class MetricsEndpoint:
             return _health_response(health.ready())
 
         async def safe(request: web.Request) -> web.StreamResponse:
-            return _health_response(await sliced_work.finished(health.safe()))
+            return _health_response(await health.safe(sliced_work.pause))
 
         application = web.Application(middlewares=[self._access.middleware, whole_body], client_max_size=BODY_SIZE_MAX)
         application.router.add_get("/metrics", self._metrics)

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import MetadataCache
-from broker.loop.slices import Slices
 from broker.replica.partition import Partition
 from protocol.dataclass import dataclass
+from protocol.pause import Pause
 
 LAG_MAX_S = 5.0
 """The lag of the event loop at which a broker stops counting as alive."""
@@ -88,7 +88,7 @@ class Health:
         reasons = self._reasons_not_ready()
         return Verdict(not reasons, {"status": "DOWN" if reasons else "UP", "reasons": reasons})
 
-    def safe(self) -> Slices[Verdict]:
+    async def safe(self, pause: Pause) -> Verdict:
         """Return whether this broker may be stopped now."""
         reasons: list[dict[str, object]] = [{"reason": reason} for reason in self._reasons_not_ready()]
         found: dict[Reason, list[str]] = {}
@@ -96,7 +96,7 @@ class Health:
             reason = self._reason_against(partition)
             if reason is not None:
                 found.setdefault(reason, []).append(f"{partition.topic}-{partition.partition}")
-            yield
+            await pause()
         for reason in Reason:
             names = sorted(found.get(reason, ()))
             if names:

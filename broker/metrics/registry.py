@@ -12,9 +12,9 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from broker.loop.slices import Slices
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Samples, Shown, TagValues
 from broker.metrics.rates import MeterRates, WindowedRate
+from protocol.pause import Pause
 
 SAMPLES_PER_STEP = 250
 """About half a millisecond."""
@@ -54,23 +54,23 @@ class Registry:
         one, five, fifteen = known.rates
         return known.mean(count, now_s) * unit_s, one * unit_s, five * unit_s, fifteen * unit_s
 
-    def tick(self) -> Slices[None]:
+    async def tick(self, pause: Pause) -> None:
         """Compare all counts with those of the last tick. To be run every `rates.TICK_S` seconds."""
         for metric in self.metrics:
             if metric.kind in METERED or metric.kind is Kind.RATE:
                 try:
-                    yield from self._tick(metric)
+                    await self._tick(metric, pause)
                 except Exception:
                     logger.exception("cannot read the metric %s", metric.prometheus_name)
 
-    def _tick(self, metric: Metric) -> Slices[None]:
+    async def _tick(self, metric: Metric, pause: Pause) -> None:
         meters, windows = self._meters.get(id(metric), {}), self._windows.get(id(metric), {})
         is_first = id(metric) not in self._meters
         present_meters: dict[TagValues, MeterRates] = {}
         present_windows: dict[TagValues, WindowedRate] = {}
         for number, sample in enumerate(metric.read()):
             if sample is None or number % SAMPLES_PER_STEP == SAMPLES_PER_STEP - 1:
-                yield
+                await pause()
             if sample is None:
                 continue
             tags, count = sample[0], _count(sample)

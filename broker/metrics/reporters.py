@@ -19,10 +19,11 @@ from concurrent.futures import Executor
 from dataclasses import field
 from typing import Any
 
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.metrics.beans import beans, families
 from broker.metrics.registry import SAMPLES_PER_STEP, Registry
 from protocol.dataclass import dataclass
+from protocol.pause import Pause
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a stop waits for reporters that are still busy."""
@@ -97,6 +98,7 @@ class Reporters:
 
     async def report(self) -> None:
         """Give all idle reporters a snapshot. Returns before they have processed it."""
+        pause = self._sliced_work.pause
         idle = [one for one in self._running if one.busy is None]
         for one in self._running:
             if one.busy is not None and not one.is_late:
@@ -105,7 +107,7 @@ class Reporters:
         if not idle:
             return
         now_ms = self._now_ms()
-        snapshot = await self._sliced_work.finished(_snapshot(self._registry, with_partitions=self._shows_partitions()))
+        snapshot = await _snapshot(self._registry, pause, with_partitions=self._shows_partitions())
         for one in idle:
             self._start(one, snapshot, now_ms)
 
@@ -128,7 +130,7 @@ class Reporters:
             one.thread.shutdown(wait=False, cancel_futures=True)
 
 
-def _snapshot(registry: Registry, *, with_partitions: bool) -> Slices[Snapshot]:
+async def _snapshot(registry: Registry, pause: Pause, *, with_partitions: bool) -> Snapshot:
     """Read all metrics. One that cannot be read is logged and left out."""
     found: dict[str, Mapping[str, object]] = {}
     for family in families(registry, with_partitions=with_partitions):
@@ -137,7 +139,7 @@ def _snapshot(registry: Registry, *, with_partitions: bool) -> Slices[Snapshot]:
                 if bean is not None:
                     found[bean[0]] = {name: _own(value) for name, value in bean[1].items()}
                 if bean is None or number % SAMPLES_PER_STEP == 0:
-                    yield
+                    await pause()
         except Exception:
             logger.exception("cannot read the metric %s", family.bean)
     return found

@@ -1,7 +1,7 @@
 """One client connection: bytes in, frames to the dispatcher, responses out in request order.
 
 Owns: the read side (a `FrameReader`), whether the connection reads, and the order of its responses. Must not know: what
-a request means. The dispatcher gets a frame and returns buffers, or a future of them.
+a request means. The dispatcher gets a frame and returns buffers, or a promise of them.
 
 As in Kafka, a connection has at most one request in progress. While its response is awaited, later requests stay
 unread, first in the buffer, then in the kernel. So a client that pipelines gets its responses in order and cannot park
@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from broker.loop.promise import Awaited
+from broker.loop.promise import Promise
 from broker.network.channel import Channel, Hold
 from broker.network.file_response import FileResponse
 from broker.network.muted_connections import MutedConnections
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
     """Whether the connection closes after this response: its client has failed to authenticate itself."""
 
 
-AwaitedResponse = Awaited[Buffers | Outcome | None]
+AwaitedResponse = Promise[Buffers | Outcome | None]
 Response = Buffer | Buffers | Outcome | AwaitedResponse | None
 
 
@@ -80,7 +80,7 @@ class Dispatcher(Protocol):
     """The request layer as a connection uses it."""
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
-        """Serve one frame; return framed buffers, None if the request expects no response, or a future or promise.
+        """Serve one frame; return framed buffers, None if the request expects no response, or a promise.
 
         A single buffer may be returned without a list, which is faster. An `Outcome` also mutes the connection.
         Requests whose response is complete are added to `channel.completed`. The frame is valid only during the call.
@@ -383,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         awaited.add_done_callback(self._response_completed)
 
     def _response_completed(self, awaited: AwaitedResponse) -> None:
-        """Write an awaited response. Called by the loop, or by the code that completed the promise."""
+        """Write an awaited response. Called by the code that completed the promise."""
         self._awaited = None
         self.channel.release(Hold.RESPONSE_AWAITED)
         if self._transport is None:
@@ -395,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = awaited.exception()
         if error is not None:
-            self._close_for(cast(Exception, error))
+            self._close_for(error)
             return
         self.was_active = True
         response = awaited.result()

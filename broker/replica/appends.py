@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
-from broker.loop.slices import SLICE_MS, Slices, each, whole
+from broker.loop.slices import SLICE_MS
 from broker.loop.waits import Converting
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
@@ -43,6 +43,7 @@ from broker.replica.transaction_verification import (
 )
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
+from protocol.pause import InThread, Pause, each, never, whole
 from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.batches.validation import AppendOrigin, PreparedAppend, Refusal, TooCostlyError, first_batch
@@ -50,9 +51,6 @@ from storage.disk.shortages import LineLimit
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.producers.producer_state import NONE, ProducerState
-
-if TYPE_CHECKING:
-    from broker.replica.log_sync import InThread
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -79,8 +77,8 @@ Batches = list[tuple[TopicPartition, ProducerState, BatchHeader]]
 Outcome = AppendResult | Refusal
 Outcomes = list[Outcome]
 """The outcome of each row, in order."""
-Appended = Outcomes | Awaitable["Appended | Slices[Appended]"]
-"""The outcomes, or an awaitable of them."""
+Appended = Outcomes | Coroutine[Any, Any, Outcomes]
+"""The outcomes, or a coroutine that returns them."""
 
 
 ADMIN_CLIENT_ID = "__admin_client"
@@ -157,39 +155,34 @@ class Appends:
         self._sequence_lines = LineLimit(LINE_INTERVAL_S, LINES_MAX)
 
     def serve(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Appended:
-        """Append a few rows, which name each partition once; return the outcomes, or an awaitable of them.
+        """Append a few rows, which name each partition once.
+
+        Records of the frame are appended or copied before this returns; the coroutine does what takes longer.
 
         Raises:
             KafkaError: The request is rejected as a whole.
         """
         admission = None
         if terms.transactional_id is not None or self._manager.slow_directories:
-            admitted = self._admitted(rows, terms, whole(self._transactional_batches(rows, terms)))
+            admitted = self._admitted(rows, terms, whole(self._transactional_batches(rows, terms, never)))
             if isinstance(admitted, Awaitable):
                 return self._when_admitted(with_own_records(rows), terms, admitted)
             admission = admitted
         return self._serve_few(rows, terms, admission)
 
-    def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Appended]:
+    async def serve_in_slices(self, rows: Sequence[ProduceRow], terms: AppendTerms, pause: Pause) -> Outcomes:
         """Do the same as `serve` for many rows, whose records must stay valid until they are appended."""
-        batches = yield from self._transactional_batches(rows, terms)
-        admitted = self._admitted(rows, terms, batches)
-        if isinstance(admitted, Awaitable):
-            return self._when_admitted(rows, terms, admitted)
-        return (yield from self._serve_admitted(rows, terms, admitted))
-
-    def _serve_admitted(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, admission: Admission | None
-    ) -> Slices[Appended]:
+        admitted = self._admitted(rows, terms, await self._transactional_batches(rows, terms, pause))
+        admission = await self._wait_for(admitted, terms) if isinstance(admitted, Awaitable) else admitted
         now_ms = self._clock.now_ms()
-        outcomes = yield from each(rows, lambda row: self._append_one(row, terms, admission, now_ms))
+        outcomes = await each(rows, lambda row: self._append_one(row, terms, admission, now_ms), pause)
         if _DECIDED.issuperset(map(type, outcomes)):
             return cast(Outcomes, outcomes)
-        return self._outcomes_later(rows, outcomes, terms, admission)
+        return await self._outcomes_later(rows, outcomes, terms, admission)
 
     # -- before the append -------------------------------------------------------------------------------------------
 
-    def _transactional_batches(self, rows: Sequence[ProduceRow], terms: AppendTerms) -> Slices[Batches]:
+    async def _transactional_batches(self, rows: Sequence[ProduceRow], terms: AppendTerms, pause: Pause) -> Batches:
         """Return the transactional batches for partitions led here, with the producer states of these partitions."""
         batches: Batches = []
         if terms.transactional_id is None:
@@ -199,7 +192,7 @@ class Appends:
             found = bind(terms.bound, self._manager, row.name, row.index_)
             if header is not None and found is not None and found.partition.is_leader:
                 batches.append((found.key, found.log.producer_state, header))
-            yield
+            await pause()
         return batches
 
     def _admitted(
@@ -240,14 +233,16 @@ class Appends:
         return admission
 
     async def _when_admitted(
-        self, rows: Sequence[ProduceRow], terms: AppendTerms, awaited: Awaitable[Admission | None]
-    ) -> Appended | Slices[Appended]:
+        self, rows: Sequence[ProduceRow], terms: AppendTerms, admitted: Awaitable[Admission | None]
+    ) -> Outcomes:
+        appended = self._serve_few(rows, terms, await self._wait_for(admitted, terms))
+        return appended if isinstance(appended, list) else await appended
+
+    async def _wait_for(self, admitted: Awaitable[Admission | None], terms: AppendTerms) -> Admission | None:
         terms.waits.begin_wait(TRANSACTION_COORDINATOR, self._clock.monotonic_s())
-        admission = await awaited
+        admission = await admitted
         terms.waits.end_wait(self._clock.monotonic_s())
-        if len(rows) <= PARTITIONS_IN_ONE_STEP_MAX:
-            return self._serve_few(rows, terms, admission)
-        return self._serve_admitted(rows, terms, admission)
+        return admission
 
     def _log_without_room(self, rows: Sequence[ProduceRow], bound: Bound) -> Log | None:
         """Return a log that accepts no appends now: too many bytes wait to be written to its slow directory."""
@@ -403,8 +398,8 @@ class Appends:
         outcomes: list[_Undecided],
         terms: AppendTerms,
         admission: Admission | None,
-    ) -> Appended:
-        """Return an awaitable of the outcomes, of which some are undecided."""
+    ) -> Coroutine[Any, Any, Outcomes]:
+        """Return a coroutine that returns the outcomes, of which some are undecided."""
         # The records stay in the frame, which is not kept until the outcomes are known.
         costly = {
             position: rows[position]._replace(records=None)
@@ -417,19 +412,20 @@ class Appends:
 
     # -- after the append --------------------------------------------------------------------------------------------
 
-    def _when_committed(self, outcomes: list[_Undecided], terms: AppendTerms) -> Promise[Outcomes]:
-        """Return the outcomes once all appends are committed. Waiting costs no task."""
-        promise: Promise[Outcomes] = Promise()
+    async def _when_committed(self, outcomes: list[_Undecided], terms: AppendTerms) -> Outcomes:
+        """Return the outcomes once all appends are committed."""
         waiting = _waiting_in(outcomes)
+        await self._committed(list(waiting.values()), terms, self._deadline_ms(terms))
+        return _with_errors(outcomes, waiting)
 
-        def decided() -> None:
-            terms.waits.end_wait(self._clock.monotonic_s())
-            promise.set_result(_with_errors(outcomes, waiting))
+    def _deadline_ms(self, terms: AppendTerms) -> int:
+        return self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
 
+    async def _committed(self, appends: list[AwaitedAppend], terms: AppendTerms, deadline_ms: int) -> None:
+        """Wait until each append is committed or has an error."""
         terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
-        deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
-        self._manager.await_commit(list(waiting.values()), deadline_ms, decided)
-        return promise
+        await self._until_decided(appends, deadline_ms)
+        terms.waits.end_wait(self._clock.monotonic_s())
 
     async def _when_decided(
         self,
@@ -444,7 +440,7 @@ class Appends:
             if isinstance(outcome, _Costly):
                 outcomes[position] = await self._append_prepared(costly[position], outcome, terms, admission)
         waiting = _waiting_in(outcomes)
-        deadline_ms = self._clock.monotonic_ms() + max(terms.timeout_ms, 0)
+        deadline_ms = self._deadline_ms(terms)
         await self._until_decided(
             [
                 AwaitedAppend(append.partition, append.leading_since, append.end_offset, needs_isr=False)
@@ -461,9 +457,7 @@ class Appends:
                     await sync_log(append.partition, self._in_thread, self._clock)
                 except KafkaError as error:
                     append.error = error.code
-        terms.waits.begin_wait(REPLICAS, self._clock.monotonic_s())
-        await self._until_decided(list(waiting.values()), deadline_ms)
-        terms.waits.end_wait(self._clock.monotonic_s())
+        await self._committed(list(waiting.values()), terms, deadline_ms)
         return _with_errors(outcomes, waiting)
 
     async def _append_prepared(
@@ -486,10 +480,8 @@ class Appends:
     async def _until_decided(self, appends: list[AwaitedAppend], deadline_ms: int) -> None:
         """Wait until each append has its outcome."""
         if appends:
-            decided = asyncio.get_running_loop().create_future()
-            self._manager.await_commit(
-                appends, deadline_ms, lambda: None if decided.done() else decided.set_result(None)
-            )
+            decided: Promise[None] = Promise()
+            self._manager.await_commit(appends, deadline_ms, lambda: decided.set_result(None))
             await decided
 
 

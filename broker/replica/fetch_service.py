@@ -2,27 +2,27 @@
 
 Owns the order of the steps of one fetch: resolve its session, wait for memory, read what the page cache holds, wait for
 more bytes, read from the disk and convert in threads, and record in the session what is sent. Must not know the layout
-of requests and responses, permissions or quotas: the handler answers for them (`FetchRequester`).
+of requests and responses, permissions or quotas: the handler binds the partitions and packs what was read.
 
-    session -> locate -> memory free? -> warm read -> enough? -> respond
+    session -> locate -> memory free? -> warm read -> enough? -> read
                              |                          |
                              wait for slow readers      park until bytes, news or max_wait_ms
 
-A fetch that waits holds no records. A response that needs a disk or a conversion is built off the event loop, and its
-memory counts as unsent from the moment when that begins.
+A fetch that waits holds no records. What needs a disk or a conversion is read off the event loop, and its memory counts
+as unsent from the moment when that begins.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
-from broker.loop.slices import SlicedWork, Slices, each, whole
-from broker.loop.waits import Waiting
+from broker.loop.slices import SlicedWork
+from broker.loop.waits import Converting
 from broker.network.unsent_responses import ALLOWANCE_MIN, UnsentResponses
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch, FetcherType, end_of_wait_ms
 from broker.replica.fetch_sessions import FetchContext, FetchPartition, FetchSession, FetchSessionCache, PartitionKey
@@ -39,15 +39,11 @@ from broker.replica.reader import (
     require_reader,
 )
 from protocol.errors import KafkaError
+from protocol.pause import InThread, Pause, each, never, whole
 from protocol.records.compression import OpensTooFar
 
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 NO_BROKER_EPOCH = -1
-
-R = TypeVar("R")
-"""A response."""
-R_co = TypeVar("R_co", covariant=True)
-InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class ReadTerms(NamedTuple):
@@ -65,23 +61,8 @@ class ReadTerms(NamedTuple):
     """The follower's broker epoch."""
 
 
-class FetchRequester(Protocol[R_co]):
-    """What only the handler of a fetch knows about it."""
-
-    def locate(self, wanted: FetchPartition) -> Located:
-        """Return the hosted partition, or the error code that says why the client cannot read it."""
-
-    def admits(self, size: int) -> bool:
-        """Count `size` bytes of records for the client's quota; return whether they may be sent."""
-
-    def count_conversion(self, duration_s: float, size: int) -> None:
-        """Record that `size` bytes of records were converted for an old reader."""
-
-    def response(self, session_id: int, reads: Sequence[PartitionRead], *, has_errors: bool) -> Slices[R_co]:
-        """Return the response with these partitions. `has_errors`: see `FetchRead.has_news`."""
-
-    def empty_response(self, session_id: int) -> R_co:
-        """Return the response to a fetch whose records are not admitted."""
+Locate = Callable[[FetchPartition], Located]
+"""Returns the hosted partition, or the error code that says why the client cannot read it."""
 
 
 class FetchService:
@@ -109,65 +90,72 @@ class FetchService:
         self.clock = clock
         self.in_thread = in_thread
 
-    def serve(
-        self,
-        requester: FetchRequester[R],
-        terms: ReadTerms,
-        named: Iterable[FetchPartition],
-        forgotten: Iterable[PartitionKey],
-        waits: Waiting,
-    ) -> Slices[R | Awaitable[R]]:
-        """Return what `requester.response` returns, or an awaitable of it.
 
-        `named` and `forgotten` are the partitions that the request names and removes from its session. `waits` records
-        the waits for records and memory.
+class Fetch:
+    """One fetch: `read`, then `sent` if the client may have what was read."""
 
-        Raises KafkaError: the session id or epoch of the request is invalid.
-        """
-        return _Fetch(self, requester, terms, waits).serve(named, forgotten)
+    __slots__ = ("_is_follower", "_limits", "_locate", "_located", "_pause", "_service", "_terms", "_waits", "_wanted")
 
-
-class _Fetch(Generic[R]):
-    """One fetch."""
-
-    __slots__ = ("_is_follower", "_limits", "_located", "_requester", "_service", "_terms", "_waits", "_wanted")
-
-    def __init__(self, service: FetchService, requester: FetchRequester[R], terms: ReadTerms, waits: Waiting) -> None:
+    def __init__(self, service: FetchService, terms: ReadTerms, locate: Locate, waits: Converting) -> None:
+        """`waits` records the waits for records and memory, and conversions."""
         self._service = service
-        self._requester = requester
         self._terms = terms
+        self._locate = locate
         self._waits = waits
+        self._pause = service.sliced_work.pause
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
         self._wanted: FetchContext
         self._located: list[Located]
 
-    def serve(self, named: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> Slices[R | Awaitable[R]]:
+    @property
+    def session_id(self) -> int:
+        """The id of the session that the fetch belongs to, 0 without one."""
+        session = self._wanted.session
+        return 0 if session is None else session.id
+
+    async def read(self, named: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> FetchRead:
+        """Read the partitions once enough bytes are available, a partition has news or `max_wait_ms` is over.
+
+        `named` and `forgotten` are the partitions that the request names and removes from its session.
+
+        Raises KafkaError: the session id or epoch of the request is invalid.
+        """
         terms, limits = self._terms, self._limits
-        self._wanted = yield from self._service.sessions.context(
+        wanted = self._wanted = await self._service.sessions.context(
             terms.session_id,
             terms.session_epoch,
             named,
             forgotten,
+            self._pause,
             uses_topic_ids=terms.uses_topic_ids,
             reader=(limits.replica_id, limits.read_committed),
             now_ms=self._service.clock.monotonic_ms(),
         )
-        yield from self._locate_all()
+        self._located = await each(list(wanted.partitions.values()), self._locate, self._pause)
         if self._has_to_wait_for_memory:
-            return self._serve_when_memory_frees()
+            await self._memory_freed()
         # Only at its arrival does a fetch prove how far its follower is: later that may be another incarnation.
-        read = yield from self._read_warm(self._note_fetched if self._is_follower else None)
+        read = await self._read_warm(self._note_fetched if self._is_follower else None)
         if not read.is_cold and not self._is_enough(read):
-            return (yield from self._respond_when_enough())
-        return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
+            del read  # the records that a fetch does not wait for must not stay in memory
+            await self._enough()
+            read = await self._service.sliced_work.anew(self._read_available())
+        if read.is_cold or needs_conversion(terms.version):
+            read = await self._read_off_loop(read)
+        return read
 
-    def _locate_all(self) -> Slices[None]:
-        self._located = yield from each(list(self._wanted.partitions.values()), self._requester.locate)
+    async def _read_available(self) -> FetchRead:
+        """Read what is available after a wait."""
+        if self._has_to_wait_for_memory:
+            await self._memory_freed()
+        if self._wanted.session is not None:
+            self._located = await each(list(self._wanted.partitions.values()), self._locate, self._pause)
+        return await self._read_warm()
 
-    def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> Slices[FetchRead]:
+    async def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> FetchRead:
         """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`."""
-        return self._read(self._limits_now(), nowait=True, on_fetched=on_fetched)
+        return await self._read(self._limits_now(), self._pause, nowait=True, on_fetched=on_fetched)
 
     def _note_fetched(self, partition: Partition, wanted: FetchPartition) -> None:
         """Note how far the follower is. Raises KafkaError."""
@@ -195,43 +183,28 @@ class _Fetch(Generic[R]):
             limits = limits._replace(bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
 
-    def _read(
+    async def _read(
         self,
         limits: FetchLimits,
+        pause: Pause,
         *,
         nowait: bool,
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
-    ) -> Slices[FetchRead]:
-        reading = read_partitions(self._located, limits, nowait=nowait, on_fetched=on_fetched)
-        return reading if self._terms.version >= FIRST_VERSION_WITH_ZSTD else self._for_old_reader(reading)
-
-    def _for_old_reader(self, reading: Slices[FetchRead]) -> Slices[FetchRead]:
-        read = yield from reading
-        for partition_read in read.partitions:
-            replace_new_errors(partition_read, self._terms.version)
-            yield
+    ) -> FetchRead:
+        read = await read_partitions(self._located, limits, pause, nowait=nowait, on_fetched=on_fetched)
+        if self._terms.version < FIRST_VERSION_WITH_ZSTD:
+            for partition_read in read.partitions:
+                replace_new_errors(partition_read, self._terms.version)
+                await pause()
         return read
 
-    def _is_ready(self, read: FetchRead) -> bool:
-        """Return whether the response can be built from `read` without a disk or a conversion."""
-        return not read.is_cold and not needs_conversion(self._terms.version)
-
-    async def _serve_when_memory_frees(self) -> R:
-        """Serve the request once clients have read other responses, which use all memory for unsent responses now."""
-        await self._memory_freed()
-        read = await self._service.sliced_work.finished(self._read_warm())
-        is_enough = read.is_cold or self._is_enough(read)
-        if is_enough:
-            return await self._respond_later(read)
-        return await (await self._service.sliced_work.finished(self._respond_when_enough()))
-
-    def _respond_later(self, read: FetchRead) -> asyncio.Future[R]:
-        """Respond once the records are in memory and in the reader's format.
+    async def _read_off_loop(self, read: FetchRead) -> FetchRead:
+        """Return the read with all records in memory and in the reader's format.
 
         The memory of the response counts from now on: hundreds of such requests may arrive before the first response is
         written.
         """
-        unsent = self._service.unsent_responses
+        service, unsent = self._service, self._service.unsent_responses
         limits = self._limits_now()
         size = read.size
         if read.is_cold:
@@ -240,24 +213,25 @@ class _Fetch(Generic[R]):
             size *= 2  # the records as they are stored, and as they are sent
         size = max(size, 0)  # limits of a request may be negative
         unsent.reserve(size)
-        responding = asyncio.ensure_future(self._respond_off_loop(read, limits))
-        responding.add_done_callback(lambda _: unsent.release(size))
-        return responding
+        try:
+            if read.is_cold:
+                read = await service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
+            if needs_conversion(self._terms.version):
+                await self._convert_all(read)
+        finally:
+            unsent.release(size)
+        return read
 
-    async def _respond_off_loop(self, read: FetchRead, limits: FetchLimits) -> R:
+    async def _convert_all(self, read: FetchRead) -> None:
         service = self._service
-        if read.is_cold:
-            read = await service.in_thread(lambda: whole(self._read(limits, nowait=False)))
-        if needs_conversion(self._terms.version):
-            began_s = service.clock.monotonic_s()
-            counts, left = await service.cpu_pool.run(lambda: self._convert(read.partitions, is_alone=False))
-            if left:
-                more, _ = await service.cpu_pool.run_alone(lambda: self._convert(left, is_alone=True))
-                counts += more
-            self._requester.count_conversion(service.clock.monotonic_s() - began_s, read.size)
-            for partition, count in counts:
-                partition.metrics.fetch_message_conversions += count
-        return await service.sliced_work.finished(self._respond(read))
+        began_s = service.clock.monotonic_s()
+        counts, left = await service.cpu_pool.run(lambda: self._convert(read.partitions, is_alone=False))
+        if left:
+            more, _ = await service.cpu_pool.run_alone(lambda: self._convert(left, is_alone=True))
+            counts += more
+        self._waits.count_conversion(service.clock.monotonic_s() - began_s, read.size)
+        for partition, count in counts:
+            partition.metrics.fetch_message_conversions += count
 
     def _is_enough(self, read: FetchRead) -> bool:
         return (
@@ -267,33 +241,33 @@ class _Fetch(Generic[R]):
             or read.size >= self._terms.bytes_min
         )
 
-    def _respond_when_enough(self) -> Slices[Promise[R]]:
-        """Park until enough bytes are available, a partition changes or `max_wait_ms` is over; then respond."""
+    async def _enough(self) -> None:
+        """Wait until enough bytes are available, a partition changes or `max_wait_ms` is over."""
         manager = self._service.manager
-        promise: Promise[R] = Promise()
+        enough: Promise[None] = Promise()
         self._waits.begin_wait(RECORDS, self._service.clock.monotonic_s())
         session = self._wanted.session
         deadline_ms = end_of_wait_ms(self._service.clock.monotonic_ms(), self._terms.max_wait_ms)
         if session is None:
             awaited = [self._awaited(wanted, found) for wanted, found, _ in self._located if found is not None]
             operation = DelayedFetch(
-                awaited, self._terms.bytes_min, lambda: self._respond_with_available(promise), kind=self._fetcher_type
+                awaited, self._terms.bytes_min, lambda: enough.set_result(None), kind=self._fetcher_type
             )
-            promise.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
+            enough.on_cancel(lambda: manager.fetch_purgatory.abandon(operation))
             manager.await_bytes(operation, deadline_ms)
+            await enough
         else:
-            yield from self._await_news(session, promise, deadline_ms)
-        return promise
+            await self._enough_news(session, enough, deadline_ms)
+        self._waits.end_wait(self._service.clock.monotonic_s())
 
-    def _await_news(self, session: FetchSession, promise: Promise[R], deadline_ms: int) -> Slices[None]:
+    async def _enough_news(self, session: FetchSession, enough: Promise[None], deadline_ms: int) -> None:
         manager, sessions = self._service.manager, self._service.sessions
-        operation = DelayedFetch(
-            [],
-            self._terms.bytes_min,
-            lambda: self._respond_to_session(session, on_news, promise),
-            may_grow=True,
-            kind=self._fetcher_type,
-        )
+
+        def complete() -> None:
+            _ignore_news(session, on_news)
+            enough.set_result(None)
+
+        operation = DelayedFetch([], self._terms.bytes_min, complete, may_grow=True, kind=self._fetcher_type)
 
         def on_news(wanted: FetchPartition) -> None:
             if wanted.session is not session:
@@ -307,27 +281,24 @@ class _Fetch(Generic[R]):
             operation.await_also(awaited)
             manager.fetch_purgatory.try_one(operation, awaited.key)
 
-        def abandon() -> None:
-            _ignore_news(session, on_news)
-            manager.fetch_purgatory.abandon(operation)
-
-        promise.on_cancel(abandon)
         session.on_news = on_news
         manager.await_news(operation, deadline_ms)
-        # Includes the partitions that have changed since this request was read.
         try:
+            # Includes the partitions that have changed since this request was read.
             for wanted in list(session.news.values()):
                 if operation.is_completed:
-                    return
+                    break
                 on_news(wanted)
-                yield
-        except GeneratorExit:
-            abandon()
+                await self._pause()
+            await enough
+        except asyncio.CancelledError:
+            _ignore_news(session, on_news)
+            manager.fetch_purgatory.abandon(operation)
             raise
 
     def _readable(self, wanted: FetchPartition) -> Partition | None:
         """Return the partition, or None if the response must carry an error for it."""
-        _, found, _ = self._requester.locate(wanted)
+        _, found, _ = self._locate(wanted)
         if found is not None:
             try:
                 require_reader(found, self._limits.replica_id, wanted.current_leader_epoch)
@@ -356,46 +327,11 @@ class _Fetch(Generic[R]):
             return None
         return partition.log.high_watermark if self._wanted.session is None else wanted.sent_high_watermark
 
-    def _respond_to_session(
-        self, session: FetchSession, on_news: Callable[[FetchPartition], None], promise: Promise[R]
-    ) -> None:
-        """Respond to a fetch of a session that has waited."""
-        _ignore_news(session, on_news)
-        self._respond_with_available(promise)
-
-    def _respond_with_available(self, promise: Promise[R]) -> None:
-        self._waits.end_wait(self._service.clock.monotonic_s())
-        try:
-            if self._has_to_wait_for_memory:
-                promise.follow(asyncio.ensure_future(self._respond_when_memory_frees()))
-                return
-            response = self._service.sliced_work.run(self._read_and_respond())
-            if isinstance(response, Awaitable):
-                promise.follow(asyncio.ensure_future(self._settled(response)))
-            else:
-                promise.set_result(response)
-        except Exception as error:
-            promise.set_exception(error)
-
-    async def _respond_when_memory_frees(self) -> R:
-        await self._memory_freed()
-        return await self._settled(self._read_and_respond())
-
-    async def _settled(self, outcome: object) -> R:
-        return cast(R, await self._service.sliced_work.settled(outcome))
-
     async def _memory_freed(self) -> None:
         """Wait until other clients have read enough of their responses."""
         self._waits.begin_wait(RESPONSE_MEMORY, self._service.clock.monotonic_s())
         await self._service.unsent_responses.room()
         self._waits.end_wait(self._service.clock.monotonic_s())
-
-    def _read_and_respond(self) -> Slices[R | Awaitable[R]]:
-        """Read what is available now and respond with it."""
-        if self._wanted.session is not None:
-            yield from self._locate_all()
-        read = yield from self._read_warm()
-        return (yield from self._respond(read)) if self._is_ready(read) else self._respond_later(read)
 
     def _convert(
         self, reads: Sequence[PartitionRead], *, is_alone: bool
@@ -416,39 +352,36 @@ class _Fetch(Generic[R]):
                 counts.append((read.partition, count))
         return counts, left
 
-    def _respond(self, read: FetchRead) -> Slices[R]:
-        """Return the response, and record in its session what it sends."""
+    async def sent(self, read: FetchRead) -> Sequence[PartitionRead]:
+        """Return what the response sends of `read`, and record it in its session, which may be opened by it."""
         session = self._wanted.session
-        if not self._requester.admits(read.size):
-            return self._requester.empty_response(0 if session is None else session.id)
         sent = reads = read.partitions
         if reads:
-            yield from self._count(reads)
+            await self._count(reads)
         if session is None:
-            session = yield from self._opened(sent)
+            session = self._wanted.session = await self._opened(sent)
         elif reads:
             sent = []
             for each_read in reads:
                 if each_read.wanted.session is session and _is_worth_sending(each_read):
                     sent.append(each_read)
-                yield
+                await self._pause()
         if session is not None and reads:
-            yield from self._note_sent(session, reads)
-        session_id = 0 if session is None else session.id
-        return (yield from self._requester.response(session_id, sent, has_errors=read.has_news))
+            await self._note_sent(session, reads)
+        return sent
 
     @property
     def _fetcher_type(self) -> FetcherType:
         return FetcherType.FOLLOWER if self._is_follower else FetcherType.CONSUMER
 
-    def _count(self, reads: Iterable[PartitionRead]) -> Slices[None]:
+    async def _count(self, reads: Iterable[PartitionRead]) -> None:
         others, is_follower = self._service.manager.topic_metrics.others, self._is_follower
         for one in reads:
             metrics = others if one.partition is None else one.partition.metrics
             metrics.fetched(one.error_code, len(one.records), is_follower=is_follower)
-            yield
+            await self._pause()
 
-    def _opened(self, reads: Iterable[PartitionRead]) -> Slices[FetchSession | None]:
+    async def _opened(self, reads: Iterable[PartitionRead]) -> FetchSession | None:
         """Return the session that the request opens; None if it opens none."""
         session = self._service.sessions.open(
             self._wanted,
@@ -461,17 +394,17 @@ class _Fetch(Generic[R]):
             for read in reads:
                 read.wanted.session = session
                 _is_worth_sending(read)
-                yield
+                await self._pause()
         return session
 
-    def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> Slices[None]:
+    async def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> None:
         """Record what is sent. Partitions whose client is up to date are not read again before they change."""
         for read in reads:
             if len(read.records):
                 session.served(read.wanted)
             elif read.wanted.session is session and self._is_settled(read):
                 self._service.sessions.settle(session, read.wanted)
-            yield
+            await self._pause()
 
     def _is_settled(self, read: PartitionRead) -> bool:
         """Return whether the client is up to date with the present state, which may be newer than `read`.

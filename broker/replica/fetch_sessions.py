@@ -28,11 +28,11 @@ from dataclasses import field
 from typing import Protocol
 from uuid import UUID
 
-from broker.loop.slices import Slices
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_news import FetchNews, Watcher
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import Pause
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -160,18 +160,19 @@ class FetchSessionCache:
     def partition_count(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
 
-    def context(
+    async def context(
         self,
         session_id: int,
         session_epoch: int,
         partitions: Iterable[FetchPartition],
         forgotten: Iterable[PartitionKey],
+        pause: Pause,
         *,
         uses_topic_ids: bool,
         reader: Reader,
         now_ms: int,
-    ) -> Slices[FetchContext]:
-        """Resolve one request. The epoch is checked and raised before the first yield.
+    ) -> FetchContext:
+        """Resolve one request. The epoch is checked and raised before the first pause.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -180,7 +181,7 @@ class FetchSessionCache:
             named = {}
             for partition in partitions:
                 named[partition.key] = partition
-                yield
+                await pause()
             return FetchContext(named, wants_session=session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(session_id)
         if session is None:
@@ -197,9 +198,9 @@ class FetchSessionCache:
             for known in list(session.partitions.values()):
                 if known.session is session:
                     session.news.setdefault(known.key, known)
-                yield
+                await pause()
         if partitions or forgotten:
-            yield from self._update(session, partitions, forgotten)
+            await self._update(session, partitions, forgotten, pause)
         if not session.partitions:
             self._close(session.id)
             return FetchContext({})
@@ -239,9 +240,13 @@ class FetchSessionCache:
         if partition.session is not None and not partition.session.is_closed:
             self._news.watch((partition.topic, partition.partition), partition)
 
-    def _update(
-        self, session: FetchSession, partitions: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]
-    ) -> Slices[None]:
+    async def _update(
+        self,
+        session: FetchSession,
+        partitions: Iterable[FetchPartition],
+        forgotten: Iterable[PartitionKey],
+        pause: Pause,
+    ) -> None:
         for wanted in partitions:
             known = session.partitions.get(wanted.key)
             if known is None:
@@ -257,12 +262,12 @@ class FetchSessionCache:
                 known.last_fetched_epoch = wanted.last_fetched_epoch
                 known.log_start_offset = wanted.log_start_offset
             session.news.setdefault(wanted.key, known)
-            yield
+            await pause()
         for key in forgotten:
             gone = session.partitions.pop(key, None)
             if gone is not None:
                 self._leave(session, gone)
-            yield
+            await pause()
 
     def _leave(self, session: FetchSession, partition: FetchPartition) -> None:
         partition.session = None

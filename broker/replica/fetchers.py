@@ -34,7 +34,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from broker.loop.clock import Clock
-from broker.loop.slices import Pace, SlicedWork
+from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
 from broker.replica.fetcher import (
     EARLIEST,
@@ -65,6 +65,7 @@ from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
+from protocol.pause import Pause, never
 from storage.batches.stored_batch import extent_at
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
@@ -320,19 +321,19 @@ class LeaderFetcher:
         if not self._is_reachable:
             logger.info("fetching from leader %d again", self.leader_id)
             self._is_reachable = True
-        pace = fetchers.sliced_work.pace()
+        pause = fetchers.sliced_work.pause
         unplaced: list[FetchedPartition] = []
         for partition, data in machine.received(response):
             self.byte_count += len(data.records or b"")
             effect = machine.effect_of(partition, data)
             if type(effect) is Append:
-                await self._append(partition, data, pace)
+                await self._append(partition, data, pause)
             elif isinstance(effect, FindOffset):
                 machine.hold(partition)
                 unplaced.append(partition)
             elif effect is not None:
                 self._put_into_effect(partition, effect)
-            await pace.keep()
+            await pause()
         if unplaced:
             placed: list[FetchedPartition] = []
             try:
@@ -413,7 +414,7 @@ class LeaderFetcher:
         self._news.set()  # the fetcher may wait without a limit, because nothing was delayed before
         return wait_ms
 
-    async def _append(self, partition: FetchedPartition, data: PartitionData, pace: Pace) -> None:
+    async def _append(self, partition: FetchedPartition, data: PartitionData, pause: Pause) -> None:
         """Append the records of a part in pieces, between which other work gets its turn and may end the fetching."""
         records = memoryview(data.records or b"")
         log = self._replicas[partition.key].log
@@ -425,7 +426,7 @@ class LeaderFetcher:
         if len(records) and log.is_slow:
             self._append_held(partition, data)
             return
-        await self._append_pieces(partition, data, records, pace.keep)
+        await self._append_pieces(partition, data, records, pause)
 
     def _append_held(self, partition: FetchedPartition, data: PartitionData) -> None:
         """Append the records of a part to a slow log directory, from a copy, while the partition is held."""
@@ -450,7 +451,7 @@ class LeaderFetcher:
         if replica is None or not self._machine.is_fetched(partition):
             return
         try:
-            is_appended = await self._append_pieces(partition, data, records, _no_pause)
+            is_appended = await self._append_pieces(partition, data, records, never)
         except Exception:
             logger.exception("%s-%d: what leader %d has sent is not appended", *partition.key, self.leader_id)
             if self._machine.is_fetched(partition):
@@ -465,7 +466,7 @@ class LeaderFetcher:
         partition: FetchedPartition,
         data: PartitionData,
         records: memoryview,
-        keep_pace: Callable[[], Awaitable[None]],
+        pause: Pause,
     ) -> bool:
         """Append records in pieces, and wait until they are stored; return whether the partition is fetched on."""
         position = 0
@@ -478,7 +479,7 @@ class LeaderFetcher:
             before, position = position, start_of_rest(records, position, log.log_end_offset)
             if position == before or position >= len(records):
                 return True
-            await keep_pace()
+            await pause()
             if not self._machine.is_fetched(partition):
                 return False
         return False
@@ -622,10 +623,6 @@ async def _until_stored(log: Log) -> None:
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     log.planned.when_stored(lambda: None if stored.done() else stored.set_result(None))
     await stored
-
-
-async def _no_pause() -> None:
-    """Continue: while a slow log directory is awaited, the loop does other work anyway."""
 
 
 def _position_of(log: Log) -> Position:

@@ -19,10 +19,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from broker.loop.clock import Clock
-from broker.loop.periodic_jobs import take_steps
 from broker.loop.slices import SlicedWork
 from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError
@@ -241,8 +240,7 @@ class LogCleaner:
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            expired = self._cleaning.delete_expired(self._clock.now_ms())
-            await take_steps(expired, self._sliced_work, self._background)
+            await self._cleaning.delete_expired(self._clock.now_ms(), self._sliced_work.pause, self._off_loop)
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()
@@ -300,5 +298,5 @@ class LogCleaner:
     def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
         return self._off_loop(lambda: self._cleaning.give_back(due))
 
-    def _off_loop(self, work: Callable[[], None]) -> asyncio.Future[None]:
+    def _off_loop(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._background, work)

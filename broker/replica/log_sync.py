@@ -6,17 +6,14 @@ Owns which log is synced. Must not know who waits for the sync, or when one is d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from broker.loop.clock import Clock
 from broker.replica.partition import Partition
 from protocol.errors import KafkaError
+from protocol.pause import InThread
 from storage.log.log import Log
 from storage.log.log_durability import FlushHeldError
-
-InThread = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs work that may wait for a disk in a thread."""
 
 
 async def sync_log(partition: Partition, in_thread: InThread, clock: Clock) -> None:

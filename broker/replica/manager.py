@@ -19,7 +19,6 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.loop.purgatory import Postpone, Purgatory
-from broker.loop.slices import Slices
 from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import DelayedFetch
@@ -54,11 +53,12 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.pause import InThread, Pause
 from protocol.schema import ZERO_UUID
 from storage.disk import checkpoints
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
-from storage.manager.log_manager import LogManager, NewLog, Steps
+from storage.manager.log_manager import LogManager, NewLog
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -286,13 +286,13 @@ class ReplicaManager:
         partition.metrics.replication_bytes_in += len(records)
         self.wake_readers(partition)
 
-    def check_in_sync(self) -> Slices[None]:
+    async def check_in_sync(self, pause: Pause) -> None:
         """Have lagging followers leave the ISR. To be called every half of `replica.lag.time.max.ms`."""
         for partition in self.hosted():
             self._put_into_effect(partition, partition.time_passed(self.monotonic_ms()))
-            yield
+            await pause()
 
-    def brokers_left(self) -> Slices[None]:
+    async def brokers_left(self, pause: Pause) -> None:
         """Complete what has only waited for brokers that are no longer alive.
 
         Those are commits, for followers that were about to join the ISR, and deletions of records, for all replicas.
@@ -302,7 +302,7 @@ class ReplicaManager:
                 if partition.advance_high_watermark(self.monotonic_ms()):
                     self._put_into_effect(partition, (Effect.HIGH_WATERMARK_ADVANCED,))
                 self.delete_records_purgatory.check_and_complete((partition.topic, partition.partition))
-            yield
+            await pause()
 
     def isr_responded(self, partition: Partition, change: IsrChange, response: IsrResponse) -> Effects:
         """Apply the controller's response to a change of the ISR; return the effects, which are in effect already."""
@@ -325,7 +325,7 @@ class ReplicaManager:
 
     # -- requests of the controller ----------------------------------------------------------------------------------
 
-    def create_logs(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[None]:
+    async def create_logs(self, request: LeaderAndIsrRequest, now_ms: int, pause: Pause, in_thread: InThread) -> None:
         """Create the logs of replicas that are new to this broker, before `become_leader_or_follower`.
 
         A log of an earlier topic of the same name is set aside. `become_leader_or_follower` reports the error of a log
@@ -340,8 +340,8 @@ class ReplicaManager:
                 self._set_aside_stray(name, _known_id(topic.topic_id), state, now_ms)
                 if self._lacks_log(name, state) and (state.is_new or self._may_create_empty(name)):
                     wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
-                yield None
-        self._not_created = yield from self._log_manager.create(wanted, now_ms=now_ms)
+                await pause()
+        self._not_created = await self._log_manager.create(wanted, pause, in_thread, now_ms=now_ms)
 
     def _set_aside_stray(
         self, name: TopicPartition, topic_id: UUID | None, state: LeaderAndIsrPartitionState, now_ms: int
@@ -376,7 +376,7 @@ class ReplicaManager:
             and self._log_manager.get(*name) is None
         )
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> Slices[LeaderAndIsrResponse]:
+    async def become_leader_or_follower(self, request: LeaderAndIsrRequest, pause: Pause) -> LeaderAndIsrResponse:
         """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code.
 
         Call `create_logs` first.
@@ -394,10 +394,10 @@ class ReplicaManager:
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
                     )
                 )
-                yield
+                await pause()
         return response
 
-    def stop_replicas(self, request: StopReplicaRequest, now_ms: int) -> Slices[StopReplicaResponse]:
+    async def stop_replicas(self, request: StopReplicaRequest, now_ms: int, pause: Pause) -> StopReplicaResponse:
         """Stop replicas, and delete those that the request marks; each partition gets its own error code."""
         response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
         for topic in request.topic_states:
@@ -408,10 +408,10 @@ class ReplicaManager:
                         topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
                     )
                 )
-                yield
+                await pause()
         return response
 
-    def stop_dropped_replicas(self, request: UpdateMetadataRequest) -> Slices[None]:
+    async def stop_dropped_replicas(self, request: UpdateMetadataRequest, pause: Pause) -> None:
         """Stop the replicas that a later leader epoch than theirs assigns to other brokers, and those of another topic.
 
         Their logs are kept. While this broker was not registered, no StopReplica was sent to it, and LeaderAndIsr
@@ -423,7 +423,7 @@ class ReplicaManager:
             for state in topic.partition_states:
                 partition = self._partitions.get((topic.topic_name, state.partition_index))
                 if partition is None or partition.leadership.leader_id == NO_LEADER:
-                    yield
+                    await pause()
                     continue
                 is_dropped = state.leader_epoch > partition.leader_epoch and self._broker_id not in state.replicas
                 if is_dropped or _is_of_another_topic(partition.log, topic_id):
@@ -436,7 +436,7 @@ class ReplicaManager:
                         state.replicas,
                     )
                     self._end_service(partition)
-                yield
+                await pause()
 
     def report_unclaimed_logs(self, is_assigned: Callable[[str, int], bool]) -> None:
         """Log a warning for each log of a partition that is not assigned to this broker.
@@ -454,7 +454,7 @@ class ReplicaManager:
                     log.topic_id,
                 )
 
-    def reconfigure(self, topic: str | None = None) -> Slices[None]:
+    async def reconfigure(self, pause: Pause, topic: str | None = None) -> None:
         """Apply new effective configurations: to the logs of one topic, after its overrides changed, or to all logs."""
         for partition in self.hosted():
             if topic in (None, partition.topic):
@@ -466,9 +466,9 @@ class ReplicaManager:
                 copy = self._log_manager.future(partition.topic, partition.partition)
                 if copy is not None:
                     copy.reconfigure(config)
-            yield
+            await pause()
 
-    def directory_failed(self) -> Slices[list[TopicPartition]]:
+    async def directory_failed(self, pause: Pause) -> list[TopicPartition]:
         """Stop serving the partitions in failed log directories, and return them.
 
         The first step takes all of them offline. Operations that wait for one fail with KAFKA_STORAGE_ERROR.
@@ -478,7 +478,7 @@ class ReplicaManager:
         self._offline.update(lost)
         for key in lost:
             self._close(*key)
-            yield
+            await pause()
         return lost
 
     def _apply(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from broker.loop.clock import Clock
 from broker.replica.bound_partition import BoundPartition, TopicPartition
@@ -17,9 +16,7 @@ from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from broker.replica.log_sync import InThread
+from protocol.pause import InThread
 
 
 class OwnAppends:

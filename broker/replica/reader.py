@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from broker.loop.slices import Slices
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import Pause
 
 if TYPE_CHECKING:
     from storage.segments.transaction_index import AbortedTransaction
@@ -81,13 +81,14 @@ class FetchRead:
     is_cold: bool = False
 
 
-def read_partitions(
+async def read_partitions(
     partitions: Iterable[Located],
     limits: FetchLimits,
+    pause: Pause,
     *,
     nowait: bool,
     on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
-) -> Slices[FetchRead]:
+) -> FetchRead:
     """Read partitions in request order until the byte budget is spent.
 
     With `nowait`, no read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
@@ -112,7 +113,7 @@ def read_partitions(
                 read.error_code = error.code
         if read.error_code or read.diverging is not None:
             total.has_news = True
-            yield
+            await pause()
             continue
         size = len(read.records)
         if size:
@@ -120,7 +121,7 @@ def read_partitions(
             bytes_left = max(0, bytes_left - size)
             total.size += size
         total.is_cold = total.is_cold or read.is_cold
-        yield
+        await pause()
     return total
 
 

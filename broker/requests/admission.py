@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.handlers.declaration import Declaration
+from broker.loop.driver import start
 from broker.network.channel import Channel
 from broker.network.connection import Buffers, Dispatcher, Outcome, Response
 from broker.requests.routes import TABLE
@@ -37,7 +38,7 @@ class Admission:
             return self._dispatcher.dispatch(frame, channel)
         if self._is_served(header.api_key):
             return self._dispatcher.dispatch(frame, channel)
-        return asyncio.ensure_future(self._dispatch_later(kept(frame), channel))
+        return start(self._dispatch_later(kept(frame), channel))
 
     @staticmethod
     def _is_served(api_key: int) -> bool:

@@ -15,7 +15,7 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import GeneratorType, MappingProxyType, ModuleType
+from types import CoroutineType, MappingProxyType, ModuleType
 from typing import Any, cast
 
 from broker.handlers.declaration import Declaration
@@ -23,8 +23,8 @@ from broker.handlers.guard import guarded
 from broker.handlers.metric_names import BESIDE_API
 from broker.handlers.partial_service import Handle
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.promise import Promise, going_on
-from broker.loop.slices import is_sliced
+from broker.loop.driver import Running, going_on, start
+from broker.loop.promise import Promise
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
 from broker.requests.budget import (
@@ -162,7 +162,7 @@ class RequestDispatcher:
                 serve = self._serve_long if is_long else self._serve_large if has_time else self._serve_in_turn
                 serving = serve(route, kept(frame), position, context)
                 # A producer that expects no response may close its connection as soon as it has sent its last request.
-                return going_on(serving) if route.declaration.has_records else asyncio.ensure_future(serving)
+                return going_on(serving) if route.declaration.has_records else start(serving)
         except Malformed as error:
             raise Malformed(f"{_named(route.api, context)}: {error}") from error
         if context.extras is not None:
@@ -172,8 +172,8 @@ class RequestDispatcher:
                 context.metrics = route.metrics_of(request)
             response = route.handle(self._services, request, context)
             kind = type(response)
-            if kind is GeneratorType:
-                response = self._services.sliced_work.run(response)
+            if kind is CoroutineType:
+                response = self._services.sliced_work.start(response)
                 kind = type(response)
         except Malformed:
             raise
@@ -184,22 +184,14 @@ class RequestDispatcher:
             try:
                 buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
             except TooManyElements:
-                return asyncio.ensure_future(self._framed_in_thread(route, context, response))
+                return start(self._framed_in_thread(route, context, response))
             return self._completed(context, buffers)
         if response is None:
             return self._completed(context, None)
-        return self._awaited(route, request, context, response)
+        return self._promised(route, request, context, response)
 
-    def _awaited(self, route: Route, request: object, context: ServedRequest, response: Any) -> Response:
-        """Return a promise or future of what completes the request once `response` is available."""
-        self._begin_wait(route, context, response)
-        if type(response) is Promise:
-            return self._promised(route, request, context, response)
-        return asyncio.ensure_future(self._later(route, request, context, response))
-
-    def _begin_wait(self, route: Route, context: ServedRequest, response: object) -> None:
-        # A future is work in slices that has to go on in a later turn, which waits for nobody.
-        if route.declaration.waits_for and not isinstance(response, asyncio.Future):
+    def _begin_wait(self, route: Route, context: ServedRequest, response: Promise[Any]) -> None:
+        if route.declaration.waits_for and response.is_waiting:
             context.begin_wait(route.declaration.waits_for, self._monotonic_s())
 
     def _completed(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
@@ -266,10 +258,13 @@ class RequestDispatcher:
                 if route.metrics_of is not None:
                     context.metrics = route.metrics_of(request)
                 response = route.handle(services, request, context)
-                if is_sliced(response):
-                    response = await services.sliced_work.finished(response)
-            self._begin_wait(route, context, response)
-            response = await services.sliced_work.settled(response)
+                if type(response) is CoroutineType:
+                    response = services.sliced_work.start(response)
+                if type(response) is Running:
+                    await response.computed()
+            if isinstance(response, Promise):
+                self._begin_wait(route, context, response)
+                response = await response
         except Malformed:
             raise
         except Exception as error:
@@ -327,41 +322,28 @@ class RequestDispatcher:
         self, route: Route, request: object, context: ServedRequest, response: Promise[object]
     ) -> Promise[Buffers | Outcome | None]:
         """Return a promise of the framed response, which is completed synchronously with `response`."""
+        self._begin_wait(route, context, response)
         framed: Promise[Buffers | Outcome | None] = Promise()
 
         def frame_it(response: Promise[object]) -> None:
+            if response.cancelled():
+                framed.set_cancelled()
+                return
             try:
                 error = response.exception()
                 if isinstance(error, Malformed):
                     raise error
                 outcome = response.result() if error is None else self._failure(route, request, context, error)
-                buffers = self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
+                buffers = None if outcome is None else self._framed(route, context, outcome, ELEMENTS_ON_LOOP_MAX)
                 framed.set_result(self._completed(context, buffers))
             except TooManyElements:
-                framed.follow(asyncio.ensure_future(self._framed_in_thread(route, context, outcome)))
+                framed.follow(start(self._framed_in_thread(route, context, outcome)))
             except Exception as failure:
                 framed.set_exception(failure)
 
         framed.on_cancel(response.cancel)
         response.add_done_callback(frame_it)
         return framed
-
-    async def _later(
-        self, route: Route, request: object, context: ServedRequest, awaited: Awaitable[object | None]
-    ) -> Buffers | Outcome | None:
-        try:
-            response = await self._services.sliced_work.settled(awaited)
-        except (Malformed, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            response = self._failure(route, request, context, error)
-        if response is None:
-            return self._completed(context, None)
-        try:
-            buffers = self._framed(route, context, response, ELEMENTS_ON_LOOP_MAX)
-        except TooManyElements:
-            return await self._framed_in_thread(route, context, response)
-        return self._completed(context, buffers)
 
     async def _framed_in_thread(
         self, route: Route, context: ServedRequest, response: object

@@ -79,15 +79,15 @@ class _MutationGuard(PartialService):
 
     async def serve(self, services: Services, request: Any, context: RequestContext) -> Any:
         if getattr(request, "validate_only", False):
-            return self.handle(services, request, context)
+            return await self.served(services, request, context)
         is_strict = context.api_version >= self._changes.strict_from
         field = self._changes.items(context.api_version)
         user, client_id = quota_entity(context)
         allowed: list[Any] = []
         refused: list[Any] = []
-        pace = services.sliced_work.pace()
+        pause = services.sliced_work.pause
         for topic in getattr(request, field):
-            await pace.keep()
+            await pause()
             size = self._changes.count_of(services, topic)
             # What changes nothing gets an error of its own, which must not depend on the quota.
             throttle_ms = self._quotas.take(user, client_id, size, is_strict=is_strict) if size else 0
@@ -95,7 +95,7 @@ class _MutationGuard(PartialService):
             if not is_strict:
                 context.mute_ms = max(context.mute_ms, throttle_ms or 0)
         if not refused:
-            return self.handle(services, request, context)
+            return await self.served(services, request, context)
         context.mute_ms = max(context.mute_ms, self._quotas.mutation_throttle_ms(user, client_id))
         results = self._changes.results
         denied = await self.computed(

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from broker.loop.slices import Pace
 from broker.security.acls import (
     Acl,
     Filter,
@@ -47,6 +46,7 @@ from controller.paths import Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
+from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")
 
@@ -62,9 +62,9 @@ _PERMISSIONS = {one.title.lower(): one for one in Permission}
 class AclStore:
     """The stored ACLs of the cluster, as one broker reads and changes them."""
 
-    def __init__(self, store: StateStore, authorizer: Authorizer, new_pace: Callable[[], Pace]) -> None:
-        """`new_pace()` paces a loop over all patterns."""
-        self._new_pace = new_pace
+    def __init__(self, store: StateStore, authorizer: Authorizer, pause: Pause) -> None:
+        """`pause` is awaited in loops over all patterns."""
+        self._pause = pause
         self._store = store
         self._authorizer = authorizer
         self._reading = asyncio.Lock()
@@ -139,13 +139,12 @@ class AclStore:
                 names = await self._store.children(f"{root}/{title}")
                 patterns += [Pattern(_RESOURCE_TYPES[title], name, pattern_type) for name in names]
         nodes = await self._store.get_many([acl_path(_text(pattern)) for pattern in patterns])
-        pace = self._new_pace()
         for pattern, node in zip(patterns, nodes, strict=True):
-            await pace.keep()
+            await self._pause()
             self._put(pattern, None if node is None else node.data)
         present = set(patterns)
         for pattern in [pattern for pattern, _ in self._authorizer.index if pattern not in present]:
-            await pace.keep()
+            await self._pause()
             self._authorizer.put(pattern, ())
 
     async def _changed(self, changes: str, data: bytes | None) -> None:

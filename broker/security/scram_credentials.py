@@ -137,9 +137,9 @@ class ScramCredentials:
         for change in changes:
             by_user.setdefault(change.user, []).append(change)
         results: dict[str, KafkaError | None] = {}
-        pace = self._sliced_work.pace()
+        pause = self._sliced_work.pause
         for user, of_user in by_user.items():
-            await pace.keep()
+            await pause()
             try:
                 _check(of_user)
                 await self._alter_user(user, of_user)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.slices import SlicedWork, Slices
+from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.dynamic_config import check_change, usable
 from broker.settings.logger_levels import change_levels
@@ -100,8 +100,8 @@ class ConfigChanges:
         metadata: MetadataCache,
         sliced_work: SlicedWork,
         *,
-        on_topic_changed: Callable[[str], Slices[None]],
-        on_broker_changed: Callable[[], Slices[None]],
+        on_topic_changed: Callable[[str], Awaitable[None]],
+        on_broker_changed: Callable[[], Awaitable[None]],
         check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
         check_policy: Callable[[str, str, Mapping[str, str | None]], None] = lambda kind, name, configs: None,
     ) -> None:
@@ -128,12 +128,12 @@ class ConfigChanges:
         """Apply the valid changes; return one result per entry, in order: None for success, or the error."""
         asked: Counter[tuple[int, str]] = Counter()
         results: list[KafkaError | None] = []
-        pace = self._sliced_work.pace()
+        pause = self._sliced_work.pause
         for one in alterations:
-            await pace.keep()
+            await pause()
             asked[one.resource_type, one.resource_name] += 1
         for one in alterations:
-            await pace.keep()
+            await pause()
             try:
                 if asked[one.resource_type, one.resource_name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -149,22 +149,22 @@ class ConfigChanges:
         """Apply the settings of `entity` after a change. May be called again."""
         ((entity_type, name), *_) = entity.parts
         if entity_type == "topics" and name is not None:
-            pace = self._sliced_work.pace()
+            pause = self._sliced_work.pause
             if name in self._metadata.topics:
-                await self._topic_configs.load([name], pace)
-            elif not await self._topic_configs.load_known(name, pace):
+                await self._topic_configs.load([name], pause)
+            elif not await self._topic_configs.load_known(name, pause):
                 return  # it is deleted, or was not announced yet: its announcement loads its settings
-            await self._sliced_work.finished(self._on_topic_changed(name))
+            await self._on_topic_changed(name)
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
-            await self._sliced_work.finished(self._on_broker_changed())
+            await self._on_broker_changed()
 
     async def read_again(self) -> None:
         """Read all settings and apply those that changed while no change was reported."""
         await self.load_dynamic_layers()
-        await self._sliced_work.finished(self._on_broker_changed())
-        for topic in await self._topic_configs.read_again(self._sliced_work.pace()):
-            await self._sliced_work.finished(self._on_topic_changed(topic))
+        await self._on_broker_changed()
+        for topic in await self._topic_configs.read_again(self._sliced_work.pause):
+            await self._on_topic_changed(topic)
 
     async def encode_again(self) -> None:
         """Encode the stored passwords of this broker that only `password.encoder.old.secret` opens with the new one."""

@@ -92,24 +92,22 @@ class TransactionCoordinator:
                 if not isinstance(decision, NeedsProducerId):
                     break
             spare = await self._next_producer_id()
-        if (storing := self.runner.carry_out(partition, transaction, decision)) is not None:
-            await storing
+        await self.runner.carry_out(partition, transaction, decision)
         assert isinstance(decision, Metadata), "a producer is always stored"
         if decision.state is TransactionState.PREPARE_ABORT:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return Producer(decision.producer_id, decision.producer_epoch)
 
-    def add_partitions(
+    async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
-    ) -> Awaitable[None] | None:
+    ) -> None:
         """Add partitions to the producer's transaction, which begins with the first of them.
 
-        Return None if that is done, otherwise an awaitable. Raises KafkaError, synchronously or when awaited:
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         partition, transaction = self._transactions.require(transactional_id)
         decision = transaction.add_partitions(producer, partitions, self._clock.now_ms())
-        return self.runner.carry_out(partition, transaction, decision)
+        await self.runner.carry_out(partition, transaction, decision)
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
@@ -127,12 +125,11 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> Awaitable[None] | None:
+    async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
         """Commit or abort. The outcome is durable then; the partitions get their markers after that.
 
-        Return None if that is done, otherwise an awaitable. Raises KafkaError, synchronously or when awaited:
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
         partition, transaction = self._transactions.require(transactional_id)
         decision = transaction.end(producer, is_committed=is_committed, now_ms=self._clock.now_ms())
-        return self.runner.carry_out(partition, transaction, decision)
+        await self.runner.carry_out(partition, transaction, decision)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from broker.loop.slices import Slices
 from broker.replica.manager import ReplicaManager
+from protocol.pause import Pause
 from storage.producers.producer_state import ProducerEntry
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
@@ -35,7 +35,7 @@ class LateTransactions:
         self._reported: set[tuple[str, int, int]] = set()
         """Topic, partition and first offset of the transactions that were reported already."""
 
-    def check(self, now_ms: int) -> Slices[None]:
+    async def check(self, now_ms: int, pause: Pause) -> None:
         """Check the oldest open transaction of every partition led here, one partition a step.
 
         `now_ms` is wall time in milliseconds.
@@ -43,7 +43,7 @@ class LateTransactions:
         count = 0
         still_late: set[tuple[str, int, int]] = set()
         for partition in self._replica_manager.hosted():
-            yield
+            await pause()
             oldest = partition.log.producer_state.oldest_open if partition.is_leader else None
             if oldest is None or not self.is_late(oldest, now_ms):
                 continue

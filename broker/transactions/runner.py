@@ -21,6 +21,7 @@ from typing import Final
 
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, append_now
 from broker.loop.clock import Clock
+from broker.loop.promise import Promise
 from broker.transactions.markers import Fate, Marker, MarkerSender
 from broker.transactions.partition import StatePartition
 from broker.transactions.records import write_key, write_value
@@ -58,20 +59,18 @@ class TransactionRunner:
         self.append_retry_count = 0
         """Transactions whose markers are written, and whose completion could not be appended yet."""
 
-    def carry_out(
-        self, partition: StatePartition, transaction: Transaction, decision: Decision
-    ) -> Awaitable[None] | None:
-        """Store a decision. Return None if that is done or nothing has to be stored, otherwise an awaitable.
+    async def carry_out(self, partition: StatePartition, transaction: Transaction, decision: Decision) -> None:
+        """Store a decision, unless nothing has to be stored.
 
-        Raises KafkaError, synchronously or when awaited, if the decision is an error or cannot be stored.
+        Raises KafkaError if the decision is an error or cannot be stored.
         """
-        if isinstance(decision, ErrorCode):
-            if decision:
-                raise KafkaError(decision)
-            return None
-        outcome = _Outcome()
-        self.store(partition, transaction, outcome.set)
-        return outcome.result()
+        code = decision
+        if not isinstance(code, ErrorCode):
+            outcome: Promise[ErrorCode] = Promise()
+            self.store(partition, transaction, outcome.set_result)
+            code = await outcome
+        if code:
+            raise KafkaError(code)
 
     def store(self, partition: StatePartition, transaction: Transaction, respond: Callable[[ErrorCode], None]) -> None:
         """Append the pending metadata, make it current, call `respond`, and start what follows from it."""
@@ -170,32 +169,3 @@ class TransactionRunner:
         finally:
             self.append_retry_count -= 1
         self._complete(partition, transaction, Fate.DONE)
-
-
-class _Outcome:
-    """The outcome of an append, which may be known before it is asked for, or has to be awaited."""
-
-    __slots__ = ("_code", "_waiter")
-
-    def __init__(self) -> None:
-        self._code: ErrorCode | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    def set(self, code: ErrorCode) -> None:
-        self._code = code
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def result(self) -> Awaitable[None] | None:
-        """Return None for success. Raises KafkaError, synchronously or when awaited."""
-        if self._code is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            return self._wait(self._waiter)
-        if self._code:
-            raise KafkaError(self._code)
-        return None
-
-    async def _wait(self, waiter: asyncio.Future[None]) -> None:
-        await waiter
-        if self._code:
-            raise KafkaError(self._code)

@@ -25,6 +25,7 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -106,7 +107,7 @@ class Brokers:
         await self._handle_offline_replicas(await self._replicas_on(broker_ids))
 
     async def _replicas_on(self, broker_ids: Iterable[int]) -> list[PartitionReplica]:
-        return await self._term.turns.finished(self._context.replicas_on(broker_ids))
+        return await self._context.replicas_on(broker_ids, self._term.pause)
 
     async def _handle_offline_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
         """Elect other leaders, then remove the replicas from the ISR."""
@@ -116,7 +117,7 @@ class Brokers:
             (to_delete if self._context.is_to_be_deleted(replica.partition.topic) else staying).append(replica)
         transitions = self._term.transitions
         sent_before = transitions.metadata_requests
-        leaderless = await self._term.turns.finished(self._context.led_offline())
+        leaderless = await self._context.led_offline(self._term.pause)
         await transitions.move_partitions(leaderless, PartitionState.OFFLINE)
         await self._elections.elect_missing()
         await transitions.move_replicas(staying, ReplicaState.OFFLINE)
@@ -175,7 +176,7 @@ class Brokers:
         failed: set[TopicPartition] = set()
         opened: set[TopicPartition] = set()
         for topic in event.response.topics:
-            async for it in self._term.turns.through(topic.partition_errors):
+            async for it in through(topic.partition_errors, self._term.pause):
                 partition = TopicPartition(self._context.topic_names.get(topic.topic_id, ""), it.partition_index)
                 if it.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     failed.add(partition)

@@ -21,6 +21,7 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
 from controller.state_store import Create, NodeExists
+from protocol.pause import through
 
 # Each handler accepts only the event type of its entry, which the type of a mapping cannot express.
 Handler = Callable[..., Awaitable[object]]
@@ -180,7 +181,7 @@ class ActiveController:
         """
         live = self.context.live_brokers
         found: list[PartitionReplica] = []
-        async for partition, leadership in self._term.turns.through(self.context.leaderships.items()):
+        async for partition, leadership in through(self.context.leaderships.items(), self._term.pause):
             if self.context.is_to_be_deleted(partition.topic):
                 continue
             in_sync = [it for it in leadership.state.isr if it in live]
@@ -198,7 +199,7 @@ class ActiveController:
         """
         live = self.context.live_brokers
         found: list[TopicPartition] = []
-        async for partition, leadership in self._term.turns.through(self.context.leaderships.items()):
+        async for partition, leadership in through(self.context.leaderships.items(), self._term.pause):
             leader = leadership.state.leader
             if (
                 leader in live
@@ -214,7 +215,7 @@ class ActiveController:
         """Send its state to each replica; brokers ignore what they know already."""
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        async for replica in self._term.turns.through(self.context.all_replicas()):
+        async for replica in through(self.context.all_replicas(), self._term.pause):
             is_online = self.context.is_replica_online(replica.broker_id, replica.partition)
             # A broker that failed while there was no controller may also have failed to delete the replica.
             state = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
@@ -224,7 +225,7 @@ class ActiveController:
         await self._term.transitions.move_replicas(offline, ReplicaState.OFFLINE)
 
     async def _start_partitions(self) -> None:
-        async for partition in self._term.turns.through(self.context.all_partitions()):
+        async for partition in through(self.context.all_partitions(), self._term.pause):
             leadership = self.context.leaderships.get(partition)
             if leadership is None:
                 state = PartitionState.NEW

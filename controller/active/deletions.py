@@ -16,6 +16,7 @@ from controller.replica_states import ReplicaState
 from controller.topic_creation import TopicResult, repeated
 from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
 
@@ -33,7 +34,7 @@ class Deletions:
     async def delete_topics(self, event: DeleteTopics) -> list[TopicResult]:
         """Start the valid deletions; return one result per name."""
         results = [TopicResult(name) for name in event.names]
-        twice = await self._term.turns.finished(repeated(event.names))
+        twice = await repeated(event.names, self._term.pause)
         wanted: list[str] = []
         for result in results:
             try:
@@ -73,7 +74,7 @@ class Deletions:
         errors = {(it.topic_name, it.partition_index): it.error_code for it in event.response.partition_errors}
         done: list[PartitionReplica] = []
         failed: list[PartitionReplica] = []
-        async for partition in self._term.turns.through(sorted(event.deleted)):
+        async for partition in through(sorted(event.deleted), self._term.pause):
             replica = PartitionReplica(partition, event.broker_id)
             if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
                 code = event.response.error_code or errors.get(partition, ErrorCode.NONE)
@@ -136,20 +137,20 @@ class Deletions:
         """Remove the topics from the brokers' metadata, stop their replicas, and delete those that are online."""
         partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
         unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
-        transitions, through = self._term.transitions, self._term.turns.through
+        transitions, pause = self._term.transitions, self._term.pause
         for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
-            movable = [it async for it in through(unseen) if self._context.can_move_partition(it, target)]
+            movable = [it async for it in through(unseen, pause) if self._context.can_move_partition(it, target)]
             await transitions.move_partitions(movable, target)
         self._context.topics_with_deletion_started |= set(topics)
         await transitions.send_metadata(self._context.live_brokers, partitions)
         possible: list[PartitionReplica] = []
         impossible: list[PartitionReplica] = []
-        async for topic in through(topics):
+        async for topic in through(topics, pause):
             there, gone = replicas_to_delete(self._context, topic)
             possible += there
             impossible += gone
         target_state = ReplicaState.DELETION_INELIGIBLE
-        held_back = [it async for it in through(impossible) if self._context.can_move_replica(it, target_state)]
+        held_back = [it async for it in through(impossible, pause) if self._context.can_move_replica(it, target_state)]
         await transitions.move_replicas(held_back, target_state)
         self.mark_ineligible({replica.partition.topic for replica in impossible})
         await transitions.move_replicas(possible, ReplicaState.OFFLINE)

@@ -20,6 +20,7 @@ from controller.leadership import ElectionReason
 from controller.model import ApiError, TopicPartition
 from controller.partition_states import PartitionState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -40,13 +41,13 @@ class Elections:
         if event.partitions is None:
             needed = [
                 it
-                async for it in self._term.turns.through(list(self._context.all_partitions()))
+                async for it in through(list(self._context.all_partitions()), self._term.pause)
                 if not self._context.is_to_be_deleted(it.topic) and self._needs(it, event.election_type)
             ]
             return await self._elect(needed, event.election_type)
         results: dict[TopicPartition, ApiError] = {}
         needed = []
-        async for partition in self._term.turns.through(dict.fromkeys(event.partitions)):
+        async for partition in through(dict.fromkeys(event.partitions), self._term.pause):
             try:
                 self._check(partition, event.election_type)
                 needed.append(partition)
@@ -81,7 +82,7 @@ class Elections:
             partition: ApiError(code, f"Failed to elect leader for partition {partition}: {failures[partition]}")
             if partition in failures
             else ApiError()
-            async for partition in self._term.turns.through(partitions)
+            async for partition in through(partitions, self._term.pause)
         }
 
     async def node_changed(self, event: PreferredElectionNodeChanged) -> None:
@@ -135,7 +136,7 @@ class Elections:
 
     async def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
         by_broker: dict[int, list[TopicPartition]] = {}
-        async for partition in self._term.turns.through(self._context.leaderships):
+        async for partition in through(self._context.leaderships, self._term.pause):
             if not self._context.is_to_be_deleted(partition.topic):
                 by_broker.setdefault(self._context.assignment(partition).replicas[0], []).append(partition)
         return by_broker

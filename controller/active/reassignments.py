@@ -17,6 +17,7 @@ from controller.reassignment import is_complete, plan_reassignment
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -32,7 +33,7 @@ class Reassignments:
     async def alter_reassignments(self, event: AlterReassignments) -> dict[TopicPartition, ApiError]:
         """Start, replace or cancel moves; return one result per partition."""
         results: dict[TopicPartition, ApiError] = {}
-        async for partition, target in self._term.turns.through(event.targets.items()):
+        async for partition, target in through(event.targets.items(), self._term.pause):
             try:
                 await self._begin(partition, plan_reassignment(self._context, partition, target))
                 results[partition] = ApiError()

@@ -14,8 +14,8 @@ from controller.sender import Sender
 from controller.settings import ControllerSettings
 from controller.state_store import Watch, WatchEvent
 from controller.transitions import Transitions
-from controller.turns import Turns
 from protocol.dataclass import dataclass
+from protocol.pause import Pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Term:
     put_later: Callable[[float, Event], None]
     """Queues an event after some seconds, also if this term has ended by then."""
     random: Random
-    turns: Turns
+    pause: Pause
 
     def on_change(self, event: Event) -> Watch:
         """Return a watch that queues `event`."""

@@ -20,6 +20,7 @@ from controller.topic_nodes import new_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
+from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 
@@ -33,11 +34,11 @@ class Topics:
 
     async def create_topics(self, event: CreateTopics) -> list[TopicResult]:
         """Create the valid topics; return one result per entry. On return the store holds their leaders."""
-        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
+        twice = await repeated((topic.name for topic in event.topics), self._term.pause)
         results: list[TopicResult] = []
         created: list[str] = []
         existing = TopicNames(self._context.topic_ids)
-        async for request in self._term.turns.through(event.topics):
+        async for request in through(event.topics, self._term.pause):
             try:
                 if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
@@ -102,7 +103,7 @@ class Topics:
         return topics
 
     async def _begin(self, topics: Mapping[str, Topic]) -> None:
-        async for name, topic in self._term.turns.through(topics.items()):
+        async for name, topic in through(topics.items(), self._term.pause):
             self._context.put_topic(name, topic)
         await self._start([partition for name in topics for partition in self._context.partitions_of(name)])
 
@@ -118,9 +119,9 @@ class Topics:
 
     async def create_partitions(self, event: CreatePartitions) -> list[TopicResult]:
         """Add partitions to topics; return one result per name."""
-        twice = await self._term.turns.finished(repeated(topic.name for topic in event.topics))
+        twice = await repeated((topic.name for topic in event.topics), self._term.pause)
         results: list[TopicResult] = []
-        async for request in self._term.turns.through({topic.name: topic for topic in event.topics}.values()):
+        async for request in through({topic.name: topic for topic in event.topics}.values(), self._term.pause):
             try:
                 if request.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")

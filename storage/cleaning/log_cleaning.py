@@ -33,6 +33,7 @@ from config.broker_properties import (
 )
 from protocol.dataclass import dataclass
 from protocol.errors import KafkaError, Malformed
+from protocol.pause import InThread, Pause
 from storage.batches.damaged_batches import MetBy
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, unstage
 from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
@@ -50,7 +51,7 @@ from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, ShortageError
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
-from storage.manager.log_manager import LogManager, LogObserver, Steps
+from storage.manager.log_manager import LogManager, LogObserver
 from storage.producers.producer_state import ProducerEntry
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.segment import CorruptSegmentError, SegmentGoneError
@@ -261,7 +262,7 @@ class LogCleaning(LogObserver):
         _logger.log(level, "%s-%d cannot be cleaned until the next start: %s", log.topic, log.partition, error)
         self.uncleanable.add(log.name)
 
-    def delete_expired(self, now_ms: int) -> Steps[int]:
+    async def delete_expired(self, now_ms: int, pause: Pause, in_thread: InThread) -> int:
         """Delete expired segments of the compacted logs that no pass is reading; return their number.
 
         Segments below the log start are deleted always, older ones only if cleanup.policy also contains delete.
@@ -269,7 +270,7 @@ class LogCleaning(LogObserver):
         logs = [
             log for log in self._log_manager.logs() if self.owns_retention_of(log) and log.name not in self._in_progress
         ]
-        return self._log_manager.run_retention(now_ms, logs)
+        return await self._log_manager.run_retention(now_ms, pause, in_thread, logs)
 
     # Changes of logs
 

@@ -9,7 +9,8 @@ flushed, checkpointed and closed like a log, but only `future` returns it.
 
 Threads:
 - The thread that owns the logs calls `get`, `create`, `delete`, the methods of future logs, `run_retention`,
-  `expire_producers` and `release_idle`. `create` and the last three work in steps, see `Steps`.
+  `expire_producers` and `release_idle`. The coroutines among them let other work run at each `pause` that they are
+  given, and have what waits for the disk run `in_thread`.
 - Another thread calls what waits for the disk: `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
   `free_names`, `mark_future_whole` and `finish_move`.
 - `close` blocks until done and uses threads of its own for the logs of each directory.
@@ -24,15 +25,16 @@ import contextlib
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import InThread, Pause
 from storage.batches.damaged_batches import DamagedBatches
 from storage.directories.log_directories import LogDirectories
 from storage.directories.log_directory import LogDirectory
@@ -52,15 +54,6 @@ from storage.segments.segment import Segment
 _PREFERENCES_MAX: Final = 100_000
 
 _logger = logging.getLogger(__name__)
-
-_Result = TypeVar("_Result")
-
-Steps: TypeAlias = Generator[Callable[[], object] | None, None, _Result]
-"""Work on logs in steps, all of it in the thread that owns the logs, except callables that a step yields.
-
-The caller runs a yielded callable in a thread that may wait for the disk, and then resumes the work. After a yielded
-None it may do other work before it resumes.
-"""
 
 
 class NewLog(NamedTuple):
@@ -166,23 +159,24 @@ class LogManager:
         log = self._logs.get(TopicPartition(topic, partition))
         return None if log is None else self._home[log]
 
-    def create(self, wanted: Iterable[NewLog], *, now_ms: int) -> Steps[dict[TopicPartition, KafkaError]]:
+    async def create(
+        self, wanted: Iterable[NewLog], pause: Pause, in_thread: InThread, *, now_ms: int
+    ) -> dict[TopicPartition, KafkaError]:
         """Create empty logs; return those that could not be created, each with a KAFKA_STORAGE_ERROR.
 
         A log that exists stays as it is. A new one goes to the directory that `prefer` named, or else to the live one
         with the fewest logs and copies. A log is also created while directories are offline, one of which may hold it:
-        the replica layer decides whether that is right. The caller must run the steps to their end.
+        the replica layer decides whether that is right. The caller must run this to its end.
         """
         failed: dict[TopicPartition, KafkaError] = {}
         pending = [new for new in wanted if new.name not in self._logs]
         while pending:
             placed: deque[tuple[LogDirectory, NewLog]] = deque()
-            created: list[Log | KafkaError | None] = []
             try:
-                yield from self._place(pending, placed, failed, now_ms)
-                yield lambda: created.extend([self._create_in(*each, now_ms) for each in placed])  # noqa: B023
+                await self._place(pending, placed, failed, pause, now_ms)
+                work = partial(self._create_all, list(placed), now_ms)
                 pending = []
-                for log in created:
+                for log in await in_thread(work):
                     directory, new = placed.popleft()
                     self._creating.discard(new.name)
                     if log is None:
@@ -191,9 +185,9 @@ class LogManager:
                         failed[new.name] = log
                     elif not self._add_created(log, directory):
                         failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
-                    yield None
+                    await pause()
             finally:
-                # `placed` is empty unless an error ended the steps; a later request may create these logs.
+                # `placed` is empty unless this ends with an error; a later request may create these logs.
                 self._creating.difference_update(new.name for _, new in placed)
         return failed
 
@@ -210,13 +204,14 @@ class LogManager:
             return False
         return True
 
-    def _place(
+    async def _place(
         self,
         wanted: Iterable[NewLog],
         placed: deque[tuple[LogDirectory, NewLog]],
         failed: dict[TopicPartition, KafkaError],
+        pause: Pause,
         now_ms: int,
-    ) -> Steps[None]:
+    ) -> None:
         """Add each new log to `placed` with a directory, or to `failed` if it cannot be created now."""
         planned: Counter[str] = Counter()
         for new in wanted:
@@ -237,7 +232,10 @@ class LogManager:
             planned[directory.path] += 1
             self._creating.add(new.name)
             placed.append((directory, new))
-            yield None
+            await pause()
+
+    def _create_all(self, placed: Sequence[tuple[LogDirectory, NewLog]], now_ms: int) -> list[Log | KafkaError | None]:
+        return [self._create_in(directory, new, now_ms) for directory, new in placed]
 
     def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
         """Create a log; return None if its directory failed before, so that another can be chosen. Any thread."""
@@ -488,7 +486,9 @@ class LogManager:
 
     # Periodic work
 
-    def run_retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> Steps[int]:
+    async def run_retention(
+        self, now_ms: int, pause: Pause, in_thread: InThread, logs: Iterable[Log] | None = None
+    ) -> int:
         """Apply retention to `logs`, except those that are being moved; return how many segments were removed.
 
         By default to all logs, except those whose retention the observer applies. The new log starts are on the disk
@@ -502,7 +502,7 @@ class LogManager:
             log.disposal.mark_dropped(now_ms)  # what the last pass could not mark, or dropped after a write
             log.disposal.read_ages(now_ms)
 
-        yield lambda: _exhaust(self._each_online(prepare, logs))
+        await in_thread(lambda: _exhaust(self._each_online(prepare, logs)))
         expired: dict[Log, int] = {}
 
         def expire(log: Log) -> None:
@@ -511,14 +511,12 @@ class LogManager:
 
         for log in logs:
             log.planned.between_writes(partial(expire, log))
-            yield None
+            await pause()
         on_disk = dict(expired)  # logs that expire after this line wait for the next pass
         if not on_disk:
             return 0
         concerned = {self._home[log].path: self._home[log] for log in on_disk if log in self._home}
-        was_written: list[bool] = []
-        yield lambda: was_written.append(self.directories.each(LogDirectory.write_log_starts, list(concerned.values())))
-        if not all(was_written):
+        if not await in_thread(lambda: self.directories.each(LogDirectory.write_log_starts, list(concerned.values()))):
             return 0
         dropped: list[int] = []
 
@@ -529,8 +527,8 @@ class LogManager:
 
         for log in on_disk:
             log.planned.between_writes(partial(drop, log))
-            yield None
-        yield lambda: _exhaust(self._each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk))
+            await pause()
+        await in_thread(lambda: _exhaust(self._each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk)))
         return sum(dropped)
 
     def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
@@ -541,13 +539,13 @@ class LogManager:
         """Forget producers that have been idle for `expiration_ms`, one log a step; yield how many."""
         return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
-    def release_idle(self) -> Steps[None]:
+    async def release_idle(self, pause: Pause, in_thread: InThread) -> None:
         """Close the files and maps of segments that were not used since the last call."""
         waiting: dict[Log, Sequence[Segment]] = {}
         for log in self._logs_and_copies():
             if not log.planned.is_pending and (segments := log.durability.release_idle()):
                 waiting[log] = segments
-            yield None
+            await pause()
         written: list[Log] = []
 
         def finish_writeback(log: Log) -> None:
@@ -555,11 +553,11 @@ class LogManager:
             written.append(log)  # not reached after a shortage: the next call tries again
 
         if waiting:
-            yield lambda: _exhaust(self._each_online(finish_writeback, waiting))
+            await in_thread(lambda: _exhaust(self._each_online(finish_writeback, waiting)))
         for log in written:
             if not log.is_offline and not log.planned.is_pending:
                 log.durability.release_written(waiting[log])
-            yield None
+            await pause()
 
     def flush_due(self, now_ms: int) -> int:
         """Flush logs that are due, and the sealed segments of logs that have rolled; return how many logs."""

@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from broker.environment import environment_of_this_machine
-from broker.loop.periodic_jobs import take_steps
 from broker.server import Server
 from config.broker import BrokerConfig
 from protocol.api import APIS
@@ -417,13 +416,16 @@ async def test_loop_makes_no_file_call_for_a_slow_directory(disk: SlowDisk, monk
         assert log.log_start_offset == 3
         assert work.on_loop == []
 
+        async def off_loop(work: Callable[[], object]) -> object:
+            return await asyncio.get_running_loop().run_in_executor(services.blocking, work)
+
         logs, clock = services.log_manager, services.clock
-        assert await take_steps(logs.run_retention(clock.now_ms()), services.sliced_work, services.blocking) == 3
+        assert await logs.run_retention(clock.now_ms(), services.sliced_work.pause, off_loop) == 3
         assert log.segment_count == 2
         assert work.on_loop == []
 
         log.reconfigure(replace(log.config, retention_ms=1))
-        assert await take_steps(logs.run_retention(clock.now_ms()), services.sliced_work, services.blocking) == 1
+        assert await logs.run_retention(clock.now_ms(), services.sliced_work.pause, off_loop) == 1
         assert log.segment_count == 1, "the segment that is appended to stays until the directory is fast"
         assert work.on_loop == []
 

@@ -32,7 +32,7 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest, UpdateMetadataResponse
-from tests.controller.paces import Unpaced
+from protocol.pause import never
 from tests.support.manual_clock import ManualClock
 
 # Iterations of the event loop without a change, after which nothing more will happen.
@@ -237,7 +237,7 @@ class ScriptedCluster:
             await store.open()
             await ensure_cluster_id(store, Random(1))
             await register_broker(store, registration)
-            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id), Unpaced)
+            controller = Controller(broker_id, store, self, self.settings, self.clock, Random(broker_id), never)
             self.controllers[broker_id] = controller
             store.on_session_expired(partial(self._session_expired, controller))
             await controller.start()

@@ -35,7 +35,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
-from tests.controller.paces import Unpaced
+from protocol.pause import never
 from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
 from tests.support.manual_clock import ManualClock
 
@@ -73,7 +73,7 @@ async def start_alone(store: StateStore) -> tuple[Controller, OneBroker, int]:
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 9091, "PLAINTEXT")
     epoch = await register_broker(store, BrokerRegistration(Broker(1, (endpoint,)), timestamp_ms=0))
     channels = OneBroker()
-    controller = Controller(1, store, channels, ControllerSettings(), ManualClock(), Random(0), Unpaced)
+    controller = Controller(1, store, channels, ControllerSettings(), ManualClock(), Random(0), never)
     await controller.start()
     return controller, channels, epoch
 
@@ -116,7 +116,7 @@ async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTre
 
 
 async def test_calls_fail_with_not_controller_outside_a_term(store: MemoryStore) -> None:
-    idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0), Unpaced)
+    idle = Controller(2, store, OneBroker(), ControllerSettings(), ManualClock(), Random(0), never)
     controller, _, _ = await start_alone(store)
     await controller.stop()
     for it in (idle, controller):

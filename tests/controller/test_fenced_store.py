@@ -10,9 +10,8 @@ from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, F
 from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
-from controller.turns import Turns
 from protocol.ids import parse_id
-from tests.controller.paces import Unpaced
+from protocol.pause import never
 
 TOPIC = Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
 STATE = LeaderAndIsr(1, 0, (1,))
@@ -34,7 +33,7 @@ async def fenced(tree: MemoryTree, store: MemoryStore) -> FencedStore:
     counting = CountingStore(tree)
     counting.sizes = []
     await counting.open()
-    return FencedStore(counting, epoch=5, epoch_version=0, turns=Turns(Unpaced))
+    return FencedStore(counting, epoch=5, epoch_version=0, pause=never)
 
 
 def _creations(topic: str, count: int) -> list[ChangeLeadership]:

@@ -21,7 +21,7 @@ from protocol.ids import parse_id
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from tests.controller.paces import result_of
+from protocol.pause import never, whole
 
 P0, P1 = TopicPartition("ibt", 0), TopicPartition("ibt", 1)
 
@@ -85,7 +85,7 @@ def test_topic_creation_sends_the_requests_of_kafka() -> None:
     batch = _batch(_context())
     for partition in (P0, P1):
         batch.add(SendLeaderAndIsr((1, 2, 3), partition, is_new=True))
-    requests = result_of(batch.drain())
+    requests = whole(batch.drain(never))
     assert [(broker_id, type(request)) for broker_id, request in requests] == [
         *((broker_id, LeaderAndIsrRequest) for broker_id in (1, 2, 3)),
         *((broker_id, UpdateMetadataRequest) for broker_id in (1, 2, 3)),
@@ -99,7 +99,7 @@ def test_topic_creation_sends_the_requests_of_kafka() -> None:
     expected.topic_states[0].partition_states.sort(key=lambda it: it.partition_index)
     expected.live_brokers.sort(key=lambda it: it.id)
     assert encode(update_metadata, UPDATE_METADATA_VERSION) == encode(expected, UPDATE_METADATA_VERSION)
-    assert result_of(batch.drain()) == []
+    assert whole(batch.drain(never)) == []
 
 
 def test_topic_deletion_sends_the_requests_of_kafka() -> None:
@@ -110,7 +110,7 @@ def test_topic_deletion_sends_the_requests_of_kafka() -> None:
     batch.add(SendMetadata((1,), (P0, P1)))
     for partition in context.partitions_of("ibt"):
         batch.add(SendStopReplica(PartitionReplica(partition, 1), delete=False))
-    (_, metadata), (_, stop) = result_of(batch.drain())
+    (_, metadata), (_, stop) = whole(batch.drain(never))
     assert isinstance(metadata, UpdateMetadataRequest)
     assert {it.leader for it in metadata.topic_states[0].partition_states} == {-2}
     kafkas = decode(StopReplicaRequest, STOP_REPLICA_VERSION, STOP_REPLICA_TO_1)
@@ -127,7 +127,7 @@ def test_a_broker_gets_one_request_of_a_kind() -> None:
     batch.add(SendLeaderAndIsr((1,), P0))
     batch.add(SendStopReplica(PartitionReplica(P1, 2), delete=False))
     batch.add(SendStopReplica(PartitionReplica(P1, 2), delete=True))
-    requests = result_of(batch.drain())
+    requests = whole(batch.drain(never))
     assert [(broker_id, type(it).__name__) for broker_id, it in requests] == [
         (1, "LeaderAndIsrRequest"),
         (1, "UpdateMetadataRequest"),
@@ -148,7 +148,7 @@ def test_dead_brokers_get_no_request_and_are_offline_replicas_in_others() -> Non
     del context.live_brokers[2]
     batch = _batch(context)
     batch.add(SendLeaderAndIsr((1, 2), P1))
-    requests = result_of(batch.drain())
+    requests = whole(batch.drain(never))
     assert [broker_id for broker_id, _ in requests] == [1, 1, 3]
     leader_and_isr, metadata = requests[0][1], requests[1][1]
     assert isinstance(leader_and_isr, LeaderAndIsrRequest)
@@ -164,7 +164,7 @@ def test_replica_without_a_leader_epoch_is_stopped_without_one() -> None:
     batch = _batch(context)
     batch.add(SendStopReplica(PartitionReplica(P0, 1), delete=False))
     batch.add(SendMetadata((1,), (P0,)))
-    (_, metadata), (_, stop) = result_of(batch.drain())
+    (_, metadata), (_, stop) = whole(batch.drain(never))
     assert isinstance(stop, StopReplicaRequest)
     assert stop.topic_states[0].partition_states[0].leader_epoch == -1
     assert isinstance(metadata, UpdateMetadataRequest)

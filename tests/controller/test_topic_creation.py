@@ -8,7 +8,7 @@ from controller.topic_creation import TopicNames, plan_partitions, plan_topic, r
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-from tests.controller.paces import result_of
+from protocol.pause import never, whole
 
 RACKS: dict[int, str | None] = dict.fromkeys((1, 2, 3))
 SETTINGS = ControllerSettings(num_partitions=4, default_replication_factor=2)
@@ -48,7 +48,7 @@ def test_colliding_topic_names_are_rejected(name: str, colliding: list[str]) -> 
 
 
 def test_repeated_topics_are_rejected() -> None:
-    assert result_of(repeated(["a", "b", "a", "c", "a"])) == {"a"}
+    assert whole(repeated(["a", "b", "a", "c", "a"], never)) == {"a"}
 
 
 def _topic(

@@ -127,14 +127,11 @@ class Conversation:
             response = self._dispatcher.dispatch(memoryview(bytearray(data)), self.channel)
             self.longest_s = max(self.longest_s, time.thread_time() - begin_s)
             if isinstance(response, Promise):
-                response.cancel()
-                return False
-            if isinstance(response, asyncio.Future):
-                await asyncio.wait([response], timeout=patience_s)
-                if not response.done():
-                    response.cancel()
+                try:
+                    async with asyncio.timeout(patience_s):
+                        response = await response
+                except TimeoutError:
                     return False
-                response = response.result()
         except Malformed:
             return False
         return not (isinstance(response, Outcome) and response.is_last)

@@ -38,7 +38,7 @@ from storage.disk.files import OsFiles
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.interop.conftest import create_topic
-from tests.storage.builders import done
+from tests.storage.builders import done, in_thread, pause
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.broker import ROOT, BrokerProcess
 from tests.support.manual_clock import ManualClock
@@ -463,7 +463,7 @@ class House:
         manager.startup.open()
         now_ms = int(time.time() * 1000)
         manager.startup.load(lambda topic: LogConfig.from_overrides(base, dict(TOPICS.get(topic, {}))), now_ms=now_ms)
-        assert done(manager.run_retention(now_ms)) > 0
+        assert done(manager.run_retention(now_ms, pause, in_thread)) > 0
         manager.remove_deleted(now_ms + HOUR_MS)
         manager.close(now_ms)
         manager.directories.unlock()

@@ -18,6 +18,7 @@ from broker.coordination.replicated_log import ReplicatedLog
 from broker.transactions import transaction
 from broker.transactions.transaction import Metadata, Transaction
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
+from protocol.pause import Pause
 from storage.log import log_appends
 from storage.log.log import Log
 from storage.log.log_durability import LogDurability
@@ -113,15 +114,15 @@ def epochs_of_fetched_batches_are_not_checked(patch: Patch) -> None:
 def metadata_changes_partition_by_partition(patch: Patch) -> None:
     original = MetadataCache.update
 
-    def update(self: MetadataCache, request: UpdateMetadataRequest, *declared_counts: Any) -> Any:
+    async def update(self: MetadataCache, request: UpdateMetadataRequest, pause: Pause, *declared_counts: Any) -> Any:
         for topic in request.topic_states:
             for partition in topic.partition_states:
                 part = copy(request)
                 part.type = 1 - UPDATE_OF_ALL
                 part.topic_states = [copy(topic)]
                 part.topic_states[0].partition_states = [partition]
-                yield from original(self, part)
-        return (yield from original(self, request, *declared_counts))
+                await original(self, part, pause)
+        return await original(self, request, pause, *declared_counts)
 
     patch.setattr(MetadataCache, "update", update)
 

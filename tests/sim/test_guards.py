@@ -19,13 +19,13 @@ from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.groups.group import Group
-from broker.handlers.fetch import _Requester
+from broker.handlers.fetch import _Reader
 from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.appends import Appends
 from broker.replica.delayed_fetch import AwaitedPartition
-from broker.replica.fetch_service import _Fetch
+from broker.replica.fetch_service import Fetch
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.fetcher import Fetcher
 from broker.replica.isr import committed_offset
@@ -1218,7 +1218,7 @@ def commits_wake_no_reader(patch: Patch) -> None:
 
 
 def followers_do_not_wait_for_the_high_watermark(patch: Patch) -> None:
-    patch.setattr(_Fetch, "_known_high_watermark", lambda *_: None)
+    patch.setattr(Fetch, "_known_high_watermark", lambda *_: None)
 
 
 def begin_fetch(script: Script, partition: TopicPartition, *, is_committed: bool = False) -> None:
@@ -1317,7 +1317,7 @@ def reads_begin_anywhere(patch: Patch) -> None:
 
 
 def ids_of_topics_are_not_compared(patch: Patch) -> None:
-    original = _Requester.locate
+    original = _Reader.locate
 
     def locate(self: Any, wanted: FetchPartition) -> Any:
         found = original(self, wanted)
@@ -1326,7 +1326,7 @@ def ids_of_topics_are_not_compared(patch: Patch) -> None:
         assert wanted.topic is not None
         return wanted, self._services.replica_manager.find(wanted.topic, wanted.partition), ErrorCode.NONE
 
-    patch.setattr(_Requester, "locate", locate)
+    patch.setattr(_Reader, "locate", locate)
 
 
 def session_reader(script: Script, partition: TopicPartition) -> Consumer:

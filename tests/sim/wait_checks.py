@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
+from broker.loop.promise import Promise
 from broker.loop.purgatory import DelayedOperation, Purgatory
 from broker.replica.delayed_fetch import DelayedFetch
+from broker.replica.fetch_service import Fetch
 from tests.sim.cluster import Machine
 from tests.sim.history import History
 from tests.sim.world import ProcessLoop
@@ -67,8 +69,12 @@ def missed_event(operation: DelayedOperation, manager: Any) -> str | None:
 
 def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
     """Yield what a response could contain. All clients of the simulator and all followers want one byte at least."""
-    fetch = next(cell.cell_contents for cell in _on_ready(operation).__closure__ if _is_request(cell.cell_contents))
+    fetch = _fetch_of(operation)
+    if fetch is None:
+        return
     session = fetch._wanted.session
+    if session is not None and session.is_closed:
+        return  # by its client, on another connection; it no longer waits on this one
     for wanted in list((fetch._wanted if session is None else session).partitions.values()):
         name = f"{wanted.topic}-{wanted.partition}"
         partition = manager.find(wanted.topic, wanted.partition)
@@ -96,10 +102,13 @@ def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
             yield f"the {what} of {name} is {bound}, above {wanted.fetch_offset}"
 
 
-def _on_ready(operation: DelayedFetch) -> Any:
-    return operation._on_ready
-
-
-def _is_request(captured: object) -> bool:
-    """Return whether this is the fetch itself, which only the callback of its operation knows."""
-    return hasattr(captured, "_wanted")
+def _fetch_of(operation: DelayedFetch) -> Any:
+    """Return the fetch whose coroutine waits for an operation, None if it has something to compute before."""
+    on_ready: Any = operation._on_ready
+    (promise,) = (cell.cell_contents for cell in on_ready.__closure__ if type(cell.cell_contents) is Promise)
+    if promise._callback is None:
+        return None
+    coroutine = promise._callback.__self__._coroutine
+    while not isinstance(coroutine.cr_frame.f_locals.get("self"), Fetch):
+        coroutine = coroutine.cr_await
+    return coroutine.cr_frame.f_locals["self"]

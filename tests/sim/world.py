@@ -11,6 +11,7 @@ So the same seed gives the same history.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -164,11 +165,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def discard_tasks(self) -> None:
         """Close the coroutines of all tasks, at the end of the world."""
-        for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            with suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
-        self._tasks.clear()
+        with warnings.catch_warnings():
+            # A task that a killed process had no turn to begin may own a coroutine, which is not begun either.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            for task in self._tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
+            self._tasks.clear()
 
     @property
     def failures(self) -> list[dict[str, Any]]:

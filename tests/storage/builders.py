@@ -1,10 +1,10 @@
 """Small makers for storage tests: settings, logs and batches, with what a test does not care about filled in."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from config.broker import BrokerConfig
@@ -19,7 +19,7 @@ from storage.log import log_opening
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.log.log_state import LogOptions
-from storage.manager.log_manager import LogManager, NewLog, Steps
+from storage.manager.log_manager import LogManager, NewLog
 from storage.recovery.log_loader import LoadProgress
 
 T = TypeVar("T")
@@ -142,16 +142,49 @@ def read_all(log: Log, start_offset: int | None = None, *, max_bytes: int = 1000
             offset = header.next_offset
 
 
-def done(steps: Steps[T]) -> T:
+class _Step(Generic[T]):
+    """A step of a coroutine that works on logs, awaited in place of a pause or a thread: the test makes it."""
+
+    def __init__(self, work: Callable[[], T] | None = None) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Callable[[], object] | None, None, T | None]:
+        work = self._work
+        if work is None:
+            yield None
+            return None
+        results: list[T] = []
+        yield lambda: results.append(work())
+        return results[0]
+
+
+def pause() -> _Step[None]:
+    return _Step()
+
+
+def in_thread(work: Callable[[], T]) -> _Step[T]:
+    return _Step(work)
+
+
+Steps = Generator[Callable[[], object] | None, None, T]
+"""The steps of a coroutine: what runs in a thread before it is continued, or None for a pause."""
+
+
+def steps_of(work: Coroutine[Any, Any, T]) -> Steps[T]:
+    return (yield from work.__await__())
+
+
+def done(work: Coroutine[Any, Any, T] | Steps[T]) -> T:
     """The result of work in steps, all of it in this thread."""
+    steps = work if isinstance(work, Generator) else steps_of(work)
     while True:
         try:
-            work = next(steps)
+            step = next(steps)
         except StopIteration as finished:
             result: T = finished.value
             return result
-        if work is not None:
-            work()
+        if step is not None:
+            step()
 
 
 def created(
@@ -159,7 +192,7 @@ def created(
 ) -> Log:
     """The log of that name, created if there is none. Raises KafkaError."""
     name = TopicPartition(topic, partition)
-    failed = done(manager.create([NewLog(name, topic_id, config)], now_ms=now_ms))
+    failed = done(manager.create([NewLog(name, topic_id, config)], pause, in_thread, now_ms=now_ms))
     if name in failed:
         raise failed[name]
     log = manager.get(topic, partition)

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Awaitable
 
 from broker.loop.clock import Clock
+from broker.loop.driver import start
+from broker.loop.promise import Promise
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import AwaitedResponse, Buffers, Dispatcher, Outcome, Response
 from broker.network.principals import NoPrincipalError
@@ -52,7 +54,7 @@ class SaslDispatcher:
             if channel.authentication is Authentication.COMPLETE:
                 return self._inner.dispatch(frame, channel)
         if self._is_first_token(frame, session) and not session.choose(gssapi.NAME, is_raw=True):
-            return asyncio.ensure_future(self._refuse(None, channel, session))
+            return start(self._refuse(None, channel, session))
         if session.stage is Stage.RAW_TOKENS:
             return self._evaluate(bytes(frame), channel, session)
         try:
@@ -61,9 +63,9 @@ class SaslDispatcher:
             self._log_failure(channel, error)
             raise
         if session.stage is Stage.FAILED:
-            return asyncio.ensure_future(self._refuse(response, channel, session))
-        if session.run_blocking is not None and isinstance(response, Awaitable):
-            return asyncio.ensure_future(self._refused_if_failed(response, channel, session))
+            return start(self._refuse(response, channel, session))
+        if session.run_blocking is not None and isinstance(response, Promise):
+            return start(self._refused_if_failed(response, channel, session))
         return response
 
     @staticmethod
@@ -85,22 +87,22 @@ class SaslDispatcher:
         evaluate = session.evaluation(token, is_raw=True)
         if session.run_blocking is not None:
             evaluated = session.run_blocking(evaluate)
-            return asyncio.ensure_future(self._conclude_later(evaluated, channel, session))
+            return start(self._conclude_later(evaluated, channel, session))
         return self._conclude(evaluate(), channel, session)
 
     async def _conclude_later(
         self, evaluated: Awaitable[Step | AuthenticationFailed], channel: Channel, session: SaslSession
     ) -> Buffers | Outcome | None:
         response = self._conclude(await evaluated, channel, session)
-        return await response if isinstance(response, asyncio.Future) else response
+        return await response if isinstance(response, Promise) else response
 
     def _conclude(
         self, outcome: Step | AuthenticationFailed, channel: Channel, session: SaslSession
-    ) -> Buffers | asyncio.Future[Buffers | Outcome | None] | None:
+    ) -> Buffers | Outcome | AwaitedResponse | None:
         clock = self._clock
         verdict = session.conclude(outcome, clock.monotonic_ms(), clock.now_ms())
         if verdict.step is None:
-            return asyncio.ensure_future(self._refuse(None, channel, session))
+            return start(self._refuse(None, channel, session))
         if verdict.step.login is not None:
             try:
                 channel.authenticated(verdict.step.login.user, session.mechanism)
@@ -126,7 +128,7 @@ class SaslDispatcher:
         """Return a failure after its delay, which slows down a search for passwords."""
         self._log_failure(channel, session.failure)
         await asyncio.sleep(session.failure_delay_ms / 1000)
-        if isinstance(response, Awaitable):
+        if isinstance(response, Promise):
             response = await response
         buffers: Buffers | None
         match response:

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, MetadataCache
-from broker.loop.slices import whole
 from protocol.messages.update_metadata import (
     UPDATE,
     UPDATE_OF_ALL,
@@ -18,6 +17,8 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.pause import never, whole
+from tests.storage.builders import pause, steps_of
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 
@@ -71,7 +72,7 @@ def seen(cache: MetadataCache) -> Seen:
 def states_during(cache: MetadataCache, request: UpdateMetadataRequest) -> Iterator[Seen]:
     """Yield what readers see before the update and after each of its steps."""
     yield seen(cache)
-    for _ in cache.update(request):
+    for _ in steps_of(cache.update(request, pause)):
         yield seen(cache)
     yield seen(cache)
 
@@ -91,7 +92,7 @@ def states_during(cache: MetadataCache, request: UpdateMetadataRequest) -> Itera
 )
 def test_no_part_of_an_update_is_visible(request_of: Callable[[], UpdateMetadataRequest]) -> None:
     cache = MetadataCache("c")
-    whole(cache.update(update(topic("t", range(10)))))
+    whole(cache.update(update(topic("t", range(10))), never))
     before, snapshot = seen(cache), cache.snapshot()
     states = list(states_during(cache, request_of()))
     after = seen(cache)
@@ -103,9 +104,9 @@ def test_no_part_of_an_update_is_visible(request_of: Callable[[], UpdateMetadata
 
 def test_interrupted_update_changes_nothing() -> None:
     cache = MetadataCache("c")
-    whole(cache.update(update(topic("t", range(10)))))
+    whole(cache.update(update(topic("t", range(10))), never))
     before = seen(cache)
-    work = cache.update(update(topic("t", range(20), leader=2), brokers=range(2, 4)))
+    work = steps_of(cache.update(update(topic("t", range(20), leader=2), brokers=range(2, 4)), pause))
     for _ in range(15):
         next(work)
     work.close()
@@ -114,7 +115,7 @@ def test_interrupted_update_changes_nothing() -> None:
 
 def test_names_of_changed_topics_are_returned() -> None:
     cache = MetadataCache("c")
-    whole(cache.update(update(topic("t", range(2)), topic("gone", range(2), topic_id=NEW))))
-    changed = whole(cache.update(update(topic("t", range(2)), kind=UPDATE_OF_ALL)))
+    whole(cache.update(update(topic("t", range(2)), topic("gone", range(2), topic_id=NEW)), never))
+    changed = whole(cache.update(update(topic("t", range(2)), kind=UPDATE_OF_ALL), never))
     assert changed == {"t", "gone"}
     assert list(cache.topics) == ["t"]

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from broker.cluster.topic_configs import WARNINGS_MAX, TopicConfigs
-from broker.loop.slices import SlicedWork, whole
 from config.broker import BrokerConfig
 from config.definition import NoEffect
-from tests.support.manual_clock import ManualClock
+from protocol.pause import never, whole
 
 STORED = {
     "t": {"retention.ms": "5", "segment.bytes": "many", "nosuch": "1", "cleanup.policy": "compact"},
@@ -22,7 +21,7 @@ async def _read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
 
 
 async def load(configs: TopicConfigs, *topics: str) -> None:
-    await configs.load(topics, SlicedWork(ManualClock().monotonic_ms).pace())
+    await configs.load(topics, never)
 
 
 async def test_invalid_override_is_ignored() -> None:
@@ -82,12 +81,12 @@ async def test_overrides_are_cached_until_the_topic_is_forgotten() -> None:
         return {topic: {} for topic in topics}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    assert whole(configs.unknown(["t", "u"])) == ["t", "u"]
+    assert whole(configs.unknown(["t", "u"], never)) == ["t", "u"]
     await load(configs, "t", "u")
     assert asked == [["t", "u"]], "one round trip"
-    assert whole(configs.unknown(["t", "u"])) == []
+    assert whole(configs.unknown(["t", "u"], never)) == []
     configs.forget("t")
-    assert whole(configs.unknown(["t", "u"])) == ["t"]
+    assert whole(configs.unknown(["t", "u"], never)) == ["t"]
 
 
 async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
@@ -102,7 +101,7 @@ async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
     del stored["t"]
     await load(configs, "t", "u")
     assert configs.effective("t").retention_ms == 5
-    assert whole(configs.unknown(["t", "u"])) == []
+    assert whole(configs.unknown(["t", "u"], never)) == []
 
 
 async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_dropped() -> None:
@@ -120,6 +119,6 @@ async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_
     configs.forget("u")
     deleted.set()
     await loading
-    assert whole(configs.unknown(["t", "u"])) == ["t", "u"]
+    assert whole(configs.unknown(["t", "u"], never)) == ["t", "u"]
     await load(configs, "t")
     assert configs.effective("t").retention_ms == 5

@@ -22,8 +22,8 @@ from confluent_kafka import Producer
 from PIL import Image
 
 from broker.console.rates import HOUR_SAMPLES, INTERVAL_MS, Counts, Progress
-from broker.loop.slices import whole
 from broker.metrics.metric import Distribution
+from protocol.pause import never, whole
 from tests.broker.console.site import Hosted, hosted
 from tests.support.browser import Browser, open_browser
 
@@ -113,7 +113,7 @@ def remember(site: Hosted, lags: dict[tuple[str, str, int], int], chance: random
             "loop_lag_p99_us": round(500 * wave + 300 * chance.random()),
         }
         at_ms = now_ms - INTERVAL_MS * (HOUR_SAMPLES - sample)
-        whole(site.console.rates.record(counts, totals, latencies, at_ms))
+        whole(site.console.rates.record(counts, totals, latencies, at_ms, never))
 
 
 def save(browser: Browser, path: Path, *, height_max: int = 4_000) -> None:

@@ -26,7 +26,6 @@ from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
 from broker.console import records
 from broker.console.rates import HOUR_SAMPLES, Counts, Progress
-from broker.loop.slices import whole
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -42,6 +41,7 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.console.site import SETTINGS, Hosted, Site, built_consoles, hosted
 from tests.broker.console.test_values import AVRO, PROTO
@@ -182,8 +182,8 @@ def test_4_lags_of_the_last_hour_and_rates_of_topics(site: Hosted) -> None:
             }
             site.console.group_history.record(samples, MINUTE_MS * minute)
         rates = site.console.rates
-        whole(rates.record({"lagging": Counts(0, 0, 0)}, {}, {}, 0))
-        whole(rates.record({"lagging": Counts(5_000, 70_000, 9_000)}, {}, {}, 10_000))
+        whole(rates.record({"lagging": Counts(0, 0, 0)}, {}, {}, 0, never))
+        whole(rates.record({"lagging": Counts(5_000, 70_000, 9_000)}, {}, {}, 10_000, never))
 
     site.call(remember)
     browser = site.open("groups/readers")
@@ -209,7 +209,7 @@ def test_7_charts_have_an_hour_and_a_day_and_are_read_by_keyboard(site: Hosted) 
         total = 0
         for sample in range(24 * HOUR_SAMPLES):
             total += 10 * (sample % 1_000)
-            whole(rates.record({}, {"messages_in": total}, {"Produce_p99_us": 1_500}, sample * 10_000))
+            whole(rates.record({}, {"messages_in": total}, {"Produce_p99_us": 1_500}, sample * 10_000, never))
 
     site.call(remember)
     browser = site.open("requests")

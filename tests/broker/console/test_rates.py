@@ -16,13 +16,13 @@ from broker.console.rates import (
     Progress,
     RatesHistory,
 )
-from broker.loop.slices import whole
+from protocol.pause import never, whole
 
 KEY = ("g", "t", 0)
 
 
 def recorded(history: RatesHistory, topics: dict[str, int], counters: dict[str, int], gauges: dict[str, int]) -> None:
-    whole(history.record({name: Counts(count, 0, 0) for name, count in topics.items()}, counters, gauges, 0))
+    whole(history.record({name: Counts(count, 0, 0) for name, count in topics.items()}, counters, gauges, 0, never))
 
 
 def test_an_hour_has_every_sample_and_a_day_sums_and_maxima() -> None:

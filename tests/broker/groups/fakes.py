@@ -150,6 +150,7 @@ class Surroundings:
         )
 
     async def ensure_internal_topic(self, name: str) -> None:
+        await asyncio.sleep(0)
         self.created.append(name)
         if self.creation_error is not None:
             raise self.creation_error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
 from types import ModuleType
@@ -15,7 +15,8 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.rebalance import GroupSettings
 from broker.groups.settings import CoordinatorSettings
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SLICE_MS, SlicedWork, is_sliced
+from broker.loop.promise import Promise
+from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.network.channel import Channel
 from broker.requests.dispatch import request_decoder
 from broker.security.authorizer import Authorizer
@@ -106,8 +107,8 @@ class Served:
         context = RequestContext(api.key, version, 1, CLIENT_ID, channel)
         try:
             response = handler.handle(self.services(), received, context)
-            if is_sliced(response):
-                response = self.sliced_work.run(response)
+            if isinstance(response, Coroutine):
+                response = self.sliced_work.start(response)
         except KafkaError as error:
             response = handler.failed(received, context, error.code)
         if isinstance(response, api.response | RowResponse):
@@ -119,9 +120,11 @@ class Served:
         response = self.send(handler, request, version)
         return await response if isinstance(response, asyncio.Future) else response
 
-    async def _later(self, handler: ModuleType, received: object, context: RequestContext, awaited: Any) -> Any:
+    async def _later(
+        self, handler: ModuleType, received: object, context: RequestContext, awaited: Promise[Any]
+    ) -> Any:
         try:
-            response = await self.sliced_work.settled(awaited)
+            response = await awaited
         except KafkaError as error:
             response = handler.failed(received, context, error.code)
         return as_received(response, APIS[context.api_key], context.api_version)

@@ -16,6 +16,8 @@ from broker.groups.rebalance import GroupSettings
 from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
 from broker.groups.settings import CoordinatorSettings
 from broker.groups.states import GroupState
+from broker.loop.driver import start
+from broker.loop.promise import Promise
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches
@@ -44,19 +46,19 @@ def at(offset: int, metadata: str = "") -> OffsetAndMetadata:
 
 
 def join(here: Surroundings, name: str, member_id: str = "", **details: object) -> JoinResult | Awaitable[JoinResult]:
-    return here.coordinator.join("g", join_request(name, member_id=member_id, **details))  # type: ignore[arg-type]
+    return start(here.coordinator.join("g", join_request(name, member_id=member_id, **details)))  # type: ignore[arg-type]
 
 
 def sync(
     here: Surroundings, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
 ) -> SyncResult | Awaitable[SyncResult]:
-    return here.coordinator.sync("g", sync_request(member_id, generation_id, assignments))
+    return start(here.coordinator.sync("g", sync_request(member_id, generation_id, assignments)))
 
 
 def commit(
     here: Surroundings, offsets: Offsets, committer: Committer = NOBODY, producer: CommittingProducer | None = None
 ) -> CommitResult | Awaitable[CommitResult]:
-    return here.coordinator.offsets.commit("g", committer, offsets, producer)
+    return start(here.coordinator.offsets.commit("g", committer, offsets, producer))
 
 
 def committed(here: Surroundings) -> dict[tuple[str, int], int]:
@@ -103,13 +105,13 @@ async def test_join_completes_when_all_members_have_joined(here: Surroundings) -
     assert first.generation_id == 1
     sync(here, "a-1", 1, {"a-1": b"x"})
     newcomer = join(here, "b")
-    assert isinstance(newcomer, asyncio.Future)
+    assert isinstance(newcomer, Promise)
     again = join(here, "a", "a-1")
     assert isinstance(again, JoinResult)
     assert [member.member_id for member in again.members] == ["a-1", "b-1"]
     assert (await newcomer).leader_id == "a-1"
     follower = sync(here, "b-1", 2)
-    assert isinstance(follower, asyncio.Future)
+    assert isinstance(follower, Promise)
     assert sync(here, "a-1", 2, {"a-1": b"x", "b-1": b"y"}) == SyncResult(ErrorCode.NONE, "consumer", "range", b"x")
     assert (await follower).assignment == b"y"
 
@@ -119,7 +121,7 @@ async def test_an_assignment_is_stored_before_it_is_returned(here: Surroundings)
     here.log.holds = True
     leader = sync(here, "a-1", 1, {"a-1": b"x"})
     await here.idle()
-    assert isinstance(leader, asyncio.Future)
+    assert isinstance(leader, Promise)
     assert not leader.done()
     assert here.log.records() == []
     here.log.release()
@@ -162,20 +164,20 @@ async def test_the_result_of_an_older_append_is_void(here: Surroundings) -> None
     here.log.holds = True
     leader = sync(here, "a-1", 2, {"a-1": b"old"})
     newcomer = join(here, "b")
-    assert isinstance(leader, asyncio.Future)
+    assert isinstance(leader, Promise)
     assert (await leader).error is ErrorCode.REBALANCE_IN_PROGRESS
     here.log.release()
     await here.idle()
     assert state(here) is GroupState.PREPARING_REBALANCE
     join(here, "a", "a-1")
-    assert isinstance(newcomer, asyncio.Future)
+    assert isinstance(newcomer, Promise)
     assert (await newcomer).generation_id == 3
 
 
 async def test_a_disconnected_client_does_not_delay_the_others(here: Surroundings) -> None:
     await stable(here, "a")
     newcomer = join(here, "b")
-    assert isinstance(newcomer, asyncio.Future)
+    assert isinstance(newcomer, Promise)
     newcomer.cancel()
     again = join(here, "a", "a-1")
     assert isinstance(again, JoinResult)
@@ -209,27 +211,27 @@ async def test_requests_for_an_unknown_group_get_errors(here: Surroundings) -> N
     assert here.coordinator.leave("g", [("a-1", None), ("", "i")]) == [unknown, unknown]
     assert commit(here, {T0: at(1)}, Committer("a-1", None, 1)) == CommitResult(ErrorCode.ILLEGAL_GENERATION)
     assert here.coordinator.offsets.of("g").is_empty
-    assert here.coordinator.removal.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert start(here.coordinator.removal.delete_group("g")) is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        here.coordinator.removal.delete_offsets("g", [T0])
+        start(here.coordinator.removal.delete_offsets("g", [T0]))
     assert here.coordinator.inspection.groups() == (ErrorCode.NONE, [])
 
 
 async def test_an_empty_group_id_is_rejected(here: Surroundings) -> None:
     coordinator = here.coordinator
     for call in (
-        lambda: coordinator.join("", join_request("a")),
-        lambda: coordinator.sync("", sync_request("a", 1)),
+        lambda: start(coordinator.join("", join_request("a"))),
+        lambda: start(coordinator.sync("", sync_request("a", 1))),
         lambda: coordinator.heartbeat("", "a", None, 1),
         lambda: coordinator.leave("", [("a", None)]),
-        lambda: coordinator.removal.delete_offsets("", [T0]),
+        lambda: start(coordinator.removal.delete_offsets("", [T0])),
     ):
         with pytest.raises(KafkaError, match="INVALID_GROUP_ID"):
             call()
-    assert coordinator.offsets.commit("", Committer(), {T0: at(1)}) == CommitResult(ErrorCode.NONE)
+    assert start(coordinator.offsets.commit("", Committer(), {T0: at(1)})) == CommitResult(ErrorCode.NONE)
     assert coordinator.offsets.of("").get(T0) == at(1)
     assert coordinator.inspection.group("") is not None
-    assert coordinator.removal.delete_group("") is ErrorCode.NONE
+    assert start(coordinator.removal.delete_group("")) is ErrorCode.NONE
 
 
 # Time
@@ -259,7 +261,7 @@ async def test_first_join_completes_after_the_initial_rebalance_delay() -> None:
     here = Surroundings()
     await here.lead()
     first = join(here, "a")
-    assert isinstance(first, asyncio.Future)
+    assert isinstance(first, Promise)
     here.advance(2_999)
     assert not first.done()
     here.advance(1)
@@ -272,7 +274,7 @@ async def test_first_join_completes_after_the_initial_rebalance_delay() -> None:
 async def test_commit_is_readable_once_it_is_in_the_log(here: Surroundings) -> None:
     here.log.holds = True
     result = commit(here, {T0: at(5, "m")})
-    assert isinstance(result, asyncio.Future)
+    assert isinstance(result, Promise)
     assert committed(here) == {}
     here.log.release()
     assert await result == CommitResult(ErrorCode.NONE)
@@ -340,8 +342,8 @@ async def test_commits_apply_in_the_order_of_the_log(here: Surroundings) -> None
     here.log.release(0)
     await here.idle()
     assert committed(here) == {T0: 2, T1: 1}
-    assert isinstance(first, asyncio.Future)
-    assert isinstance(second, asyncio.Future)
+    assert isinstance(first, Promise)
+    assert isinstance(second, Promise)
     assert first.done()
     assert second.done()
 
@@ -349,7 +351,7 @@ async def test_commits_apply_in_the_order_of_the_log(here: Surroundings) -> None
 async def test_a_commit_of_a_disconnected_client_applies(here: Surroundings) -> None:
     here.log.holds = True
     result = commit(here, {T0: at(2)})
-    assert isinstance(result, asyncio.Future)
+    assert isinstance(result, Promise)
     result.cancel()
     here.log.release()
     await here.idle()
@@ -452,7 +454,7 @@ async def test_many_expired_offsets_are_removed_in_slices(here: Surroundings) ->
 
 async def test_group_with_only_offsets_gets_no_tombstone(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    assert here.coordinator.removal.delete_group("g") is ErrorCode.NONE
+    assert start(here.coordinator.removal.delete_group("g")) is ErrorCode.NONE
     assert [record.key for record in here.log.records() if record.value is None] == [offset_key("g", "t", 0)]
     assert here.coordinator.inspection.group("g") is None
 
@@ -473,14 +475,14 @@ async def test_a_group_with_a_pending_member_is_kept(here: Surroundings) -> None
 
 async def test_a_group_in_use_is_not_deleted(here: Surroundings) -> None:
     await stable(here, "a")
-    assert here.coordinator.removal.delete_group("g") is ErrorCode.NON_EMPTY_GROUP
+    assert start(here.coordinator.removal.delete_group("g")) is ErrorCode.NON_EMPTY_GROUP
     assert state(here) is GroupState.STABLE
 
 
 async def test_offsets_of_subscribed_topics_are_not_deleted(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), ("u", 0): at(2)}, Committer("a-1", None, 1))
-    assert here.coordinator.removal.delete_offsets("g", [T0, ("u", 0), ("v", 0)]) == {
+    assert start(here.coordinator.removal.delete_offsets("g", [T0, ("u", 0), ("v", 0)])) == {
         T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ("u", 0): ErrorCode.NONE,
         ("v", 0): ErrorCode.NONE,
@@ -492,12 +494,12 @@ async def test_offsets_of_subscribed_topics_are_not_deleted(here: Surroundings) 
 async def test_offsets_of_an_active_group_of_another_kind_are_not_deleted(here: Surroundings) -> None:
     join(here, "a", protocol_type="connect", offers=protocols("x"))
     with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
-        here.coordinator.removal.delete_offsets("g", [T0])
+        start(here.coordinator.removal.delete_offsets("g", [T0]))
 
 
 async def test_deleting_the_last_offset_of_an_unused_group_removes_it(here: Surroundings) -> None:
     commit(here, {T0: at(1)})
-    assert here.coordinator.removal.delete_offsets("g", [T0]) == {T0: ErrorCode.NONE}
+    assert start(here.coordinator.removal.delete_offsets("g", [T0])) == {T0: ErrorCode.NONE}
     assert state(here) is None
 
 
@@ -505,7 +507,7 @@ async def test_an_unfinished_commit_does_not_restore_a_deleted_offset(here: Surr
     commit(here, {T1: at(1)})
     here.log.holds = True
     commit(here, {T0: at(1)})
-    here.coordinator.removal.delete_offsets("g", [T0])
+    start(here.coordinator.removal.delete_offsets("g", [T0]))
     assert len(here.log.held) == 2
     here.log.release()
     here.log.release()
@@ -519,14 +521,14 @@ async def test_an_unfinished_commit_does_not_restore_a_deleted_offset(here: Surr
 async def test_offsets_in_deleted_topics_are_removed(here: Surroundings) -> None:
     await stable(here, "a")
     commit(here, {T0: at(1), T1: at(2), ("u", 0): at(3)}, Committer("a-1", None, 1))
-    here.coordinator.offsets.commit("other", Committer(), {T0: at(4)})
+    start(here.coordinator.offsets.commit("other", Committer(), {T0: at(4)}))
     here.coordinator.removal.topics_deleted({"t", "v"})
     assert committed(here) == {("u", 0): 3}
     assert here.coordinator.inspection.group("other") is None
 
 
 async def deleted(here: Surroundings) -> ErrorCode:
-    code = here.coordinator.removal.delete_group("g")
+    code = start(here.coordinator.removal.delete_group("g"))
     return code if isinstance(code, ErrorCode) else await code
 
 
@@ -540,9 +542,9 @@ async def test_a_large_group_is_dead_while_its_offsets_are_removed_in_slices(her
     assert committed(here) == {}
     assert here.coordinator.inspection.groups() == (ErrorCode.NONE, [])
     assert commit(here, {T0: at(1)}) == CommitResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert here.coordinator.removal.delete_group("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert start(here.coordinator.removal.delete_group("g")) is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        here.coordinator.removal.delete_offsets("g", [T0])
+        start(here.coordinator.removal.delete_offsets("g", [T0]))
     await here.coordinator.removal.expire_offsets()
     here.coordinator.removal.topics_deleted({"t"})
     deleting.cancel()  # its client is gone: what was begun is finished
@@ -568,7 +570,7 @@ async def test_resigning_ends_the_removal_of_a_large_group(here: Surroundings) -
 async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
     many = {("t", index): at(index) for index in range(1200)}
     commit(here, dict(many))
-    deleting = here.coordinator.removal.delete_offsets("g", [*many, ("u", 0)])
+    deleting = start(here.coordinator.removal.delete_offsets("g", [*many, ("u", 0)]))
     assert not isinstance(deleting, dict)
     assert len(committed(here)) == 700
     commit(here, {("t", 1000): at(1)})  # after the request for deletion: it stays
@@ -578,7 +580,7 @@ async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
 
 async def test_offsets_in_deleted_topics_are_removed_in_slices_except_newer_ones(here: Surroundings) -> None:
     commit(here, {("t", index): at(index) for index in range(1200)})
-    here.coordinator.offsets.commit("other", Committer(), {T0: at(1)})
+    start(here.coordinator.offsets.commit("other", Committer(), {T0: at(1)}))
     here.coordinator.removal.topics_deleted({"t"})
     commit(here, {("t", 0): at(7), ("t", 1100): at(8)})
     await here.idle()
@@ -597,7 +599,7 @@ async def test_many_tombstones_are_appended_in_several_batches(
     assert max(sizes) < 1_048_588
     commit(here, {T0: at(1)})
     here.log.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    here.coordinator.removal.delete_group("g")
+    start(here.coordinator.removal.delete_group("g"))
     assert "tombstones were not stored: NOT_LEADER_OR_FOLLOWER" in caplog.text
 
 
@@ -667,7 +669,7 @@ async def test_requests_during_loading_get_the_codes_of_kafka(here: Surroundings
         lambda: commit(here, {T0: at(1)}),
         lambda: here.coordinator.offsets.of("g"),
         lambda: here.coordinator.leave("g", [("a-1", None)]),
-        lambda: here.coordinator.removal.delete_group("g"),
+        lambda: start(here.coordinator.removal.delete_group("g")),
     ):
         with pytest.raises(KafkaError) as caught:
             call()
@@ -699,7 +701,7 @@ async def test_resigning_fails_parked_requests_with_not_coordinator(here: Surrou
     here.coordinator.partitions.resign(0, leader_epoch=-1)
     assert state(here) is GroupState.PREPARING_REBALANCE  # an older epoch than the one it leads in
     here.coordinator.partitions.resign(0, leader_epoch=1)
-    assert isinstance(newcomer, asyncio.Future)
+    assert isinstance(newcomer, Promise)
     assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
     here.coordinator.partitions.resign(0)
@@ -713,7 +715,7 @@ async def test_an_append_that_ends_after_resigning_changes_nothing(here: Surroun
     offsets = commit(here, {T0: at(1)}, Committer("a-1", None, 1))
     assert offsets == CommitResult(ErrorCode.REBALANCE_IN_PROGRESS)
     here.coordinator.partitions.resign(0)
-    assert isinstance(leader, asyncio.Future)
+    assert isinstance(leader, Promise)
     assert (await leader).error is ErrorCode.NOT_COORDINATOR
     here.log.release()
     await here.idle()
@@ -830,14 +832,14 @@ async def test_loading_begins_at_the_log_start_and_survives_a_cleaned_end(here: 
 async def test_a_loaded_group_serves_before_its_sessions_run(here: Surroundings) -> None:
     """Groups are woken in slices; a request of a member before its turn starts the session earlier."""
     for name in (*(f"group-{number}" for number in range(600)), "last"):
-        here.coordinator.join(name, join_request("z"))
-        here.coordinator.sync(name, sync_request("z-1", 1, {"z-1": b"Z"}))
+        start(here.coordinator.join(name, join_request("z")))
+        start(here.coordinator.sync(name, sync_request("z-1", 1, {"z-1": b"Z"})))
     here.coordinator = here.new_coordinator()
     here.coordinator.partitions.become_leader(0, 1)
     while here.coordinator.inspection.groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # noqa: ASYNC110 - one turn at a time
         await asyncio.sleep(0)
     assert not here.coordinator.partitions.load_times_ms
-    here.coordinator.join("last", join_request("y"))
+    start(here.coordinator.join("last", join_request("y")))
     await here.idle()
     assert here.coordinator.partitions.load_times_ms
     last = here.coordinator.inspection.group("last")
@@ -877,7 +879,7 @@ async def test_stopping_fails_parked_requests(here: Surroundings) -> None:
     newcomer = join(here, "b")
     here.coordinator.start()
     await here.coordinator.stop()
-    assert isinstance(newcomer, asyncio.Future)
+    assert isinstance(newcomer, Promise)
     assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
     assert failure_of(here) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
@@ -909,7 +911,7 @@ async def test_a_topic_that_cannot_be_created_is_coordinator_not_available() -> 
 
 async def test_groups_and_offsets_are_counted_by_state(here: Surroundings) -> None:
     await stable(here, "a")
-    here.coordinator.offsets.commit("other", Committer(), {T0: at(1), T1: at(2)})
+    start(here.coordinator.offsets.commit("other", Committer(), {T0: at(1), T1: at(2)}))
     counts = here.coordinator.inspection.count_by_state()
     assert (counts[GroupState.STABLE], counts[GroupState.EMPTY], counts[GroupState.DEAD]) == (1, 1, 0)
     assert here.coordinator.inspection.offset_count() == 2

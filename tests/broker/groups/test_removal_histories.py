@@ -22,6 +22,8 @@ from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.rebalance import GroupSettings
 from broker.groups.records import OffsetAndMetadata
 from broker.groups.settings import CoordinatorSettings
+from broker.loop.driver import start
+from broker.loop.promise import Promise
 from protocol.errors import KafkaError
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from tests.broker.groups.fakes import FakeLog, Surroundings
@@ -69,8 +71,8 @@ class History:
         self.log = self.here.log = LateLog(self.rng)
         self.here.coordinator = self.here.new_coordinator()
         self.number = 0
-        self.waiting: list[asyncio.Future[object]] = []
-        self.commits: list[tuple[asyncio.Future[CommitResult], str, dict[tuple[str, int], OffsetAndMetadata]]] = []
+        self.waiting: list[Promise[object]] = []
+        self.commits: list[tuple[Promise[CommitResult], str, dict[tuple[str, int], OffsetAndMetadata]]] = []
         self.removed: dict[tuple[str, tuple[str, int]], int] = {}
         """The last commit before an offset was last removed, perhaps."""
 
@@ -111,16 +113,15 @@ class History:
         return {(topic, partition): value for partition in wanted}
 
     def wait(self, result: object) -> None:
-        if isinstance(result, Awaitable):
-            self.waiting.append(asyncio.ensure_future(result))
+        if isinstance(result, Promise):
+            self.waiting.append(result)
 
     def commit(self) -> None:
         group_id, offsets = self.rng.choice(GROUPS), self.offsets()
-        result = self.here.coordinator.offsets.commit(group_id, Committer(), dict(offsets))
-        if isinstance(result, Awaitable):
-            asked = asyncio.ensure_future(result)
-            self.waiting.append(asked)
-            self.commits.append((asked, group_id, offsets))
+        result = start(self.here.coordinator.offsets.commit(group_id, Committer(), dict(offsets)))
+        if isinstance(result, Promise):
+            self.waiting.append(result)
+            self.commits.append((result, group_id, offsets))
 
     def removing(self, groups: Iterable[str], partitions: Iterable[tuple[str, int]]) -> None:
         for key in product(groups, partitions):
@@ -138,7 +139,9 @@ class History:
 
     def commit_in_transaction(self) -> None:
         producer = CommittingProducer(self.rng.choice(PRODUCERS), 0)
-        self.wait(self.here.coordinator.offsets.commit(self.rng.choice(GROUPS), Committer(), self.offsets(), producer))
+        self.wait(
+            start(self.here.coordinator.offsets.commit(self.rng.choice(GROUPS), Committer(), self.offsets(), producer))
+        )
 
     def end_transaction(self) -> None:
         self.decide(len(self.log.undecided))  # a marker is replicated after what came before it
@@ -152,12 +155,12 @@ class History:
         group_id = self.rng.choice(GROUPS)
         self.removing([group_id], wanted)
         with suppress(KafkaError):
-            self.wait(self.here.coordinator.removal.delete_offsets(group_id, wanted))
+            self.wait(start(self.here.coordinator.removal.delete_offsets(group_id, wanted)))
 
     def delete_group(self) -> None:
         group_id = self.rng.choice(GROUPS)
         self.removing([group_id], product(TOPICS, PARTITIONS))
-        self.wait(self.here.coordinator.removal.delete_group(group_id))
+        self.wait(start(self.here.coordinator.removal.delete_group(group_id)))
 
     def delete_topic(self) -> None:
         topic = self.rng.choice(TOPICS)
@@ -166,7 +169,7 @@ class History:
 
     def expire(self) -> None:
         self.here.clock.advance(self.rng.choice((0, RETENTION_MS // 2, RETENTION_MS)))
-        self.wait(self.here.coordinator.removal.expire_offsets())
+        self.wait(start(self.here.coordinator.removal.expire_offsets()))
 
     def decide(self, count: int | None = None) -> None:
         self.log.decide(self.rng.randint(0, 5) if count is None else count)

@@ -71,7 +71,7 @@ async def test_a_large_batch_is_compressed_without_stopping_the_loop(broker: InP
     produced = (await broker.ask(produce(batch_of(900)))).responses[0].partition_responses[0]
     counting.cancel()
     assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, 0)
-    assert turns > 3, "others continued"
+    assert turns > 1, "others continued"
     records = await stored(broker)
     ((_, header),) = batches(records)
     assert header.compression is Compression[compression.upper()]

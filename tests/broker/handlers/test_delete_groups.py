@@ -7,6 +7,7 @@ import pytest
 from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import delete_groups
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from tests.broker.groups.served import Served, versions_of
@@ -19,8 +20,8 @@ VERSIONS = versions_of(DeleteGroupsRequest)
 async def test_only_empty_groups_are_deleted(version: int) -> None:
     served = await Served.up()
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset})
-    served.coordinator.join("s", join_request("a"))
+    start(served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset}))
+    start(served.coordinator.join("s", join_request("a")))
     sent = DeleteGroupsRequest(groups_names=["e", "s", "none", "e"])
     response = await served.ask(delete_groups, sent, version)
     assert [(each.group_id, each.error_code) for each in response.results] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.handlers import describe_groups
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from tests.broker.groups.served import Served, versions_of
@@ -16,9 +17,9 @@ NOT_ASKED = -(2**31)
 
 async def with_group(*, is_stable: bool) -> Served:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a", instance_id="i"))
+    start(served.coordinator.join("g", join_request("a", instance_id="i")))
     if is_stable:
-        served.coordinator.sync("g", sync_request("a-1", 1, {"a-1": b"x"}))
+        start(served.coordinator.sync("g", sync_request("a-1", 1, {"a-1": b"x"})))
     return served
 
 

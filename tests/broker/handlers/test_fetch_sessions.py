@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_sessions import FINAL_EPOCH, FetchSession
@@ -37,6 +36,7 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
@@ -218,7 +218,7 @@ def lead(
     assert topic_id is not None
     states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])]
     request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
-    response = whole(broker.services.replica_manager.become_leader_or_follower(request))
+    response = whole(broker.services.replica_manager.become_leader_or_follower(request, never))
     assert [one.error_code for one in response.topics[0].partition_errors] == [0]
 
 
@@ -527,7 +527,7 @@ async def aborted_transaction(broker: InProcessBroker, topic: str) -> None:
 
 async def failed_directory(broker: InProcessBroker, topic: str) -> None:
     hosted(broker, topic, 1).log.take_offline()
-    whole(broker.services.replica_manager.directory_failed())
+    whole(broker.services.replica_manager.directory_failed(never))
 
 
 EVENTS: list[Event] = [

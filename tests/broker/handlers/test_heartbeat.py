@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import heartbeat
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from tests.broker.groups.served import Served, versions_of
@@ -30,7 +31,7 @@ async def test_heartbeat_fails_unless_group_member_and_generation_match(
     version: int, values: dict[str, Any], error: ErrorCode
 ) -> None:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a", instance_id="i"))
+    start(served.coordinator.join("g", join_request("a", instance_id="i")))
     sent = HeartbeatRequest(**{"group_id": "g", "member_id": "a-1", "generation_id": 1, **values})
     assert (await served.ask(heartbeat, sent, version)).error_code == error
 
@@ -38,14 +39,14 @@ async def test_heartbeat_fails_unless_group_member_and_generation_match(
 @pytest.mark.parametrize("version", VERSIONS[3:])
 async def test_fenced_instance_gets_fenced_instance_id(version: int) -> None:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a", instance_id="i"))
+    start(served.coordinator.join("g", join_request("a", instance_id="i")))
     sent = HeartbeatRequest(group_id="g", member_id="old", generation_id=1, group_instance_id="i")
     assert (await served.ask(heartbeat, sent, version)).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 async def test_heartbeat_during_a_rebalance_gets_rebalance_in_progress() -> None:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a"))
-    served.coordinator.join("g", join_request("b"))
+    start(served.coordinator.join("g", join_request("a")))
+    start(served.coordinator.join("g", join_request("b")))
     sent = HeartbeatRequest(group_id="g", member_id="a-1", generation_id=1)
     assert (await served.ask(heartbeat, sent, 0)).error_code == ErrorCode.REBALANCE_IN_PROGRESS

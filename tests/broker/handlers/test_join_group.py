@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import join_group
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.broker.groups.served import CLIENT_ID, Served, versions_of
@@ -75,7 +76,7 @@ async def test_static_members_join_at_once_and_come_back(version: int) -> None:
     assert first.error_code == ErrorCode.NONE
     assert first.member_id.startswith("i-")
     assert first.members[0].group_instance_id == "i"
-    served.coordinator.sync("g", sync_request(first.member_id, 1))
+    start(served.coordinator.sync("g", sync_request(first.member_id, 1)))
     again = await served.ask(join_group, request(version, group_instance_id="i"), version)
     assert again.generation_id == 1
     assert again.skip_assignment == (version >= 9)

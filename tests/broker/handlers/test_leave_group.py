@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.handlers import leave_group
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.broker.groups.served import Served, versions_of
@@ -15,7 +16,7 @@ VERSIONS = versions_of(LeaveGroupRequest)
 
 async def with_member(version: int = 0) -> Served:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a", instance_id="i" if version >= 3 else None))
+    start(served.coordinator.join("g", join_request("a", instance_id="i" if version >= 3 else None)))
     return served
 
 

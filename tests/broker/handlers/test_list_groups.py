@@ -7,6 +7,7 @@ import pytest
 from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import list_groups
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.groups.served import Served, versions_of
@@ -19,10 +20,10 @@ async def with_groups() -> Served:
     """`s` is stable, `c` is completing, `e` only stores offsets."""
     served = await Served.up()
     for name in "sc":
-        served.coordinator.join(name, join_request("a"))
-    served.coordinator.sync("s", sync_request("a-1", 1))
+        start(served.coordinator.join(name, join_request("a")))
+    start(served.coordinator.sync("s", sync_request("a-1", 1)))
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset})
+    start(served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset}))
     return served
 
 

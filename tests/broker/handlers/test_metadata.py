@@ -11,7 +11,6 @@ import pytest
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import whole
 from broker.network.channel import Channel
 from broker.security.authorizer import Authorizer
 from protocol.api import APIS
@@ -25,6 +24,8 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.pause import never, whole
+from tests.storage.builders import done, pause, steps_of
 from tests.support.in_process import InProcessBroker
 
 DEAD = 9
@@ -132,7 +133,10 @@ def random_update(rng: random.Random) -> UpdateMetadataRequest:
 
 def encoded(cache: MetadataCache, version: int, listener: str, *, with_operations: bool) -> bytes:
     services: Any = SimpleNamespace(
-        authorizer=Authorizer(is_active=False), metadata_cache=cache, internal_topics=frozenset({"t1"})
+        authorizer=Authorizer(is_active=False),
+        metadata_cache=cache,
+        internal_topics=frozenset({"t1"}),
+        sliced_work=SimpleNamespace(pause=never),
     )
     request = MetadataRequest(topics=None if version else [], include_topic_authorized_operations=with_operations)
     context = RequestContext(METADATA.key, version, 0, "client", Channel("127.0.0.1", 1, listener))
@@ -150,7 +154,7 @@ def test_repeated_response_equals_a_newly_built_one(seed: int) -> None:
             changed.live_brokers = update.live_brokers  # so that topics outlive an update
         update = changed
         for cache in (remembering, forgetful):
-            whole(cache.update(update))
+            whole(cache.update(update, never))
         for _ in range(3):
             version, listener = rng.choice(METADATA.versions), rng.choice(LISTENERS)
             for state in forgetful.topics.values():
@@ -172,19 +176,20 @@ def test_update_between_the_steps_of_a_response_does_not_change_it(topics: list[
 
     def response(*, updated_after_steps: int | None) -> bytes:
         cache = MetadataCache("c")
-        whole(cache.update(before))
+        whole(cache.update(before, never))
         services: Any = SimpleNamespace(
             authorizer=Authorizer(is_active=False),
             metadata_cache=cache,
             internal_topics=frozenset(),
+            sliced_work=SimpleNamespace(pause=pause),
             topics=SimpleNamespace(why_unknown=lambda name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         )
-        work: Any = metadata.handle(services, request, context)
+        work = steps_of(metadata.handle(services, request, context))
         if updated_after_steps is not None:
             for _ in range(updated_after_steps):
                 next(work)
-            whole(cache.update(after))
-        return b"".join(encode(whole(work), 9))
+            whole(cache.update(after, never))
+        return b"".join(encode(done(work), 9))
 
     expected = response(updated_after_steps=None)
     assert [response(updated_after_steps=count) for count in (1, 2)] == [expected, expected]

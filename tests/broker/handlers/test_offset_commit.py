@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_commit
+from broker.loop.driver import start
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -20,6 +20,7 @@ from protocol.messages.offset_commit import (
 from protocol.records.compression import Compression
 from tests.broker.groups.served import Served, codes, versions_of
 from tests.broker.groups.support import join_request, sync_request
+from tests.storage.builders import Steps, pause, steps_of
 
 VERSIONS = versions_of(OffsetCommitRequest)
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -66,8 +67,8 @@ async def test_a_consumer_without_a_group_commits(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS[1:])
 async def test_a_member_commits(version: int) -> None:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a"))
-    served.coordinator.sync("g", sync_request("a-1", 1))
+    start(served.coordinator.join("g", join_request("a")))
+    start(served.coordinator.sync("g", sync_request("a-1", 1)))
     for member_id, generation_id, error in (
         ("a-1", 1, ErrorCode.NONE),
         ("a-1", 9, ErrorCode.ILLEGAL_GENERATION),
@@ -211,7 +212,7 @@ async def test_large_commit_is_checked_when_it_is_appended() -> None:
     served = await served_many()
     waiting = served.send(offset_commit, commit_of_many(), 8)
     await asyncio.sleep(0)
-    served.coordinator.join("g", join_request("a"))  # now the group has members, and the sender is none
+    start(served.coordinator.join("g", join_request("a")))  # now the group has members, and the sender is none
     assert set(codes((await waiting).topics).values()) == {ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_TOPIC}
     assert served.coordinator.offsets.of("g").is_empty
     refused = await served.ask(offset_commit, commit_of_many(generation_id_or_member_epoch=3, group_id="h"), 8)
@@ -247,12 +248,14 @@ def test_a_batch_that_is_built_in_slices_is_the_same(
         ("t", index): OffsetAndMetadata(offset=index, leader_epoch=-1, metadata="m", commit_timestamp_ms=5)
         for index in range(count)
     }
-    turns, batch = whole(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, compression))
+    turns, batch = whole(
+        steps_of(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, compression, pause))
+    )
     assert batch == commit_batch("g", offsets, producer, 1_700_000_000_000, compression)
     assert turns == (count - 1) // COMMIT_STEP_SIZE
 
 
-def whole(building: Generator[None, None, bytes]) -> tuple[int, bytes]:
+def whole(building: Steps[bytes]) -> tuple[int, bytes]:
     turns = 0
     while True:
         try:

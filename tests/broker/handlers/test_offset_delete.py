@@ -7,6 +7,7 @@ import pytest
 from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_delete
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -29,10 +30,10 @@ def request(group_id: str, **partitions: int) -> OffsetDeleteRequest:
 
 async def test_offsets_that_members_do_not_read() -> None:
     served = await Served.up()
-    served.coordinator.join("g", join_request("a"))
-    served.coordinator.sync("g", sync_request("a-1", 1))
+    start(served.coordinator.join("g", join_request("a")))
+    start(served.coordinator.sync("g", sync_request("a-1", 1)))
     offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
-    served.coordinator.offsets.commit("g", Committer("a-1", None, 1), {("t", 0): offset, ("u", 0): offset})
+    start(served.coordinator.offsets.commit("g", Committer("a-1", None, 1), {("t", 0): offset, ("u", 0): offset}))
     response = await served.ask(offset_delete, request("g", t=0, u=0, nosuch=0), 0)
     assert response.error_code == ErrorCode.NONE
     assert codes(response.topics) == {
@@ -53,7 +54,7 @@ async def test_offsets_that_members_do_not_read() -> None:
 )
 async def test_errors_of_the_group(group_id: str, error: ErrorCode) -> None:
     served = await Served.up()
-    served.coordinator.join("connect", join_request("a", protocol_type="connect"))
+    start(served.coordinator.join("connect", join_request("a", protocol_type="connect")))
     response = await served.ask(offset_delete, request(group_id, t=0), 0)
     assert (response.error_code, response.topics) == (error, [])
 

@@ -13,6 +13,7 @@ from broker.groups.batches import CommittingProducer
 from broker.groups.offset_commits import Committer
 from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
+from broker.loop.driver import start
 from broker.network.connection import Buffers
 from broker.requests import dispatch
 from broker.requests.dispatch import RequestDispatcher
@@ -66,7 +67,7 @@ def shown(response: Any, version: int) -> tuple[int, Shown]:
 
 def commit(served: Served, topic: str, partition: int, offset: int, producer: CommittingProducer | None = None) -> None:
     value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
-    served.coordinator.offsets.commit("g", Committer(), {(topic, partition): value}, producer)
+    start(served.coordinator.offsets.commit("g", Committer(), {(topic, partition): value}, producer))
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
@@ -141,7 +142,7 @@ async def test_large_response_is_built_in_slices(version: int) -> None:
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(topic, index) for topic in ("t", "u") for index in range(2 * offset_fetch.STEP_SIZE)]
-    served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
+    start(served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value)))
     response = served.send(offset_fetch, request(version, None), version)
     assert isinstance(response, asyncio.Future)
     assert list(shown(await response, version)[1]) == partitions
@@ -153,7 +154,7 @@ async def test_offsets_of_many_topics_are_those_of_one_moment(version: int) -> N
     served = await Served.up()
     value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
     partitions = [(f"t{number}", 0) for number in range(offset_fetch.STEP_SIZE)]
-    served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value))
+    start(served.coordinator.offsets.commit("g", Committer(), dict.fromkeys(partitions, value)))
     response = served.send(offset_fetch, request(version, None), version)
     assert list(shown(response, version)[1]) == partitions
 
@@ -209,7 +210,7 @@ async def test_commit_between_the_steps_of_a_response_does_not_change_it(
 
     def commit_all(offset: int) -> None:
         value = OffsetAndMetadata(offset=offset, leader_epoch=3, metadata="m", commit_timestamp_ms=0)
-        served.coordinator.offsets.commit("g", Committer(), {("t", each): value for each in partitions}, None)
+        start(served.coordinator.offsets.commit("g", Committer(), {("t", each): value for each in partitions}, None))
 
     commit_all(5)
     response = served.send(offset_fetch, request(version, topics), version)

@@ -11,6 +11,7 @@ import pytest
 
 from broker.handlers import produce
 from broker.handlers.request_context import RequestContext
+from broker.loop.promise import Promise
 from broker.network.channel import Channel
 from broker.replica.transaction_verification import CoordinatorLink, Verdicts
 from broker.requests.dispatch import request_decoder
@@ -148,13 +149,13 @@ async def test_waiting_request_does_not_need_its_frame(afar: ServedFromAfar) -> 
     admitting = produce.handle(afar.services(), asked, context_of(11))
     frame[:] = bytes(len(frame))
     afar.far.respond()
-    assert isinstance(admitting, Awaitable)
-    assert codes(as_received(await afar.sliced_work.settled(admitting), APIS[0], 11)) == [ErrorCode.NONE]
+    assert isinstance(admitting, Promise)
+    assert codes(as_received(await admitting, APIS[0], 11)) == [ErrorCode.NONE]
 
 
 async def test_verification_with_acks_0_sends_no_response(afar: ServedFromAfar) -> None:
     asked = received_by(produce, request("id", (T0, transactional_batch()), acks=0), 11)
     responding = produce.handle(afar.services(), asked, context_of(11))
     afar.far.respond()
-    assert isinstance(responding, Awaitable)
-    assert await afar.sliced_work.settled(responding) is None
+    assert isinstance(responding, Promise)
+    assert await responding is None

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from broker.handlers.group_by_topic import group_by_topic
-from broker.loop.slices import whole
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -50,6 +49,7 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker
 
@@ -232,5 +232,5 @@ def test_results_by_partition_are_grouped_by_topic() -> None:
         return topic, responses
 
     responses = [(("b", 1), "x"), (("a", 0), "y"), (("b", 0), "z")]
-    assert whole(group_by_topic(responses, made)) == [("b", ["x", "z"]), ("a", ["y"])]
-    assert whole(group_by_topic([], made)) == []
+    assert whole(group_by_topic(responses, made, never)) == [("b", ["x", "z"]), ("a", ["y"])]
+    assert whole(group_by_topic([], made, never)) == []

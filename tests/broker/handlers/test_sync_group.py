@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import sync_group
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.groups.served import Served, versions_of
@@ -34,11 +35,11 @@ def assigned(**assignments: bytes) -> list[SyncGroupRequestAssignment]:
 
 async def with_members(*names: str) -> Served:
     served = await Served.up()
-    served.coordinator.join("g", join_request(names[0], instance_id="i"))
+    start(served.coordinator.join("g", join_request(names[0], instance_id="i")))
     for name in names[1:]:
-        served.coordinator.join("g", join_request(name))
+        start(served.coordinator.join("g", join_request(name)))
     if names[1:]:
-        served.coordinator.join("g", join_request(names[0], member_id=f"{names[0]}-1", instance_id="i"))
+        start(served.coordinator.join("g", join_request(names[0], member_id=f"{names[0]}-1", instance_id="i")))
     return served
 
 

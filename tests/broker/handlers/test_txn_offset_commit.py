@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import txn_offset_commit
+from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -119,7 +120,7 @@ async def test_members_are_checked(served: ServedTransactions, version: int) -> 
     absent = request(producer, generation_id=1, member_id="a-1")
     response = await served.ask(txn_offset_commit, absent, version)
     assert codes(response.topics) == {T0: ErrorCode.ILLEGAL_GENERATION}
-    served.coordinator.join("g", join_request("a"))
+    start(served.coordinator.join("g", join_request("a")))
     for generation_id, member_id, code in (
         (1, "a-1", ErrorCode.NONE),
         (7, "a-1", ErrorCode.ILLEGAL_GENERATION),

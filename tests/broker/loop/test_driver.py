@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.loop.driver import Running, Turn, start
+from broker.loop.driver import Running, Turn, going_on, start
 from broker.loop.promise import Promise
 
 
@@ -355,6 +355,40 @@ def test_coroutine_is_freed_with_the_last_reference_to_what_it_waits_for(
     promise.set_result(1)
     del request, running, promise
     assert alive() is None
+
+
+def test_work_that_goes_on_survives_its_requester() -> None:
+    guarded_by: Promise[int] = Promise()
+    finished: list[int] = []
+
+    async def work() -> None:
+        finished.append(await guarded_by)
+        raise ZeroDivisionError
+
+    outcome = going_on(work())
+    assert isinstance(outcome, Promise)
+    outcome.cancel()
+    assert not guarded_by.cancelled()
+    guarded_by.set_result(4)
+    assert finished == [4]
+    assert outcome.cancelled()
+
+
+def test_work_that_goes_on_passes_its_outcome_to_one_that_waits() -> None:
+    for outcome in (4, ValueError("failed")):
+        promise: Promise[int] = Promise()
+        passed = going_on(get(promise))
+        assert isinstance(passed, Promise)
+        if isinstance(outcome, int):
+            promise.set_result(outcome)
+            assert passed.result() == outcome
+        else:
+            promise.set_exception(outcome)
+            with pytest.raises(ValueError, match="failed"):
+                passed.result()
+    promise = Promise()
+    promise.set_result(3)
+    assert going_on(get(promise)) == 3
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------

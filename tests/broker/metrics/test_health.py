@@ -13,13 +13,13 @@ import pytest
 
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
-from broker.loop.slices import whole
 from broker.metrics.health import SHOWN_MAX, Health, Verdict
 from broker.metrics.loop_lag import Turns
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from protocol.pause import never, whole
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
@@ -86,7 +86,7 @@ class Cluster:
 
     def reasons(self) -> dict[str, list[str]]:
         """Return the partitions by reason against a stop."""
-        verdict = whole(self.health.safe())
+        verdict = whole(self.health.safe(never))
         reasons: Any = verdict.content["reasons"]
         assert verdict.is_positive == (not reasons) == verdict.content["safe"]
         return {reason["reason"]: reason.get("partitions", []) for reason in reasons}
@@ -98,7 +98,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def test_broker_without_partitions_may_be_stopped(cluster: Cluster) -> None:
-    assert whole(cluster.health.safe()) == Verdict(True, {"safe": True, "broker": ME, "reasons": []})
+    assert whole(cluster.health.safe(never)) == Verdict(True, {"safe": True, "broker": ME, "reasons": []})
 
 
 def test_fully_replicated_partitions_allow_the_stop(cluster: Cluster) -> None:
@@ -168,7 +168,7 @@ def test_broker_that_is_not_ready_must_not_be_stopped(cluster: Cluster) -> None:
 def test_partitions_are_counted_and_some_are_named(cluster: Cluster) -> None:
     for _ in range(SHOWN_MAX + 5):
         cluster.add(A, (A, ME))
-    (reason,) = whole(cluster.health.safe()).content["reasons"]  # type: ignore[misc]
+    (reason,) = whole(cluster.health.safe(never)).content["reasons"]  # type: ignore[misc]
     assert reason["count"] == SHOWN_MAX + 5
     assert len(reason["partitions"]) == SHOWN_MAX
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.metrics.histogram import Histogram
 from broker.metrics.jolokia import JolokiaError, request_of_path, requests_of_body, respond
 from broker.metrics.metric import Kind, Metric, Shown, alone
@@ -16,6 +15,7 @@ from broker.metrics.object_names import ObjectNameError, canonical_name, object_
 from broker.metrics.old_names import present_name
 from broker.metrics.rates import MeterRates, WindowedRate
 from broker.metrics.registry import Registry
+from protocol.pause import never, whole
 
 TOPICS = "kafka.server:type=BrokerTopicMetrics"
 REQUESTS = "kafka.network:type=RequestMetrics"
@@ -117,7 +117,7 @@ class Counted:
 
     def tick(self, seconds: float = 5.0) -> None:
         self.now_s += seconds
-        whole(self.registry.tick())
+        whole(self.registry.tick(never))
 
     def ask(self, path: str, *, with_partitions: bool = True, **query: str) -> Any:
         try:

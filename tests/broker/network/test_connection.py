@@ -43,13 +43,12 @@ def framed(payload: bytes) -> bytes:
 class Script:
     """Responds according to the first byte of a frame.
 
-    e echo, w wait, p wait for a promise, k a completed promise, n no response, b malformed, x a bug, h huge response,
+    e echo, p wait for a promise, k a completed promise, n no response, b malformed, x a bug, h huge response,
     f huge response from `file`, m echo and mute for 100 ms, M the same after a wait.
     """
 
     def __init__(self) -> None:
         self.served: list[bytes] = []
-        self.waiting: list[asyncio.Future[Buffers | None]] = []
         self.promised: list[Promise[Buffers | None]] = []
         self.file: FileSlice | None = None
 
@@ -57,14 +56,10 @@ class Script:
         payload = bytes(frame)
         self.served.append(payload)
         match payload[:1]:
-            case b"w":
-                future: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
-                self.waiting.append(future)
-                return future
             case b"m":
                 return Outcome([framed(payload)], 100)
             case b"M":
-                muting: asyncio.Future[Buffers | Outcome | None] = asyncio.get_running_loop().create_future()
+                muting: Promise[Buffers | Outcome | None] = Promise()
                 muting.set_result(Outcome([framed(payload)], 100))
                 return muting
             case b"p" | b"k":
@@ -132,13 +127,13 @@ async def test_pipelined_requests_get_responses_in_order_around_a_delayed_one() 
     script = Script()
     async with listening(script) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"e1") + framed(b"w2") + framed(b"e3") + framed(b"n4") + framed(b"e5"))
+        writer.write(framed(b"e1") + framed(b"p2") + framed(b"e3") + framed(b"n4") + framed(b"e5"))
         assert await read_frame(reader) == b"e1"
-        await until(lambda: len(script.waiting) == 1)
+        await until(lambda: len(script.promised) == 1)
         writer.write(framed(b"e6"))
         await writer.drain()
-        assert script.served == [b"e1", b"w2"], "requests behind one that waits are not worked on"
-        script.waiting[0].set_result([framed(b"done")])
+        assert script.served == [b"e1", b"p2"], "requests behind one that waits are not worked on"
+        script.promised[0].set_result([framed(b"done")])
         assert [await read_frame(reader) for _ in range(4)] == [b"done", b"e3", b"e5", b"e6"]
         writer.close()
 
@@ -182,13 +177,13 @@ async def test_a_waiting_connection_keeps_others_served() -> None:
     script = Script()
     async with listening(script) as (_, port):
         _, waiting = await asyncio.open_connection("127.0.0.1", port)
-        waiting.write(framed(b"w"))
-        await until(lambda: len(script.waiting) == 1)
+        waiting.write(framed(b"p"))
+        await until(lambda: len(script.promised) == 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"e"))
         assert await read_frame(reader) == b"e"
         waiting.close()
-        await until(script.waiting[0].cancelled)
+        await until(script.promised[0].cancelled)
         writer.close()
 
 
@@ -251,20 +246,14 @@ async def test_failed_promise_closes_its_connection_and_a_lost_client_cancels_it
 async def test_cancelled_response_closes_its_connection() -> None:
     script = Script()
     async with listening(script) as (listener, port):
-        for request in (b"w", b"p"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(framed(request))
-            await until(lambda: len(script.waiting) + len(script.promised) > 0)
-            if request == b"w":
-                script.waiting.pop().cancel()
-            else:
-                followed: asyncio.Future[Buffers | None] = asyncio.get_running_loop().create_future()
-                script.promised[0].follow(followed)
-                followed.cancel()
-            async with asyncio.timeout(10):
-                assert await reader.read() == b""
-            await until(lambda: listener.connection_count == 0)
-            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"p"))
+        await until(lambda: len(script.promised) > 0)
+        script.promised[0].set_cancelled()
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        await until(lambda: listener.connection_count == 0)
+        writer.close()
 
 
 FILE_SIZE = 8 << 20
@@ -300,7 +289,7 @@ async def test_file_parts_arrive_in_order_at_slow_readers(tmp_path: Path, conten
     script.file = slice_of(tmp_path / "content")
     async with listening(script) as (listener, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
-        writer.write(framed(b"e1") + framed(b"f2") + framed(b"e3") + framed(b"f4") + framed(b"w5"))
+        writer.write(framed(b"e1") + framed(b"f2") + framed(b"e3") + framed(b"f4") + framed(b"p5"))
         await until(lambda: script.served == [b"e1", b"f2"])
         for _ in range(50):
             await asyncio.sleep(0)
@@ -311,10 +300,10 @@ async def test_file_parts_arrive_in_order_at_slow_readers(tmp_path: Path, conten
         assert await read_frame(reader) == b"f2" + content + b"tail"
         assert await read_frame(reader) == b"e3"
         assert await read_frame(reader) == b"f4" + content + b"tail"
-        await until(lambda: len(script.waiting) == 1)
+        await until(lambda: len(script.promised) == 1)
         assert connection.was_active_since_sweep()
         script.file = None
-        script.waiting[0].set_result([framed(b"5")])
+        script.promised[0].set_result([framed(b"5")])
         assert await read_frame(reader) == b"5"
         assert descriptors_of(tmp_path / "content") == 0
         writer.close()
@@ -579,12 +568,12 @@ async def test_bug_closes_only_its_connection(occasion: str, caplog: pytest.LogC
         if occasion == "arrival":
             writer.write(framed(b"e1") + framed(b"x2") + framed(b"e3"))
         else:
-            writer.write(framed(b"e1") + framed(b"w") + framed(b"x2") + framed(b"e3"))
-            await until(lambda: len(script.waiting) == 1)
+            writer.write(framed(b"e1") + framed(b"p") + framed(b"x2") + framed(b"e3"))
+            await until(lambda: len(script.promised) == 1)
             (connection,) = listener.connections()
             if occasion == "release":
                 connection.hold(Hold.REQUEST_MEMORY)
-            script.waiting[0].set_result(None)
+            script.promised[0].set_result(None)
             if occasion == "release":
                 await asyncio.sleep(0)
                 connection.release(Hold.REQUEST_MEMORY)

@@ -63,7 +63,7 @@ from protocol.schema import message_info
 from storage.disk.files import FileSlice, OsFiles
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
-from tests.storage.builders import done
+from tests.storage.builders import done, in_thread, pause
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 HANDLERS: dict[int, ModuleType] = {1: fetch, 2: list_offsets}
@@ -258,7 +258,9 @@ class Link:
         context = RequestContext(key, version, 1, "test", self._channel)
         request = request_decoder(module, APIS[key], version)(memoryview(payload))
         try:
-            response = await receiver.sliced_work.settled(module.handle(receiver, request, context))
+            response = module.handle(receiver, request, context)
+            if isinstance(response, Coroutine):
+                response = await receiver.sliced_work.anew(response)
         except KafkaError as error:
             response = module.failed(request, context, error.code)
         except Exception as error:
@@ -348,8 +350,8 @@ class Cluster:
         )
         manager = node.replica_manager
         async with manager.truncations.kept_out(lambda: [(TOPIC, state.partition_index) for state in states]):
-            done(manager.create_logs(request, node.clock.now_ms()))
-            await node.sliced_work.finished(manager.become_leader_or_follower(request))
+            done(manager.create_logs(request, node.clock.now_ms(), pause, in_thread))
+            await manager.become_leader_or_follower(request, node.sliced_work.pause)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Apply the ISR changes of a leader, as the controller does."""

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.replica import bound_partition
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.partition import Partition
@@ -17,6 +16,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.pause import never, whole
 from protocol.schema import ZERO_UUID
 from tests.storage.builders import batch
 from tests.support.in_process import InProcessBroker, running_broker
@@ -64,7 +64,7 @@ def lead(broker: InProcessBroker, leader: int) -> None:
     )
     states = [LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=partition.topic_id, partition_states=[state])]
     request = LeaderAndIsrRequest(controller_id=ME, controller_epoch=1, topic_states=states, live_leaders=[])
-    whole(broker.services.replica_manager.become_leader_or_follower(request))
+    whole(broker.services.replica_manager.become_leader_or_follower(request, never))
 
 
 async def configure(broker: InProcessBroker) -> None:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
@@ -20,6 +19,8 @@ from broker.replica.fetch_sessions import (
     PartitionKey,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import never, whole
+from tests.storage.builders import done, pause, steps_of
 
 NO_ID = UUID(int=0)
 CONSUMER = (-1, False)
@@ -48,7 +49,9 @@ def ask(
     now_ms: int = 0,
 ) -> FetchContext:
     return whole(
-        cache.context(session_id, epoch, partitions, forgotten, uses_topic_ids=by_id, reader=CONSUMER, now_ms=now_ms)
+        cache.context(
+            session_id, epoch, partitions, forgotten, never, uses_topic_ids=by_id, reader=CONSUMER, now_ms=now_ms
+        )
     )
 
 
@@ -250,14 +253,17 @@ def test_forgotten_partition_has_no_watch() -> None:
 def test_a_request_is_resolved_in_slices_but_its_epoch_is_checked_at_once() -> None:
     cache = cache_of(10)
     opened(cache, *(wanted("a", number) for number in range(100)))
-    slices = cache.context(
-        1,
-        1,
-        [wanted("a", number, 5) for number in range(50)],
-        [("a", 99)],
-        uses_topic_ids=False,
-        reader=CONSUMER,
-        now_ms=0,
+    slices = steps_of(
+        cache.context(
+            1,
+            1,
+            [wanted("a", number, 5) for number in range(50)],
+            [("a", 99)],
+            pause,
+            uses_topic_ids=False,
+            reader=CONSUMER,
+            now_ms=0,
+        )
     )
     next(slices)
     with pytest.raises(KafkaError) as caught:
@@ -316,13 +322,14 @@ def test_session_closed_during_a_request_has_no_watch() -> None:
     session = opened(cache, wanted("a", 0))
     assert session is not None
     session_id = session.id
-    work = cache.context(
-        session_id, 1, [wanted("a", n) for n in range(1, 1000)], [], uses_topic_ids=False, reader=CONSUMER, now_ms=0
+    partitions = [wanted("a", n) for n in range(1, 1000)]
+    work = steps_of(
+        cache.context(session_id, 1, partitions, [], pause, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
     )
     for _ in range(10):
         next(work)
     ask(cache, session_id, FINAL_EPOCH)
-    context = whole(work)
+    context = done(work)
     if context.session is not None:
         for partition in list(context.session.partitions.values()):
             cache.settle(context.session, partition)

@@ -18,6 +18,7 @@ import pytest
 
 from broker.loop.slices import SlicedWork
 from broker.replica.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
+from protocol.pause import InThread, Pause
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names
@@ -58,8 +59,8 @@ class NothingDue:
     def read_ages(self) -> None:
         pass
 
-    def delete_expired(self, now_ms: int) -> Iterator[None]:
-        yield None
+    async def delete_expired(self, now_ms: int, pause: Pause, in_thread: InThread) -> None:
+        await pause()
 
     def write_checkpoints(self) -> None:
         pass

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.loop.timer import Timer
 from broker.metrics.of_replicas import SUMS
 from broker.replica.bound_partition import BoundPartition
@@ -29,6 +28,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicState,
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from storage.disk.checkpoints import read_partition_metadata
@@ -37,7 +37,7 @@ from storage.disk.names import PARTITION_METADATA
 from storage.disk.shortages import ShortageError
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
-from tests.storage.builders import created, done
+from tests.storage.builders import created, done, in_thread, pause, steps_of
 
 ME, OTHER = 0, 1
 TOPIC_ID = UUID(int=7)
@@ -105,8 +105,8 @@ def apply_state(
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
         live_leaders=[LeaderAndIsrLiveLeader(broker_id=it, host_name="127.0.0.1", port=1) for it in live],
     )
-    done(manager.create_logs(request, NOW_MS))
-    response = whole(manager.become_leader_or_follower(request))
+    done(manager.create_logs(request, NOW_MS, pause, in_thread))
+    response = whole(manager.become_leader_or_follower(request, never))
     return ErrorCode(response.topics[0].partition_errors[0].error_code)
 
 
@@ -115,8 +115,8 @@ def stop(
 ) -> None:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=is_deleted)
     topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
-    work = manager.stop_replicas(StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic]), NOW_MS)
-    response = whole(work)
+    request = StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic])
+    response = whole(manager.stop_replicas(request, NOW_MS, never))
     assert [one.error_code for one in response.partition_errors] == [expected]
 
 
@@ -448,10 +448,10 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
         produce_purge_interval=1000,
         fetch_purge_interval=1000,
     )
-    done(manager.create_logs(request_for(state_of()), NOW_MS))
+    done(manager.create_logs(request_for(state_of()), NOW_MS, pause, in_thread))
     configs["t"] = MIN_ISR_2
-    whole(manager.reconfigure("t"))
-    whole(manager.become_leader_or_follower(request_for(state_of())))
+    whole(manager.reconfigure(never, "t"))
+    whole(manager.become_leader_or_follower(request_for(state_of()), never))
     assert led(manager).log.config is MIN_ISR_2
     with pytest.raises(KafkaError) as refused:
         append(manager, needs_isr=True)
@@ -463,8 +463,8 @@ def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
 ) -> None:
     log_manager.directories.fail(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
     request = request_for(state_of(), state_of())
-    done(manager.create_logs(request, NOW_MS))
-    response = whole(manager.become_leader_or_follower(request))
+    done(manager.create_logs(request, NOW_MS, pause, in_thread))
+    response = whole(manager.become_leader_or_follower(request, never))
     codes = [one.error_code for one in response.topics[0].partition_errors]
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
@@ -565,9 +565,9 @@ def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaMan
     done: list[str] = []
     manager.await_commit([written], 1000, lambda: done.append("produce"))
     manager.await_bytes(DelayedFetch([reader_of(led(manager))], 1, lambda: done.append("fetch")), 1000)
-    whole(manager.reconfigure("other"))
+    whole(manager.reconfigure(never, "other"))
     assert not done
-    whole(manager.reconfigure(topic))
+    whole(manager.reconfigure(never, topic))
     assert sorted(done) == ["fetch", "produce"]
     assert written.error == ErrorCode.NONE
 
@@ -709,7 +709,7 @@ def test_deletion_of_a_replica_in_a_failed_directory_is_an_error(
     log.take_offline()
     stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
     assert log_manager.get("t", 0) is log
-    whole(manager.directory_failed())
+    whole(manager.directory_failed(never))
     assert manager.offline_count == int(is_hosted)
     stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -720,14 +720,14 @@ def test_failed_directory_takes_all_its_partitions_offline_in_the_first_step(
     for index in (0, 1, 2):
         state = state_of(index)
         state.is_new = True
-        done(manager.create_logs(request_for(state), NOW_MS))
-        whole(manager.become_leader_or_follower(request_for(state)))
+        done(manager.create_logs(request_for(state), NOW_MS, pause, in_thread))
+        whole(manager.become_leader_or_follower(request_for(state), never))
     for log in log_manager.logs():
         log.take_offline()
-    closing = manager.directory_failed()
+    closing = steps_of(manager.directory_failed(pause))
     next(closing)
     assert manager.offline_count == 3
     assert sum(1 for _ in manager.hosted()) == 2, "the rest follows in slices"
-    assert whole(manager.directory_failed()) == []
-    whole(closing)
+    assert whole(manager.directory_failed(never)) == []
+    done(closing)
     assert list(manager.hosted()) == []

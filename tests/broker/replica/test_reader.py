@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker.loop.slices import whole
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import Leadership, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, PartitionRead, read_partitions
 from protocol.errors import ErrorCode
+from protocol.pause import never, whole
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.log.log import Log
@@ -36,7 +36,7 @@ def abort(log: Log, sequence: int) -> None:
 def committed_read(partition: Partition, offset: int, bytes_max: int, *, nowait: bool = True) -> PartitionRead:
     wanted = FetchPartition(("topic", 0), "topic", ZERO_UUID, 0, fetch_offset=offset, bytes_max=bytes_max)
     limits = FetchLimits(1 << 20, read_committed=True, is_first_batch_whole=True)
-    response = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, nowait=nowait))
+    response = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, never, nowait=nowait))
     assert response.partitions[0].error_code is ErrorCode.NONE
     return response.partitions[0]
 
@@ -97,6 +97,6 @@ def test_tools_that_compare_replicas_read_followers_too(
         ("topic", 0), "topic", ZERO_UUID, 0, current_leader_epoch=epoch, fetch_offset=0, bytes_max=1000
     )
     limits = FetchLimits(1 << 20, replica_id=replica_id, read_committed=False, is_first_batch_whole=True)
-    (read,) = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, nowait=True)).partitions
+    (read,) = whole(read_partitions([(wanted, partition, ErrorCode.NONE)], limits, never, nowait=True)).partitions
     assert read.error_code is code
     assert bool(read.records) is (code is ErrorCode.NONE)

@@ -20,10 +20,10 @@ from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+from protocol.pause import never, whole
 from storage.log.log_truncation import LogTruncation
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
-from tests.storage.builders import done
 
 A, B, C = 1, 2, 3
 
@@ -288,7 +288,7 @@ async def test_frozen_follower_leaves_the_isr_and_returns(start: Callable[..., C
 
     async def check() -> None:
         while True:
-            await leader.sliced_work.finished(leader.replica_manager.check_in_sync())
+            await leader.replica_manager.check_in_sync(leader.sliced_work.pause)
             await asyncio.sleep(cluster.lag_ms / 2000)
 
     checking = asyncio.ensure_future(check())
@@ -588,7 +588,7 @@ async def test_record_that_waited_for_a_follower_about_to_join_is_committed_when
     await until(lambda: (progress := partition.progress_of(B)) is not None and progress.log_end_offset == 1)
     assert not produced.done()
     cluster.dead.add(C)
-    done(leader.replica_manager.brokers_left())
+    whole(leader.replica_manager.brokers_left(never))
     assert await produced is ErrorCode.NONE
 
 
@@ -608,7 +608,7 @@ async def test_deletion_of_records_that_waited_for_a_replica_is_complete_when_th
     await until(lambda: (progress := leader.partition().progress_of(B)) is not None and progress.log_start_offset == 1)
     assert decided == []
     cluster.dead.add(C)
-    done(leader.replica_manager.brokers_left())
+    whole(leader.replica_manager.brokers_left(never))
     assert decided == [ErrorCode.NONE]
 
 

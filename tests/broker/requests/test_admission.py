@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from broker.loop.promise import Promise
 from broker.network.channel import Channel
-from broker.network.connection import Outcome, Response
+from broker.network.connection import Buffers, Outcome, Response
 from broker.requests.admission import Admission
 from protocol.api import APIS
 from protocol.api_key import ApiKey
@@ -46,19 +47,17 @@ async def test_request_of_the_controller_is_served_while_clients_wait(key: int) 
     assert recorder.served == [bytes(_frame(key))]
 
 
-async def _awaited() -> list[bytes]:
-    return [b"awaited"]
-
-
-@pytest.mark.parametrize("kind", ["buffers", "bytes", "outcome", "none", "future"])
+@pytest.mark.parametrize("kind", ["buffers", "bytes", "outcome", "none", "promise"])
 async def test_request_of_a_client_is_served_once_clients_are_admitted(kind: str) -> None:
     outcome = Outcome([b"outcome"], 5)
+    promise: Promise[Buffers | Outcome | None] = Promise()
+    promise.set_result([b"awaited"])
     responses: dict[str, tuple[Response, object]] = {
         "buffers": ([b"buffers"], [b"buffers"]),
         "bytes": (b"bytes", [b"bytes"]),
         "outcome": (outcome, outcome),
         "none": (None, None),
-        "future": (asyncio.ensure_future(_awaited()), [b"awaited"]),
+        "promise": (promise, [b"awaited"]),
     }
     response, expected = responses[kind]
     recorder = _Recorder(response)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from broker.handlers import metadata
+from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS
 from broker.replica.appends import PARTITIONS_IN_ONE_STEP_MAX
 from broker.requests import dispatch
@@ -168,7 +170,7 @@ async def test_produce_without_acks_is_complete_after_its_connection_closes(
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         await asyncio.sleep(0)  # the slice by the other clock is over
         responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
-        assert isinstance(responding, asyncio.Future)
+        assert isinstance(responding, Promise)
         for _ in range(3):
             await asyncio.sleep(0)
         assert sum(log.log_end_offset for log in logs) < count
@@ -217,7 +219,7 @@ async def test_small_requests_are_served_at_once_after_the_slice_of_a_turn(
 ) -> None:
     async with running_broker(tmp_path / "data") as broker:
         sliced_work = broker.services.sliced_work
-        clock = ManualClock(sliced_work.newcomers_end_ms())
+        clock = ManualClock(sliced_work._begin())
         monkeypatch.setattr(sliced_work, "_monotonic_ms", clock.monotonic_ms)
         assert not sliced_work.has_time()
         frame = request_header(METADATA, 9, 7, "test") + b"".join(encode(metadata_request(5), 9))
@@ -230,12 +232,20 @@ async def test_large_requests_of_many_connections_are_served_two_at_a_time(
     async with running_broker(tmp_path / "data") as broker:
         monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 50)
         monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        most, served = 0, 0
+        handle = metadata.handle
+
+        async def counted(*arguments: Any) -> object:
+            nonlocal most, served
+            served += 1
+            most = max(most, served)
+            try:
+                return await handle(*arguments)
+            finally:
+                served -= 1
+
+        monkeypatch.setattr(metadata, "handle", counted)
         requests = [asyncio.ensure_future(broker.ask(metadata_request(100))) for _ in range(6)]
-        most = 0
-        while not all(request.done() for request in requests):
-            await asyncio.sleep(0)
-            served = [work for work, _ in broker.services.sliced_work._queue if work and work.__name__ == "handle"]
-            most = max(most, len(served))
         assert [len((await request).topics) for request in requests] == [100] * 6
     assert most == LARGE_REQUESTS_MAX
 
@@ -279,8 +289,11 @@ async def test_long_requests_are_decoded_in_a_thread_one_at_a_time_and_let_short
         assert [len((await one).topics) for one in (*long, short)] == [401, 402, 403, 5]
         assert not dispatcher._long_requests.locked()
         assert not dispatcher._large_requests.locked()
-    assert [count for count, *_ in decoded] == [5, 401, 402, 403]
-    assert all(is_alone and thread is not threading.main_thread() for _, is_alone, thread in decoded[1:])
+    counts = [count for count, *_ in decoded]
+    assert counts.index(5) < counts.index(402)
+    of_long = [one for one in decoded if one[0] != 5]
+    assert [count for count, *_ in of_long] == [401, 402, 403]
+    assert all(is_alone and thread is not threading.main_thread() for _, is_alone, thread in of_long)
 
 
 async def test_long_request_of_few_elements_is_not_decoded_on_the_loop(
@@ -359,10 +372,10 @@ async def test_request_without_a_response_is_served_after_its_client_disconnects
     async with running_broker(tmp_path / "data") as broker:
         await broker.create_topic("t", count)
         sliced_work = broker.services.sliced_work
-        sliced_work.newcomers_end_ms()
-        sliced_work._newcomers_end_ms = 0
+        sliced_work._begin()
+        sliced_work._end_ms = 0
         responding = broker.dispatcher.dispatch(memoryview(frame), broker.channel)
-        assert isinstance(responding, asyncio.Future)
+        assert isinstance(responding, Promise)
         responding.cancel()
         logs = [broker.services.replica_manager.find("t", index).log for index in range(count)]  # type: ignore[union-attr]
         async with asyncio.timeout(10):

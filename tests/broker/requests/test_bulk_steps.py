@@ -6,10 +6,10 @@ import asyncio
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from types import CodeType, FrameType, MappingProxyType
+from types import CodeType, FrameType, MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC
 from broker.handlers import find_coordinator, offset_fetch
 from broker.handlers.declaration import Elements
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import SLICE_MS, is_sliced
+from broker.loop.slices import SLICE_MS
 from broker.requests import dispatch
 from broker.requests.routes import TABLE
 from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
@@ -40,6 +40,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from tests.storage.builders import pause, steps_of
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
@@ -267,12 +268,18 @@ async def test_long_names_are_hashed_in_several_steps(tmp_path: Path) -> None:
         await broker.services.groups.partitions.ensure_topic()
         context = RequestContext(10, 6, 1, "c", broker.channel)
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=names)
-        works = (
-            find_coordinator.handle(broker.services, request, context),
-            offset_fetch._named([OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in names]),
+        services = SimpleNamespace(
+            metadata_cache=broker.services.metadata_cache,
+            groups=broker.services.groups,
+            sliced_work=SimpleNamespace(pause=pause),
+        )
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=[0]) for name in names]
+        works: tuple[Coroutine[Any, Any, object], ...] = (
+            find_coordinator.handle(services, request, context),  # type: ignore[arg-type]
+            offset_fetch._named(topics, pause),
         )
         for work in works:
-            assert is_sliced(work)
+            steps = steps_of(work)
             CountedName.hashed.clear()
-            next(work)  # type: ignore[call-overload]
+            next(steps)
             assert len(CountedName.hashed) == 1

@@ -1,5 +1,6 @@
 """From frames to responses with scripted handlers: three kinds of failure, waiting handlers, and ApiVersions."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 
 from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import CloseConnection, RequestContext
+from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome
@@ -129,8 +131,57 @@ def test_handler_can_close_the_connection() -> None:
         dispatcher_with(raising(CloseConnection("acks=0 failed"))).dispatch(heartbeat(), CHANNEL)
 
 
+def test_response_of_a_coroutine_that_does_not_wait_is_sent_at_once() -> None:
+    async def respond() -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
+
+    dispatcher = dispatcher_with(lambda *_: respond())
+    assert immediate_response(dispatcher).error_code == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_error_of_a_coroutine_that_does_not_wait_is_sent_at_once() -> None:
+    async def fail() -> HeartbeatResponse:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    assert immediate_response(dispatcher_with(lambda *_: fail())).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_coroutine_of_a_client_that_leaves_ends_and_is_not_resumed() -> None:
+    promise: Promise[None] = Promise()
+    seen: list[str] = []
+
+    async def wait() -> HeartbeatResponse:
+        try:
+            await promise
+            seen.append("resumed")
+        finally:
+            seen.append("ended")
+        return HeartbeatResponse()
+
+    response = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
+    assert isinstance(response, Promise)
+    response.cancel()
+    promise.set_result(None)
+    assert seen == ["ended"]
+
+
+async def test_work_that_is_cancelled_by_others_cancels_the_response() -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> HeartbeatResponse:
+        await future
+        return HeartbeatResponse()
+
+    response = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
+    assert isinstance(response, Promise)
+    future.cancel()
+    await asyncio.sleep(0)
+    assert response.cancelled()
+
+
 async def test_response_of_a_waiting_handler_is_sent_later() -> None:
     async def wait() -> HeartbeatResponse:
+        await asyncio.sleep(0)
         return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
 
     response = dispatcher_with(lambda *_: wait()).dispatch(heartbeat(), CHANNEL)
@@ -141,6 +192,7 @@ async def test_response_of_a_waiting_handler_is_sent_later() -> None:
 
 async def test_error_of_a_waiting_handler_is_returned() -> None:
     async def fail() -> HeartbeatResponse:
+        await asyncio.sleep(0)
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     response = dispatcher_with(lambda *_: fail()).dispatch(heartbeat(), CHANNEL)

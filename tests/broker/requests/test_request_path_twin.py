@@ -8,7 +8,7 @@ at every fetch. So a binding that should have been renewed, or news that was mis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from broker.handlers import list_offsets as list_offsets_handler
 from broker.handlers import offset_commit as commit_handler
 from broker.handlers import produce as produce_handler
 from broker.handlers.request_context import RequestContext
-from broker.loop.slices import Slices, whole
+from broker.loop.promise import Promise
 from broker.network.channel import Channel
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_sessions import FetchContext
@@ -82,6 +82,7 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceData,
 )
+from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
@@ -217,8 +218,8 @@ class PlainTwin:
         sessions = broker.services.fetch_sessions
         original = sessions.context
 
-        def context(*arguments: Any, **options: Any) -> Slices[FetchContext]:
-            found = yield from original(*arguments, **options)
+        async def context(*arguments: Any, **options: Any) -> FetchContext:
+            found = await original(*arguments, **options)
             if found.session is not None:
                 for key, partition in found.session.partitions.items():
                     partition.bound = None
@@ -238,7 +239,8 @@ class PlainTwin:
         with plain_responses():
             try:
                 response = module.handle(self._broker.services, request, context)
-                response = await self._broker.services.sliced_work.settled(response)
+                if isinstance(response, Coroutine | Promise):
+                    response = await response
             except KafkaError as error:
                 failed = getattr(module, "failed", None)
                 assert failed is not None
@@ -257,7 +259,11 @@ def plain_responses() -> Any:
     with pytest.MonkeyPatch.context() as patched:
         for module in (produce_handler, commit_handler, list_offsets_handler):
             patched.setattr(module, "row_writer", PlainRowWriter)
-        patched.setattr(fetch_handler, "_needs_encoder", lambda read: True)
+
+        async def no_rows(*arguments: Any, is_committed: bool) -> object:
+            return await fetch_handler._message(*arguments, has_errors=False)
+
+        patched.setattr(fetch_handler, "_rows", no_rows)
         yield
 
 
@@ -334,7 +340,7 @@ class Side:
         )
         states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=partition.topic_id, partition_states=[state])]
         request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
-        response = whole(self.broker.services.replica_manager.become_leader_or_follower(request))
+        response = whole(self.broker.services.replica_manager.become_leader_or_follower(request, never))
         assert not response.topics[0].partition_errors[0].error_code
 
     def commit_all(self) -> None:

@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.loop.slices import SlicedWork
 from broker.security.acl_store import AclStore
 from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
 from controller.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode
-from tests.support.manual_clock import ManualClock
+from protocol.pause import never
 
 ALLOW = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
 TOPIC = Pattern(ResourceType.TOPIC, "t")
@@ -25,7 +24,7 @@ class Broker:
 
     def __init__(self, store: MemoryStore) -> None:
         self.authorizer = Authorizer(is_active=True)
-        self.acls = AclStore(store, self.authorizer, SlicedWork(ManualClock().monotonic_ms).pace)
+        self.acls = AclStore(store, self.authorizer, never)
 
     @property
     def known(self) -> dict[Pattern, frozenset[Acl]]:

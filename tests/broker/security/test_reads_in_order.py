@@ -22,10 +22,9 @@ from controller import paths
 from controller.entity_configs import overrides_of_topics
 from controller.memory_store import MemoryTree
 from controller.registration import ensure_paths
+from protocol.pause import never
 from tests.support.held_store import HeldStore
 from tests.support.manual_clock import ManualClock
-
-PACE = SlicedWork(ManualClock().monotonic_ms).pace
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ async def test_changed_quota_stays_changed(store: HeldStore) -> None:
 
 async def test_acls_changed_during_a_load_stay_changed(store: HeldStore) -> None:
     authorizer = Authorizer(is_active=True)
-    acls = AclStore(store, authorizer, PACE)
+    acls = AclStore(store, authorizer, never)
     await acls.start()
     allow = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
     removed, created = Pattern(ResourceType.TOPIC, "removed"), Pattern(ResourceType.TOPIC, "created")
@@ -114,8 +113,8 @@ async def test_changed_override_of_a_topic_stays_changed(store: HeldStore) -> No
 
     async def change() -> None:
         await store.set(path, paths.encode_config({"retention.ms": "2"}))
-        assert await configs.load_known("t", PACE()), "the topic is being announced"
+        assert await configs.load_known("t", never), "the topic is being announced"
 
-    await overlap(store, configs.load(["t"], PACE()), "/config/topics", change())
+    await overlap(store, configs.load(["t"], never), "/config/topics", change())
     assert configs.effective("t").retention_ms == 2
-    assert not await configs.load_known("unknown", PACE())
+    assert not await configs.load_known("unknown", never)

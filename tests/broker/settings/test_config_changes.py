@@ -9,7 +9,7 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache, TopicState
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.slices import SlicedWork, Slices, whole
+from broker.loop.slices import SlicedWork
 from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -18,6 +18,7 @@ from controller.entity_configs import change_overrides, entity_overrides, overri
 from controller.memory_store import MemoryStore
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
+from protocol.pause import never, whole
 from tests.support.manual_clock import ManualClock
 
 BROKER_ID, OTHER_ID = 1, 2
@@ -45,8 +46,7 @@ class Here:
             on_broker_changed=lambda: self.report("broker"),
         )
 
-    def report(self, changed: str) -> Slices[None]:
-        yield
+    async def report(self, changed: str) -> None:
         self.reported.append(changed)
 
     async def write(self, entity: ConfigEntity, values: dict[str, str]) -> None:
@@ -78,12 +78,11 @@ async def test_late_notification_of_a_deleted_topic_does_not_settle_the_settings
     del here.metadata.topics[TOPIC]
     await here.changes.apply(paths.topic_entity(TOPIC))
     assert here.reported == []
-    assert whole(here.topic_configs.unknown([TOPIC])) == [TOPIC]
+    assert whole(here.topic_configs.unknown([TOPIC], never)) == [TOPIC]
 
 
 async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here) -> None:
-    pace = SlicedWork(ManualClock().monotonic_ms).pace()
-    await here.topic_configs.load([TOPIC, "unchanged"], pace)
+    await here.topic_configs.load([TOPIC, "unchanged"], never)
     await change_overrides(here.store, paths.topic_entity(TOPIC), lambda _: {"flush.ms": "9"})
     await change_overrides(here.store, paths.broker_entity(None), lambda _: {"message.max.bytes": "2000"})
     await here.changes.read_again()

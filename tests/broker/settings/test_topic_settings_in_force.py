@@ -14,7 +14,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.log.log import Log
 from tests.broker.handlers.test_alter_configs import DELETE, SET, TOPIC, Operation, change
 from tests.broker.handlers.test_produce_and_fetch import fetch, produce
-from tests.storage.builders import done
+from tests.storage.builders import done, in_thread, pause
 from tests.support.in_process import InProcessBroker, running_broker
 
 DAY_MS = 86_400_000
@@ -50,7 +50,7 @@ class Served:
 
     async def applied_retention(self) -> int:
         log_manager = self.broker.services.log_manager
-        return done(log_manager.run_retention(self.now_ms()))
+        return done(log_manager.run_retention(self.now_ms(), pause, in_thread))
 
 
 async def segments_of_four(served: Served) -> object:

@@ -112,6 +112,7 @@ class Surroundings:
         return self.next_id - 1
 
     async def ensure_internal_topic(self, name: str) -> None:
+        await asyncio.sleep(0)
         self.created.append(name)
         if self.creation_error is not None:
             raise self.creation_error
@@ -120,12 +121,10 @@ class Surroundings:
     async def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> None:
-        if (storing := self.coordinator.add_partitions(transactional_id, producer, partitions)) is not None:
-            await storing
+        await self.coordinator.add_partitions(transactional_id, producer, partitions)
 
     async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
-        if (storing := self.coordinator.end(transactional_id, producer, is_committed=is_committed)) is not None:
-            await storing
+        await self.coordinator.end(transactional_id, producer, is_committed=is_committed)
 
     async def lead(self) -> None:
         """Become leader of all partitions in a new epoch and finish loading."""

@@ -22,7 +22,7 @@ import pytest
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
-from broker.loop.slices import whole
+from broker.loop.driver import start
 from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.manager import ReplicaManager
@@ -36,6 +36,7 @@ from broker.transactions.states import TransactionState
 from broker.transactions.transaction import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.pause import never, whole
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, read_marker
@@ -45,7 +46,7 @@ from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import BROKER, FakeLeaders
-from tests.storage.builders import QuickFiles, done, log_config, read_all
+from tests.storage.builders import QuickFiles, done, in_thread, log_config, pause, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 from tests.support.manual_clock import ManualClock
 
@@ -126,8 +127,8 @@ class World:
             request = LeaderAndIsrRequest(
                 controller_id=BROKER, controller_epoch=1, topic_states=topics, live_leaders=[]
             )
-            done(self.replica_manager.create_logs(request, self.clock.now_ms()))
-            whole(self.replica_manager.become_leader_or_follower(request))
+            done(self.replica_manager.create_logs(request, self.clock.now_ms(), pause, in_thread))
+            whole(self.replica_manager.become_leader_or_follower(request, never))
         self.coordinator.partitions.become_leader(0, self.epoch)
         await self.idle()
 
@@ -161,12 +162,12 @@ class World:
         for number, is_committed in enumerate((True, False, True, None)):
             value = b"%d" % number
             reported.append(Reported(producer, value, None))
-            await _settled(self.coordinator.add_partitions("id", producer, [T0]))
-            await _settled(self.coordinator.add_partitions("id", producer, [T1]))
+            await _settled(start(self.coordinator.add_partitions("id", producer, [T0])))
+            await _settled(start(self.coordinator.add_partitions("id", producer, [T1])))
             self.produce(producer, number, value)
             if is_committed is None:
                 return
-            await _settled(self.coordinator.end("id", producer, is_committed=is_committed))
+            await _settled(start(self.coordinator.end("id", producer, is_committed=is_committed)))
             reported[-1] = Reported(producer, value, is_committed)
             await self.idle()
 

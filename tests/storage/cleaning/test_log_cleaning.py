@@ -32,8 +32,10 @@ from tests.storage.builders import (
     append_marker,
     delete_expired,
     done,
+    in_thread,
     log_config,
     marker,
+    pause,
 )
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
@@ -144,7 +146,7 @@ def test_compact_and_delete_are_both_applied(broker: Broker) -> None:
     append(log, keyed(("b", "5"), timestamp_ms=NOW_MS + 30_000))
     commit_and_roll(log)
     # The cleaned segment goes when its greatest timestamp is too old, the newest value inside the window stays.
-    assert done(broker.cleaning.delete_expired(NOW_MS + 30_000)) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS + 30_000, pause, in_thread)) == 1
     assert kept_in(log) == [(4, b"b", b"5")]
     assert log.log_start_offset == 4
 
@@ -154,9 +156,9 @@ def test_compacted_log_without_delete_loses_only_segments_below_its_start(broker
     log.reconfigure(dataclasses.replace(CONFIG, retention_ms=1, retention_bytes=1))
     fill(log, "1")
     fill(log, "2")
-    assert done(broker.cleaning.delete_expired(NOW_MS + 10**9)) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS + 10**9, pause, in_thread)) == 0
     log.delete_records_before(1)
-    assert done(broker.cleaning.delete_expired(NOW_MS)) == 1
+    assert done(broker.cleaning.delete_expired(NOW_MS, pause, in_thread)) == 1
 
 
 def test_retention_skips_a_log_during_a_pass(broker: Broker) -> None:
@@ -166,8 +168,8 @@ def test_retention_skips_a_log_during_a_pass(broker: Broker) -> None:
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     log.delete_records_before(1)
-    assert done(broker.cleaning.delete_expired(NOW_MS)) == 0
-    assert done(broker.manager.run_retention(NOW_MS)) == 0
+    assert done(broker.cleaning.delete_expired(NOW_MS, pause, in_thread)) == 0
+    assert done(broker.manager.run_retention(NOW_MS, pause, in_thread)) == 0
     assert broker.cleaning.is_wanted(picked)
     # Only the cleaner runs retention of this log. After it the result of the pass is useless.
     assert delete_expired(log, NOW_MS) == 1
@@ -178,9 +180,9 @@ def test_compacted_logs_get_ordinary_retention_without_a_cleaner(broker: Broker)
     log = broker.log()
     fill(log, "1")
     log.delete_records_before(1)
-    assert done(broker.manager.run_retention(NOW_MS)) == 0
+    assert done(broker.manager.run_retention(NOW_MS, pause, in_thread)) == 0
     broker.manager.observer = LogObserver()
-    assert done(broker.manager.run_retention(NOW_MS)) == 1
+    assert done(broker.manager.run_retention(NOW_MS, pause, in_thread)) == 1
 
 
 @pytest.mark.parametrize("rule", ["time", "size", "log start"])
@@ -205,7 +207,7 @@ def test_segment_without_kept_records_does_not_stop_retention(broker: Broker, ru
         log.delete_records_before(3)
     now_ms = max(segment.modified_ms for segment in log.segments.all()) + 10_001
     now_ms = max(now_ms, NOW_MS + 60_000) if rule == "time" else NOW_MS
-    assert done(broker.cleaning.delete_expired(now_ms)) >= 3
+    assert done(broker.cleaning.delete_expired(now_ms, pause, in_thread)) >= 3
     assert log.log_start_offset >= 3
 
 

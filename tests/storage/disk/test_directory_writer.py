@@ -42,10 +42,12 @@ from tests.storage.builders import (
     create_log,
     created,
     done,
+    in_thread,
     load_log,
     log_config,
     log_options,
     marker,
+    pause,
     read_all,
 )
 from tests.support.faulty_files import FaultyFiles
@@ -907,10 +909,10 @@ def test_retention_runs_between_two_writes(tmp_path: Path) -> None:
     log.advance_high_watermark(log.log_end_offset)
     before = log.segment_count
     assert before > 2
-    assert done(over.manager.run_retention(NOW_MS + 5000)) == 0
+    assert done(over.manager.run_retention(NOW_MS + 5000, pause, in_thread)) == 0
     assert (log.log_start_offset, log.segment_count) == (0, before)
     over.thread.step()
     assert log.log_start_offset == 4, "raised between two writes"
     assert log.segment_count > 1, "the new log start is not on the disk yet"
-    assert done(over.manager.run_retention(NOW_MS + 5000)) == before
+    assert done(over.manager.run_retention(NOW_MS + 5000, pause, in_thread)) == before
     assert log.segment_count == 1

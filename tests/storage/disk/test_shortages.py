@@ -35,10 +35,12 @@ from tests.storage.builders import (
     created,
     delete_expired,
     done,
+    in_thread,
     load_log,
     log_config,
     log_options,
     marker,
+    pause,
     read_all,
 )
 from tests.support.faulty_files import FaultyFiles
@@ -381,16 +383,16 @@ def test_idle_segment_is_not_released_before_its_writeback_ends(
     manager = opened(tmp_path, files, [])
     log = made(manager)
     append(log, batch(1))
-    done(manager.release_idle())
+    done(manager.release_idle(pause, in_thread))
 
     def finish_writeback(file: OpenFile) -> None:
         raise failure(OSError(errno.ENOMEM, "Cannot allocate memory"), "start write-back", file.path)
 
     with monkeypatch.context() as short:
         short.setattr(files, "finish_writeback", finish_writeback)
-        done(manager.release_idle())
+        done(manager.release_idle(pause, in_thread))
         assert log.segments.active._file is not None
-    done(manager.release_idle())
+    done(manager.release_idle(pause, in_thread))
     assert log.segments.active._file is None
 
 

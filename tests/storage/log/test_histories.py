@@ -39,7 +39,7 @@ from storage.segments.leader_epochs import LeaderEpochs
 from storage.segments.segment import Segment
 from tests.sim.disk import DiskFiles, PowerCut, RandomCut, SimulatedDisk
 from tests.sim.world import Crashed
-from tests.storage.builders import NOW_MS, created, done, log_config, marker
+from tests.storage.builders import NOW_MS, created, done, in_thread, log_config, marker, pause
 from tests.storage.log_model import NO_SEQUENCE, Batch, Branch, Entry, Left, Model, difference, outcome_of
 from tests.support.same_thread import SameThread
 
@@ -373,7 +373,7 @@ def write_checkpoints(history: History) -> Plan:
 def keep_house(history: History) -> Plan:
     def run() -> None:
         history.manager.remove_deleted(history.now_ms)
-        done(history.manager.release_idle())
+        done(history.manager.release_idle(pause, in_thread))
         history.manager.flush_due(history.now_ms)
 
     return history.plan(run, history.model.copy())
@@ -392,8 +392,8 @@ def apply_retention(history: History) -> Plan:
     after = history.model.copy()
 
     def run() -> None:
-        done(history.manager.run_retention(history.now_ms))
-        done(history.cleaning.delete_expired(history.now_ms))
+        done(history.manager.run_retention(history.now_ms, pause, in_thread))
+        done(history.cleaning.delete_expired(history.now_ms, pause, in_thread))
         after.log_start = history.log.log_start_offset
 
     plan = history.plan(run, after)

@@ -41,10 +41,12 @@ from tests.storage.builders import (
     create_log,
     created,
     done,
+    in_thread,
     load_log,
     log_config,
     log_options,
     marker,
+    pause,
     read_all,
 )
 from tests.support.faulty_files import Crashed, FaultyFiles, where_torn
@@ -141,7 +143,7 @@ class Life:
             if kept_bytes > CONFIG.retention_bytes:
                 self.acknowledged.pop(base_offset)
                 self.synced.pop(base_offset, None)
-        done(manager.run_retention(NOW_MS))
+        done(manager.run_retention(NOW_MS, pause, in_thread))
 
 
 def check(directory: Path, life: Life, must_be_there: dict[int, bytes]) -> None:

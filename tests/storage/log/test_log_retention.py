@@ -13,7 +13,19 @@ from storage.disk.meta_properties import MetaProperties
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    batch,
+    created,
+    done,
+    in_thread,
+    log_config,
+    pause,
+    read_all,
+    steps_of,
+)
 from tests.support.faulty_files import FaultyFiles
 from tests.support.same_thread import SameThread
 
@@ -69,7 +81,7 @@ def test_log_start_is_synced_before_a_segment_is_renamed(tmp_path: Path) -> None
     manager = start(tmp_path, files)
     log = expirable(manager)
     before = len(files.calls)
-    assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 3
     calls = files.calls[before:]
     first_deletion = next(number for number, call in enumerate(calls) if call.startswith("rename 0") and ".log" in call)
     start_written = calls.index("rename log-start-offset-checkpoint.tmp")
@@ -86,7 +98,7 @@ def test_gaps_below_the_log_start_after_a_power_cut_lose_nothing_above_it(
     """The new names of a directory may get to the disk in any order."""
     manager = start(tmp_path)
     expirable(manager)
-    for work in manager.run_retention(NOW_MS + 10_000):
+    for work in steps_of(manager.run_retention(NOW_MS + 10_000, pause, in_thread)):
         if work is not None:
             work()
         if (tmp_path / "log-start-offset-checkpoint").exists():
@@ -105,7 +117,7 @@ def test_gaps_below_the_log_start_after_a_power_cut_lose_nothing_above_it(
     assert (log.log_start_offset, log.log_end_offset) == (3, 5)
     assert [offset for offset, _ in read_all(log)] == [3, 4]
     log.advance_high_watermark(5)
-    done(manager.run_retention(NOW_MS))
+    done(manager.run_retention(NOW_MS, pause, in_thread))
     assert [segment.base_offset for segment in log.segments.all()] == [3, 4]
     manager.directories.unlock()
 
@@ -120,7 +132,7 @@ def test_retention_reads_and_renames_files_only_in_threads(tmp_path: Path) -> No
     files.touched.clear()
     on_loop: list[str] = []
     in_threads: list[str] = []
-    for work in manager.run_retention(NOW_MS + 10_000):
+    for work in steps_of(manager.run_retention(NOW_MS + 10_000, pause, in_thread)):
         on_loop += files.touched
         files.touched.clear()
         if work is not None:
@@ -147,7 +159,7 @@ def test_log_that_starts_to_move_during_retention_keeps_its_segments(tmp_path: P
     manager.startup.claim(MetaProperties(1, "cluster"))
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     log = expirable(manager)
-    steps = manager.run_retention(NOW_MS + 10_000)
+    steps = steps_of(manager.run_retention(NOW_MS + 10_000, pause, in_thread))
     for work in steps:
         if work is None:
             break
@@ -158,22 +170,22 @@ def test_log_that_starts_to_move_during_retention_keeps_its_segments(tmp_path: P
     assert [segment.base_offset for segment in log.segments.all()] == [0, 1, 2, 3, 4]
     assert log.log_start_offset == 3
     manager.drop_future("topic", 0, now_ms=NOW_MS)
-    assert done(manager.run_retention(NOW_MS)) == 3
+    assert done(manager.run_retention(NOW_MS, pause, in_thread)) == 3
 
 
 def test_compacted_logs_lose_only_segments_below_their_log_start(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = expirable(manager)
     log.reconfigure(dataclasses.replace(CONFIG, cleanup_policy=frozenset({"compact"})))
-    assert done(manager.run_retention(NOW_MS + 10_000)) == 0
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 0
     log.delete_records_before(2)
-    assert done(manager.run_retention(NOW_MS + 10_000)) == 2
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 2
 
 
 def test_records_deleted_during_retention_wait_for_the_sync_of_their_log_start(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = expirable(manager)
-    steps = manager.run_retention(NOW_MS + 10_000)
+    steps = steps_of(manager.run_retention(NOW_MS + 10_000, pause, in_thread))
     for work in steps:
         if work is not None:
             work()
@@ -206,7 +218,7 @@ def test_log_start_stays_checkpointed_while_files_below_it_keep_their_names(tmp_
     manager = start(tmp_path)
     log = expirable(manager)
     log.durability.flush(NOW_MS)
-    for work in manager.run_retention(NOW_MS + 10_000):
+    for work in steps_of(manager.run_retention(NOW_MS + 10_000, pause, in_thread)):
         if log.segment_count == 2:
             break
         if work is not None:
@@ -222,7 +234,7 @@ def test_log_start_stays_checkpointed_while_files_below_it_keep_their_names(tmp_
     found = manager.get("topic", 0)
     assert found is not None
     assert (found.log_start_offset, found.log_end_offset) == (3, 5)
-    assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 3
     manager.checkpoint_log_starts()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "the names of the files show it"
     manager.directories.unlock()
@@ -243,9 +255,9 @@ def test_files_that_could_not_be_renamed_are_renamed_by_the_next_retention(
 
     with monkeypatch.context() as short:
         short.setattr(files, "rename", rename)
-        assert done(manager.run_retention(NOW_MS + 10_000)) == 3
+        assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 3
     assert len(list(log.directory.glob("*.log"))) == 5
-    assert done(manager.run_retention(NOW_MS + 10_000)) == 0
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 0
     assert len(list(log.directory.glob("*.log"))) == 2
     assert manager.remove_deleted(NOW_MS + 20_000) >= 3
     manager.directories.unlock()

@@ -28,7 +28,19 @@ from storage.manager.log_manager import LogManager, NewLog
 from storage.manager.log_startup import DuplicateLogError, LoadStatus, LogManagerSettings, NoUsableDirectoryError
 from storage.recovery import log_loader
 from storage.recovery.recovery import Scan
-from tests.storage.builders import NOW_MS, QuickFiles, append, batch, created, done, log_config, read_all
+from tests.storage.builders import (
+    NOW_MS,
+    QuickFiles,
+    append,
+    batch,
+    created,
+    done,
+    in_thread,
+    log_config,
+    pause,
+    read_all,
+    steps_of,
+)
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 CONFIG = log_config(segment_bytes=300, file_delete_delay_ms=1000)
@@ -780,7 +792,7 @@ def test_logs_are_created_in_another_thread_and_spread_over_the_directories(tmp_
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     manager = Disks(tmp_path / "a", tmp_path / "b").start(files)
-    steps = manager.create(new_logs(6), now_ms=NOW_MS)
+    steps = steps_of(manager.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
     with ThreadPoolExecutor(1) as thread:
         for work in steps:
             if work is not None:
@@ -800,7 +812,7 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     manager = disks.start(Files())
-    failed = done(manager.create(new_logs(6), now_ms=NOW_MS))
+    failed = done(manager.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
     assert [(name.partition, error.code) for name, error in failed.items()] == [(0, ErrorCode.KAFKA_STORAGE_ERROR)]
     assert [len(directory.logs) for directory in manager.directories] == [0, 5]
     assert manager.directories[0].is_offline
@@ -808,22 +820,22 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
 
 def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a", tmp_path / "b").start()
-    steps = manager.create(new_logs(1), now_ms=NOW_MS)
+    steps = steps_of(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     work = next(step for step in steps if step is not None)
     work()
     manager.directories.fail(manager.directories[0], OSError(errno.EIO, "Input/output error"))
     failed = done(steps)
     assert list(failed) == [TopicPartition("topic", 0)]
     assert manager.get("topic", 0) is None
-    assert done(manager.create(new_logs(1), now_ms=NOW_MS)) == {}
+    assert done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS)) == {}
     assert manager.directory_of("topic", 0) is manager.directories[1]
 
 
 def test_log_that_is_being_created_is_not_created_twice(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a").start()
-    steps = manager.create(new_logs(1), now_ms=NOW_MS)
+    steps = steps_of(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     work = next(step for step in steps if step is not None)
-    failed = done(manager.create(new_logs(1), now_ms=NOW_MS))
+    failed = done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     assert isinstance(failed["topic", 0], TryLaterError)
     work()
     assert list(steps) == [None]
@@ -841,8 +853,8 @@ def test_log_whose_creation_raised_an_unexpected_error_can_be_created_later(
     with monkeypatch.context() as patch:
         patch.setattr(log_opening, "create", fail)
         with pytest.raises(RuntimeError):
-            done(manager.create(new_logs(2), now_ms=NOW_MS))
-    assert done(manager.create(new_logs(2), now_ms=NOW_MS)) == {}
+            done(manager.create(new_logs(2), pause, in_thread, now_ms=NOW_MS))
+    assert done(manager.create(new_logs(2), pause, in_thread, now_ms=NOW_MS)) == {}
     assert len(list(manager.logs())) == 2
 
 
@@ -863,7 +875,7 @@ def test_directory_that_fails_in_another_thread_while_a_log_is_put_in_service_ke
             add(log, directory)
 
     monkeypatch.setattr(manager, "add", fail_and_add)
-    failed = done(manager.create(new_logs(1), now_ms=NOW_MS))
+    failed = done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     assert [error.code for error in failed.values()] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert manager.get("topic", 0) is None
     assert made[0].is_offline

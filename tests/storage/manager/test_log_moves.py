@@ -35,8 +35,10 @@ from tests.storage.builders import (
     batch,
     created,
     done,
+    in_thread,
     log_config,
     marker,
+    pause,
     read_all,
 )
 from tests.support.faulty_files import Crashed, FaultyFiles, where_torn
@@ -346,9 +348,9 @@ def test_retention_waits_for_the_end_of_a_move(tmp_path: Path) -> None:
     fill(log)
     log.delete_records_before(log.high_watermark)
     copy_of(manager)
-    assert done(manager.run_retention(NOW_MS)) == 0
+    assert done(manager.run_retention(NOW_MS, pause, in_thread)) == 0
     manager.drop_future(*NAME, now_ms=NOW_MS)
-    assert done(manager.run_retention(NOW_MS)) > 0
+    assert done(manager.run_retention(NOW_MS, pause, in_thread)) > 0
 
 
 def test_failed_target_directory_leaves_the_log_in_service(tmp_path: Path) -> None:

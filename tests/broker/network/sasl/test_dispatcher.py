@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable
 from types import SimpleNamespace
 
 import pytest
 
 from broker.handlers import sasl_authenticate
+from broker.loop.driver import start
+from broker.loop.promise import Promise
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Outcome, Response
 from broker.network.sasl.dispatcher import SaslDispatcher
@@ -67,7 +68,7 @@ async def test_failed_token_in_a_frame_closes_without_a_response() -> None:
     served = Served()
     served.session.choose("PLAIN", is_raw=True)
     refused = served.send(b"\0alice\0wrong")
-    assert isinstance(refused, asyncio.Future)
+    assert isinstance(refused, Promise)
     assert await refused == Outcome(None, 0, is_last=True)
     assert served.channel.authentication is Authentication.PENDING
 
@@ -75,7 +76,7 @@ async def test_failed_token_in_a_frame_closes_without_a_response() -> None:
 async def test_response_to_a_failure_comes_later_and_is_the_last() -> None:
     served = Served()
     refused = served.send(b"\0\x11fail")
-    assert isinstance(refused, asyncio.Future)
+    assert isinstance(refused, Promise)
     assert not refused.done()
     assert await refused == Outcome([b"\0\x11fail"], 0, is_last=True)
 
@@ -106,18 +107,17 @@ async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
             context = SimpleNamespace(channel=channel)
             request = SaslAuthenticateRequest(auth_bytes=bytes(frame[2:]))
             handled = sasl_authenticate.handle(SimpleNamespace(clock=clock), request, context)  # type: ignore[arg-type]
-            assert isinstance(handled, Awaitable)
 
             async def encoded() -> list[bytes]:
                 return [bytes([(await handled).error_code])]
 
-            return asyncio.ensure_future(encoded())  # type: ignore[return-value]
+            return start(encoded())
 
     dispatcher = SaslDispatcher(Handler(), clock)
     session.choose("PLAIN", is_raw=is_raw)
     token = b"\0alice\0" + password
     served = dispatcher.dispatch(memoryview(token if is_raw else b"\0" + bytes([api_key]) + token), channel)
-    assert isinstance(served, asyncio.Future)
+    assert isinstance(served, Promise)
     assert channel.authentication is Authentication.PENDING
     outcome = await served
     assert threads
