@@ -91,9 +91,10 @@ class Removal:
             for partition in partitions
         }
         deletable = [partition for partition, code in codes.items() if not code]
+        order = group.partition.next_order  # now: the work may begin in a later turn, after other commits
 
         async def delete() -> dict[TopicPartition, ErrorCode]:
-            await self._remove_in_slices(group, deletable, group.partition.next_order)
+            await self._remove_in_slices(group, deletable, order)
             return codes
 
         return await self._run_to_end(delete())
@@ -139,7 +140,7 @@ class Removal:
                 inspected += 1 + len(piece)
                 if inspected >= SLICE_SIZE:
                     inspected = 0
-                    await asyncio.sleep(0)
+                    await self._sliced_work.pause()
 
     def _expire_offsets_of(self, group: CoordinatedGroup, partitions: Sequence[TopicPartition]) -> int:
         machine = group.machine
