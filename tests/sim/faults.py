@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from controller.paths import CONTROLLER
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import DiskFiles
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -68,7 +68,7 @@ class Injector:
         cluster = self._cluster
         cluster.world.note("heal")
         for broker_id, machine in cluster.machines.items():
-            if machine.disk.failing_folder is not None:
+            if machine.disk.failing_folder is not None or _has_lost_a_directory(machine):
                 cluster.kill(broker_id)  # a broker uses a log directory that has failed only after a restart
             machine.disk.heal()
             if machine.process is not None:
@@ -380,6 +380,13 @@ WEIGHTS: Final = {
     "store unavailable": 2,
     "clock jump": 1,
 }
+
+
+def _has_lost_a_directory(machine: Machine) -> bool:
+    """Return whether a running broker has taken one of its log directories offline, for lack of space for example."""
+    server = None if machine.process is None else machine.process.server
+    log_manager = getattr(server, "_log_manager", None)  # a broker that starts has none yet
+    return log_manager is not None and log_manager.directories.has_offline
 
 
 def draw_schedule(random: Random, brokers: Sequence[int], clients: Sequence[str], duration_us: int) -> list[Fault]:
