@@ -106,8 +106,9 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 T = TypeVar("T")
 
 REMOTE_KEYS_WAIT_S = 10.0
-UNNAMED = "(without cluster.id)"
 """How long a start waits for the keys of identity providers. Those that come later are used when they come."""
+UNNAMED = "(without cluster.id)"
+"""Stands for the cluster id of directories that have partitions and none: they must not begin a new cluster."""
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -302,7 +303,7 @@ class Server:
         metadata_received = _received(services.control_door)
         if self._is_clustered:
             self._listeners.sockets.start(admission)
-        await self._start_background_work(foundation, services, read_security_again)
+        await self._start_background_work(services, read_security_again)
         await self._lost_logs.stop_serving()  # a directory that failed during the start
         if not self._is_clustered:
             self._warn_unmet_settings(services)
@@ -449,9 +450,7 @@ class Server:
 
         return read_again
 
-    async def _start_background_work(
-        self, foundation: Foundation, services: Services, read_again: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def _start_background_work(self, services: Services, read_again: Callable[[], Awaitable[None]]) -> None:
         """Start background work: the controller first, as its elections assign the partitions to lead."""
         self._undo.push_async_callback(services.directory_moves.stop)
         self._undo.push_async_callback(services.controller.stop)

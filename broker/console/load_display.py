@@ -63,7 +63,7 @@ class LoadLines:
 
 @contextmanager
 def load_display(clock: Clock) -> Iterator[Callable[[LoadStatus], None]]:
-    """What `LogManager.load` is to call with its status, in any thread."""
+    """What `LogStartup.load` is to call with its status, in any thread."""
     started_ms = clock.monotonic_ms()
     if sys.stderr.isatty():
         with _bar(clock, started_ms) as show:

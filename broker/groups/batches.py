@@ -32,8 +32,6 @@ from protocol.records.compression import Compression, compress
 
 COMMIT_STEP_SIZE: Final = 200
 """Offsets of one commit that are checked or encoded before other requests get their turn: a millisecond or two."""
-_COVERED_START: Final = Struct(">hiqq")
-"""The start of what the checksum of a batch covers: attributes, last offset delta, base and max timestamp."""
 _INT64: Final = Struct(">q")
 
 COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(

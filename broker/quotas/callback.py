@@ -7,7 +7,7 @@ changes or the plug-in calls `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -32,7 +32,3 @@ class QuotaCallback(Protocol):
         They are keyed by entity, such as `(("users", "alice"), ("clients", None))`; None is the default entity.
         """
         ...
-
-
-NewQuotaCallback = Callable[[Mapping[str, str], Callable[[], None]], QuotaCallback]
-"""The class of a plug-in: it gets the settings of the broker's file, and `reset()`."""

@@ -60,7 +60,7 @@ class BoundPartition:
     ) -> AppendResult:
         """Append as leader, advance the high watermark and complete the operations that wait for either.
 
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `Log.append_as_leader` raises.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS and what `LogAppends.append_as_leader` raises.
         """
         result = self.append_unread(records, needs_isr, now_ms, origin, may_take_long)
         self._manager.wake_readers(self.partition)

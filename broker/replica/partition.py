@@ -480,7 +480,7 @@ class Partition:
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER if this broker does not follow in that epoch; and what
-                `Log.append_as_follower` raises.
+                `LogAppends.append_as_follower` raises.
             TryLaterError: Another thread truncates the log. The fetcher that began this may have been replaced since.
         """
         if self.is_leader or leader_epoch != self.leader_epoch:

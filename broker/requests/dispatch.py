@@ -1,7 +1,7 @@
 """From a frame to a response: header, decoding, handler, encoding, and the one place where exceptions become responses.
 
-Owns: the table of handlers. ApiVersions reads the same table, so that exactly the served APIs are advertised. Must not
-know: sockets, or what any request means.
+Owns: the routes, one for each API and version, made from the table in `broker.requests.routes`. ApiVersions reads the
+same table, so that exactly the served APIs are advertised. Must not know: sockets, or what any request means.
 
 Three kinds of failure (protocol/errors): `Malformed` closes the connection. `KafkaError` becomes the error code of the
 response. Any other exception is a bug of ours: it is logged and counted, the response carries UNKNOWN_SERVER_ERROR, and

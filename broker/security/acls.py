@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
-ANY_USER = "User:*"
 _NOT_IN_PATHS = "[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
 """Characters that ZooKeeper refuses in paths."""
 

@@ -20,8 +20,6 @@ from protocol.records.batch import (
 from protocol.records.legacy import message_crc_is_valid, read_message_header
 
 _PREFIX: Final = struct.Struct(">qi4xb")  # base_offset, batch_length, magic: at the same position in all three
-HEADER_START: Final = struct.Struct(">qi4xb6xi")
-"""Only for magic 2: base offset, batch length, magic and last offset delta."""
 _LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 _LAST_OFFSET_DELTA_POSITION: Final = 23
 _LENGTH_MIN: Final = {0: 14, 1: 22, 2: 49}

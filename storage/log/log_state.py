@@ -1,7 +1,7 @@
 """What the parts of one log share: its files, its offsets, its producers and epochs, and how failures are reported.
 
 Owns these values and the rules that hold between them. Must not know how batches are appended, read or removed: the
-parts do that (`log_appends`, `log_reads`, `log_truncation`, `log_durability`, `log_disposal`, `log_lookups`).
+parts do that (`log_appends`, `log_reader`, `log_truncation`, `log_durability`, `log_disposal`, `log_lookups`).
 
 Invariants:
 - log start <= last stable offset <= high watermark <= log end.
