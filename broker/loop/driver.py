@@ -19,6 +19,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from broker.loop.promise import Promise
+from protocol.errors import KafkaError
 
 logger = logging.getLogger("kafka.server.RequestHandler")
 
@@ -151,11 +152,17 @@ def start(coroutine: Coroutine[Any, Any, T]) -> T | Running[T]:
 
 
 def going_on(work: Coroutine[Any, Any, T]) -> T | Promise[T]:
-    """Start work as `start` does; if its promise is cancelled, the work goes on, and its outcome is dropped."""
+    """Start work that completes also if its promise is cancelled. Its outcome is dropped then; defects are logged."""
     running = start(work)
     if not isinstance(running, Running):
         return running
     outcome: Promise[T] = Promise()
     outcome.follow(running)
-    outcome.on_cancel(lambda: None)
+    outcome.on_cancel(lambda: running.add_done_callback(_report_failure))
     return outcome
+
+
+def _report_failure(done: Promise[Any]) -> None:
+    error = done.exception()
+    if error is not None and not isinstance(error, KafkaError):
+        logger.error("work whose requester has left failed unexpectedly", exc_info=error)

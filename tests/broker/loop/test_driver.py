@@ -357,7 +357,7 @@ def test_coroutine_is_freed_with_the_last_reference_to_what_it_waits_for(
     assert alive() is None
 
 
-def test_work_that_goes_on_survives_its_requester() -> None:
+def test_work_that_goes_on_survives_its_requester(caplog: pytest.LogCaptureFixture) -> None:
     guarded_by: Promise[int] = Promise()
     finished: list[int] = []
 
@@ -372,6 +372,9 @@ def test_work_that_goes_on_survives_its_requester() -> None:
     guarded_by.set_result(4)
     assert finished == [4]
     assert outcome.cancelled()
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
 
 
 def test_work_that_goes_on_passes_its_outcome_to_one_that_waits() -> None:
