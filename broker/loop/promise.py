@@ -29,18 +29,18 @@ class Promise(Generic[T]):
     __slots__ = (
         "_asyncio_future_blocking",
         "_callback",
-        "_context",
         "_error",
         "_is_cancelled",
         "_is_done",
         "_on_cancel",
+        "_task_context",
         "_value",
     )
 
     def __init__(self) -> None:
         self._on_cancel: Callable[[], object] | None = None
         self._callback: Callable[[Any], object] | None = None
-        self._context: Context | None = None
+        self._task_context: tuple[asyncio.AbstractEventLoop, Context] | None = None
         self._is_done = False
         self._is_cancelled = False
         self._error: Exception | None = None
@@ -83,7 +83,7 @@ class Promise(Generic[T]):
         With a `context`, which tasks have, the callback is called in a later turn of the event loop.
         """
         self._callback = callback
-        self._context = context
+        self._task_context = None if context is None else (asyncio.get_running_loop(), context)
         if self._is_done:
             self._call_back()
 
@@ -129,7 +129,7 @@ class Promise(Generic[T]):
         on_cancel, self._on_cancel = self._on_cancel, None
         if on_cancel is not None:
             on_cancel()
-        if self._context is None:
+        if self._task_context is None:
             self._callback = None
         else:
             self._call_back()
@@ -142,7 +142,7 @@ class Promise(Generic[T]):
     @property
     def is_awaited_by_task(self) -> bool:
         """Whether a task waits, which does not continue before a later turn of the event loop."""
-        return self._context is not None
+        return self._task_context is not None
 
     def __await__(self) -> Generator[object, None, T]:
         """Wait in a coroutine of `broker.loop.driver`, which continues when the promise is done, or in a task."""
@@ -167,8 +167,9 @@ class Promise(Generic[T]):
     def _call_back(self) -> None:
         if self._callback is None:
             return
-        if self._context is not None:
-            asyncio.get_running_loop().call_soon(self._callback, self, context=self._context)
+        if self._task_context is not None:
+            loop, context = self._task_context  # the end of a loop cancels its tasks when it no longer runs
+            loop.call_soon(self._callback, self, context=context)
             return
         self._callback(self)
         if self._error is not None:

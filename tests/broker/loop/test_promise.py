@@ -174,3 +174,21 @@ async def test_task_that_awaited_a_failure_is_freed(collector_is_off: None) -> N
     assert await waiting == "failed"
     del promise, waiting
     assert request() is None
+
+
+def test_a_task_that_waits_is_cancelled_at_the_end_of_its_loop() -> None:
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await Promise[None]()
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> None:
+        waiting.append(asyncio.ensure_future(wait()))
+        await asyncio.sleep(0)
+
+    waiting: list[asyncio.Future[None]] = []
+    asyncio.run(main())
+    assert ended == ["cancelled"]
