@@ -92,16 +92,20 @@ class Needs(leader_hints.Needs, Protocol):
 async def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Response:
     reader = (_AuthorizedReader if services.authorizer.is_active else _Reader)(services, request, context)
     fetch = Fetch(services.fetch_service, reader.terms, reader.locate, context)
-    read = await fetch.read(
-        reader.named() if request.topics else (), reader.forgotten() if request.forgotten_topics_data else ()
-    )
-    if services.enforced_quotas.is_active and not reader.is_admitted(read.size):
-        return FetchResponse(session_id=fetch.session_id, responses=[])
-    sent = await fetch.sent(read)
-    is_committed = reader.terms.limits.read_committed
-    if sent and await _need_encoder(sent, services.sliced_work.pause):
-        return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
-    return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
+    try:
+        read = await fetch.read(
+            reader.named() if request.topics else (), reader.forgotten() if request.forgotten_topics_data else ()
+        )
+        if services.enforced_quotas.is_active and not reader.is_admitted(read.size):
+            return FetchResponse(session_id=fetch.session_id, responses=[])
+        sent = await fetch.sent(read)
+        is_committed = reader.terms.limits.read_committed
+        if sent and await _need_encoder(sent, services.sliced_work.pause):
+            return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
+        return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
+    finally:
+        if fetch.reserved_size:
+            fetch.release()
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:

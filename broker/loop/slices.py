@@ -45,7 +45,7 @@ class SlicedWork:
         self._monotonic_ms = monotonic_ms
         self._steps_min = steps_min
         self._steps_left = 0
-        """Pauses of the latest new work that are still over at once, and the one that ends them."""
+        """Pauses of the new work that runs now that are still over at once, and the one that ends them; else 0."""
         self._queue: deque[Turn] = deque()
         """The works that wait for a slice."""
         self._end_ms: int | None = None
@@ -58,8 +58,11 @@ class SlicedWork:
         """Do the same as `broker.loop.driver.start` for new work: it may do `STEPS_MIN` steps in this turn."""
         if self._end_ms is not None and self._monotonic_ms() >= self._end_ms + GRACE_MS:
             work = self._in_a_turn(work)
-        self._steps_left = self._steps_min
-        return driver.start(work)
+        outer_steps, self._steps_left = self._steps_left, self._steps_min
+        try:
+            return driver.start(work)
+        finally:
+            self._steps_left = outer_steps  # those of the new work must not be left to others
 
     async def anew(self, work: Coroutine[Any, Any, T]) -> T:
         """Continue a coroutine that has waited for others with `work`, which may do as many steps as new work."""

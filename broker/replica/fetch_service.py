@@ -94,7 +94,18 @@ class FetchService:
 class Fetch:
     """One fetch: `read`, then `sent` if the client may have what was read."""
 
-    __slots__ = ("_is_follower", "_limits", "_locate", "_located", "_pause", "_service", "_terms", "_waits", "_wanted")
+    __slots__ = (
+        "_is_follower",
+        "_limits",
+        "_locate",
+        "_located",
+        "_pause",
+        "_service",
+        "_terms",
+        "_waits",
+        "_wanted",
+        "reserved_size",
+    )
 
     def __init__(self, service: FetchService, terms: ReadTerms, locate: Locate, waits: Converting) -> None:
         """`waits` records the waits for records and memory, and conversions."""
@@ -105,6 +116,8 @@ class Fetch:
         self._pause = service.sliced_work.pause
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
+        self.reserved_size = 0
+        """Bytes of memory for unsent responses that `release` has to give back."""
         self._wanted: FetchContext
         self._located: list[Located]
 
@@ -213,14 +226,17 @@ class Fetch:
             size *= 2  # the records as they are stored, and as they are sent
         size = max(size, 0)  # limits of a request may be negative
         unsent.reserve(size)
-        try:
-            if read.is_cold:
-                read = await service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
-            if needs_conversion(self._terms.version):
-                await self._convert_all(read)
-        finally:
-            unsent.release(size)
+        self.reserved_size = size
+        if read.is_cold:
+            read = await service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
+        if needs_conversion(self._terms.version):
+            await self._convert_all(read)
         return read
+
+    def release(self) -> None:
+        """Give back the memory that the response was to take: it is complete, and counts itself when it is sent."""
+        self._service.unsent_responses.release(self.reserved_size)
+        self.reserved_size = 0
 
     async def _convert_all(self, read: FetchRead) -> None:
         service = self._service

@@ -33,6 +33,8 @@ _ALGORITHMS: Mapping[tuple[str, str], Sequence[str]] = {
     ("EC", "P-384"): ("ES384",),
 }
 """By the type of the key, and the curve of an EC key."""
+_PUBLIC_FIELDS = ("kty", "kid", "alg", "n", "e", "crv", "x", "y")
+"""Of a key set that was published with its private keys, the others must not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _verifiers(key: dict[str, Any]) -> Iterator[tuple[str, PyJWK]]:
     for algorithm in _ALGORITHMS.get((kind, str(key.get("crv")) if kind == "EC" else ""), ()):
         if key.get("alg") in (None, algorithm):
             try:
-                yield algorithm, PyJWK(key, algorithm)
+                yield algorithm, PyJWK({name: key[name] for name in _PUBLIC_FIELDS if name in key}, algorithm)
             except (PyJWTError, KeyError):
                 return
 

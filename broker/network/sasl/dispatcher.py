@@ -64,7 +64,7 @@ class SaslDispatcher:
             raise
         if session.stage is Stage.FAILED:
             return start(self._refuse(response, channel, session))
-        if session.run_blocking is not None and isinstance(response, Promise):
+        if isinstance(response, Promise):  # it waits for a thread, or for a turn of the loop
             return start(self._refused_if_failed(response, channel, session))
         return response
 

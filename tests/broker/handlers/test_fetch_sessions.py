@@ -13,6 +13,7 @@ import pytest
 
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.bound_partition import BoundPartition
+from broker.replica.fetch_service import Fetch
 from broker.replica.fetch_sessions import FINAL_EPOCH, FetchSession
 from broker.replica.partition import Partition
 from protocol.codec import encode
@@ -1005,6 +1006,29 @@ async def test_sessions_learn_that_a_single_log_went_out_of_service(served: InPr
     hosted(served, name, 1).log.take_offline()
     assert sent(await soon(fetching))[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert sent(await client.fetch())[1].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_memory_of_a_cold_read_is_reserved_until_its_response_is_complete(
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create_topic(name, 1)
+    await produce(served, name, 0)
+    reserved_sizes: list[int] = []
+    unsent, original, sent = served.services.unsent_responses, LogReader.read, Fetch.sent
+
+    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
+        return None if options.get("nowait") else original(self, *arguments, **options)
+
+    async def note_and_send(self: Fetch, *arguments: Any) -> Any:
+        reserved_sizes.append(unsent.size)
+        return await sent(self, *arguments)
+
+    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(Fetch, "sent", note_and_send)
+    client = Client(served, name)
+    await client.fetch({0: 0}, partition_max_bytes=1000)
+    assert reserved_sizes == [1000]
+    assert unsent.size == 0
 
 
 async def test_negative_limits_of_a_cold_read_reserve_nothing(

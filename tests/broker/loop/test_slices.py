@@ -203,3 +203,13 @@ async def test_cancelling_work_cancels_what_it_waits_for_after_its_slices() -> N
         await asyncio.sleep(0)
     assert running.cancelled()
     assert promise.cancelled()
+
+
+async def test_steps_that_new_work_has_not_used_are_not_left_to_others() -> None:
+    work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
+    work.start(counting(work, 1, []))
+    seen: list[int] = []
+    other = asyncio.ensure_future(counting(work, STEPS_MIN, seen))
+    await asyncio.sleep(0)
+    assert len(seen) <= 2, "a task looks at the clock after each step"
+    await other

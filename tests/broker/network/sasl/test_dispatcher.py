@@ -81,6 +81,19 @@ async def test_response_to_a_failure_comes_later_and_is_the_last() -> None:
     assert await refused == Outcome([b"\0\x11fail"], 0, is_last=True)
 
 
+async def test_failure_in_a_later_turn_of_the_loop_is_answered_late_as_well() -> None:
+    """A busy loop begins the handler later than the request is dispatched."""
+    served = Served()
+    response: Promise[object] = Promise()
+    served.inner.dispatch = lambda frame, channel: response  # type: ignore[method-assign,assignment,return-value]
+    refused = served.send(b"\0\x24token")
+    served.session.choose("NONE", is_raw=False)
+    response.set_result([b"refused"])
+    assert isinstance(refused, Promise)
+    assert not refused.done()
+    assert await refused == Outcome([b"refused"], 0, is_last=True)
+
+
 @pytest.mark.parametrize(("password", "is_accepted"), [(b"secret", True), (b"wrong", False)])
 @pytest.mark.parametrize("is_raw", [True, False])
 async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
