@@ -1,6 +1,8 @@
 """Seeds of the simulator: whole clusters with faults, judged by all checkers. See docs/simulation.md.
 
-`SIM_SEEDS=A-B` chooses other seeds than the usual ones; `SIM_MINUTES` sets how long the soak test runs new seeds.
+Thirty are run each time: of the defects in the tables of the page, all but two are found by a median of at most nine
+seeds, and scripted cases (`test_guards`) find all of them.
+`SIM_SEEDS=A-B` chooses others; `SIM_MINUTES` sets how long the soak test runs new seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import pytest
 from tests.sim.conftest import SIMULATED
 from tests.sim.run import BROKERS, Outcome, run_alone
 
-FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-60").partition("-")
+FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-30").partition("-")
 PORTION = 5
 """How many seeds one test runs, so that workers share them."""
 
@@ -42,10 +44,10 @@ def test_cluster_keeps_its_promises(first: int, record_property: Record) -> None
 
 
 def test_single_broker_keeps_its_promises(record_property: Record) -> None:
-    judge([run_alone(1, seed) for seed in range(1, 11)], 1, record_property)
+    judge([run_alone(1, seed) for seed in range(1, 6)], 1, record_property)
 
 
-@pytest.mark.parametrize("first", [1, 6])
+@pytest.mark.parametrize("first", [1, pytest.param(6, marks=pytest.mark.soak)])
 def test_moves_that_are_cancelled_or_replaced_keep_all_promises(first: int, record_property: Record) -> None:
     """More brokers than replicas, so that a move has replicas to add."""
     judge([run_alone(5, seed) for seed in range(first, first + PORTION)], 5, record_property)
