@@ -142,7 +142,8 @@ def _exclude_from_collection() -> None:
 def exclude_from_collection() -> Iterator[Callable[[], None]]:
     """Return a function that excludes what exists from garbage collection, as a broker does after its start."""
     yield _exclude_from_collection
-    gc.unfreeze()
+    gc.unfreeze()  # the collected tests as well
+    _exclude_from_collection()
 
 
 def pytest_collection_finish() -> None:
