@@ -217,7 +217,7 @@ def test_kill_at_any_call_loses_no_written_batch(memory_path: Path, calls: list[
         pass
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("seed", [None, 1, pytest.param(2, marks=pytest.mark.soak)])
 def test_power_cut_at_any_call_loses_no_flushed_batch(memory_path: Path, calls: list[str], seed: int | None) -> None:
     def run(number: int) -> None:
         files, life, directory = FaultyFiles(), Life(), memory_path / str(number)
@@ -292,7 +292,7 @@ def index_entries(log: Log) -> list[object]:
 def test_index_rebuilt_below_recovery_point_survives_power_loss_after_clean_stop(
     memory_path: Path, suffix: str
 ) -> None:
-    for seed in range(30):
+    for seed in range(10):
         directory = memory_path / str(seed)
         expected = write_aborted(directory)
         (directory / "topic-0" / names.segment_file(0, suffix)).write_bytes(b"damaged")
@@ -310,7 +310,7 @@ def test_index_rebuilt_below_recovery_point_survives_power_loss_after_clean_stop
 
 def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(memory_path: Path) -> None:
     """All was synced before the kill, so that the scan of the last segment finds nothing above the recovery point."""
-    for seed in range(30):
+    for seed in range(10):
         directory = memory_path / str(seed)
         expected = write_aborted(directory)
         files, manager, log = start_anew(directory)
@@ -326,7 +326,7 @@ def test_index_scanned_at_recovery_point_survives_power_loss_after_clean_stop(me
 @pytest.mark.parametrize("tail", [b"", b"garbage", bytes(200)], ids=["torn batch", "garbage", "zeros"])
 def test_end_cut_at_a_start_survives_power_loss_after_clean_stop(memory_path: Path, tail: bytes) -> None:
     """A clean start scans nothing: it would serve the damaged end that is back."""
-    for seed in range(30):
+    for seed in range(10):
         directory = memory_path / str(seed)
         write_aborted(directory)
         last = max((directory / "topic-0").glob("*.log"))
@@ -348,7 +348,7 @@ def test_end_cut_at_a_start_survives_power_loss_after_clean_stop(memory_path: Pa
 
 def test_only_batch_cut_at_a_start_does_not_return_after_a_clean_stop(memory_path: Path) -> None:
     """Found by the simulator: consumers got the damaged batch."""
-    for seed in range(30):
+    for seed in range(10):
         directory = memory_path / str(seed)
         files = FaultyFiles()
         manager = start(directory, files)
@@ -371,7 +371,7 @@ def test_only_batch_cut_at_a_start_does_not_return_after_a_clean_stop(memory_pat
 
 @pytest.mark.parametrize("offset", [3, 12, 18], ids=["an earlier segment", "a middle one", "the last one"])
 def test_truncation_survives_power_loss_after_clean_stop(memory_path: Path, offset: int) -> None:
-    for seed in range(30):
+    for seed in range(10):
         directory = memory_path / str(seed)
         write_aborted(directory)
         files, manager, log = start_anew(directory)
@@ -520,7 +520,7 @@ def test_kill_at_any_call_of_a_cleaning_keeps_the_records(memory_path: Path, cle
         pass
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("seed", [None, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_power_cut_at_any_call_of_a_cleaning_keeps_the_records(
     memory_path: Path, cleaned: Cleaned, seed: int | None
 ) -> None:

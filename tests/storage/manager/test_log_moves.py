@@ -766,7 +766,7 @@ def test_kill_at_any_call_of_a_move_there_and_back_keeps_one_log(memory_path: Pa
     each_call(range(calls_there_and_back), run)
 
 
-@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("seed", [None, pytest.param(1, marks=pytest.mark.soak)])
 def test_power_cut_at_any_call_of_a_move_there_and_back_keeps_one_log(
     memory_path: Path, calls_there_and_back: int, seed: int | None
 ) -> None:
