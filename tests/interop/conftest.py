@@ -1,7 +1,7 @@
 """The servers of the interoperability tests, and fixtures that run their Java programs.
 
-With `--soak` every test also runs with Apache Kafka: a test that fails there is wrong. Nothing in this project can change
-those results.
+With `--soak` every test also runs with Apache Kafka: a test that fails there is wrong. No change of this project can
+change those results.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.ivy import CACHE
 from tests.support.java import compiled, pyspark_jars
+from tests.support.jdbc_driver import sqlite_jar
 from tests.support.parts import skip_when_unavailable
 from tests.support.spread import WITHOUT_SPARK
 
@@ -42,6 +43,7 @@ _MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CLASS_PATH = "spark.driver.extraClassPath"
 # A folder with a file of this name has no space for others: see the Java class.
 DISK_IS_FULL = ".disk-is-full"
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
@@ -240,7 +242,7 @@ def quick_settings() -> dict[str, str]:
     ]
     return {
         "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, first)),
+        CLASS_PATH: os.pathsep.join(map(str, first)),
         "spark.hadoop.fs.file.impl": file_system,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
         # One state store per query: each costs a batch a fixed time.
@@ -330,7 +332,9 @@ def spark() -> Iterator[SparkSession]:
     for kind in (JVMView, JavaPackage):
         remember_java_names(kind)
     with skip_when_unavailable():
-        session = spark_session("tests", quick_settings())
+        settings = quick_settings()
+        settings[CLASS_PATH] += f"{os.pathsep}{sqlite_jar()}"
+        session = spark_session("tests", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

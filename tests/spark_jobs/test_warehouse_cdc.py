@@ -2,8 +2,6 @@
 
 import random
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.warehouse_cdc import JOB
-from tests.spark_jobs.conftest import JobRunner, Topics, job_environment, objects, quick_flags
-from tests.support.jdbc_driver import sqlite_jar
-from tests.support.parts import skip_when_unavailable
+from tests.spark_jobs.conftest import JobRunner, Topics, objects
 
 pytestmark = pytest.mark.spark
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -88,23 +82,15 @@ def test_inserts_updates_and_deletes_in_any_order_leave_the_rows_of_the_source(
     assert rows(database, "customers") == expected
 
 
-def test_sqlite_has_the_rows_of_the_source(topics: Topics, tmp_path: Path) -> None:
+def test_sqlite_has_the_rows_of_the_source(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
+    """In several batches, by the driver of a user."""
     source = topics.create("changes", 1)
     changes, expected = customer_changes(seed=5)
     topics.send(source, objects(*changes))
-    arguments = [
-        "--bootstrap-servers", topics.bootstrap, "--input", source, "--jdbc-url", f"jdbc:sqlite:{tmp_path}/db",
-        "--tables", "customers:id", "--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "availableNow",
-        "--max-offsets-per-trigger", "50",
-    ]  # fmt: skip
-    with skip_when_unavailable():
-        jars = ["--spark-conf", f"spark.jars={sqlite_jar()}"]
-    command = [sys.executable, "-P", "-m", "spark_jobs", "warehouse_cdc", *arguments, *quick_flags(), *jars]
+    flags = ["--input", source, "--jdbc-url", f"jdbc:sqlite:{tmp_path}/db", "--tables", "customers:id"]
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as stored:
         stored.execute("CREATE TABLE customers (id INTEGER PRIMARY KEY, name VARCHAR(50), email VARCHAR(50))")
-        environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert len(job_runner.run(JOB, *flags, "--max-offsets-per-trigger", "60")) == 2
         assert sorted(stored.execute("SELECT id, name, email FROM customers")) == expected
 
 
