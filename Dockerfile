@@ -39,7 +39,7 @@ FROM base AS broker
 COPY --from=broker-packages /opt/milena/.venv .venv
 COPY . .
 RUN rm -rf spark_jobs bin/spark-job \
-    && .venv/bin/python -m compileall -q broker config controller milena_broker protocol storage tools
+    && .venv/bin/python -m compileall -q base broker config controller milena_broker protocol storage tools
 USER milena
 VOLUME /var/lib/milena
 EXPOSE 9092

@@ -1,7 +1,7 @@
 """Compile generated source text into functions. The only call of `exec` in the project.
 
 Owns compilation, and the registration of the source with `linecache`, so that tracebacks, debuggers and profilers show
-its lines. Must not know what the text does. The text is generated from the declarations in `protocol.schema`, never
+its lines. Must not know what the text does. The text is generated from declarations of classes and messages, never
 from a peer's bytes.
 """
 

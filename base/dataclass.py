@@ -4,10 +4,9 @@ The standard decorator compiles up to six methods of each class when the class i
 start of a broker, which declares about 150 of them and constructs half. Here the constructor alone is generated, at the
 first construction; the other methods are ordinary functions.
 
-Owns the decorator. Everything but `config` can import it here, in the lowest layer. Type checkers read the standard
-declaration. `dataclasses.field`, `fields` and `replace` work with these classes; options of `field` other than
-`default`, `default_factory`, `init` and `compare`, and those of the decorator other than `frozen`, `slots` and `eq`,
-are rejected.
+Owns the decorator. Type checkers read the standard declaration. `dataclasses.field`, `fields` and `replace` work with
+these classes; options of `field` other than `default`, `default_factory`, `init` and `compare`, and those of the
+decorator other than `frozen`, `slots` and `eq`, are rejected.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
-from protocol.compiler import compile_function
+from base.compiler import compile_function
 
 FIELDS = "__fields_by_name__"
 """The attribute of a class with its fields and their defaults, those of its bases first."""

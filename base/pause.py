@@ -1,6 +1,6 @@
 """Pauses of long loops, in which other work may run: how a loop asks for one, and what needs none.
 
-All packages use it. Must not know: who else computes, or for how long this loop may. `broker.loop.slices` decides that.
+Must not know: who else computes, or for how long this loop may. `broker.loop.slices` decides that.
 """
 
 from __future__ import annotations

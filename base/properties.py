@@ -1,6 +1,6 @@
 """Read Java's .properties syntax.
 
-Owns the text format and nothing else: `definition` and the tables own the keys and the meaning of values. Unusual input
+Owns the text format and nothing else: the tables in `config` own the keys and the meaning of values. Unusual input
 is read as Java does, because files are shared with Kafka: the last of several equal keys wins, a comment cannot be
 continued, and a backslash before an ordinary character is dropped.
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from base.pause import never, whole
 from bench import machine
 from bench.admin import alter_topic
 from bench.case import HIGHER, LOWER, Case
@@ -27,7 +28,6 @@ from bench.servers import Server
 from bench.subject import KIB_16, MB, PRODUCE_TO_CONSUME_RATE, Subject, closing_all, now_ms, running
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
+from base.dataclass import dataclass
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
@@ -74,7 +75,6 @@ from controller.entity_configs import overrides_of_topics
 from controller.state_store import StateStore
 from controller.topic_nodes import TopicNodes, read_partition_counts
 from protocol.api import APIS, Api
-from protocol.dataclass import dataclass
 from protocol.releases import release_named
 from storage.manager.log_manager import LogManager
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from random import Random, SystemRandom
 
-from broker.loop.clock import Clock, SystemClock
+from base.clock import Clock
+from base.dataclass import dataclass
+from broker.loop.clock import SystemClock
 from broker.loop.slices import SlicedWork
 from broker.network.descriptors import open_count, soft_limit
 from broker.network.network import Network
@@ -18,7 +20,6 @@ from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
 from controller.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
-from protocol.dataclass import dataclass
 from storage.disk.dirty_pages import DirtyPages
 from storage.disk.files import Files, OsFiles
 

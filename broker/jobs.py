@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.loop.periodic_jobs import Job, PeriodicJobs
 from broker.loop.slices import SlicedWork
 from broker.quotas.enforcement import EnforcedQuotas

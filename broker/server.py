@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from base.clock import Clock
 from broker.assembly import Foundation, Reconfiguration, assemble
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.control_requests import ControlDoor
@@ -44,7 +45,6 @@ from broker.jobs import (
 )
 from broker.listeners import BrokerListeners
 from broker.logins import link_security
-from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.thread_pool import ThreadPool

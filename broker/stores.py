@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from base.dataclass import dataclass
 from broker.cluster.metadata_store import open_store
 from broker.environment import Environment
 from config import broker_properties as properties
@@ -16,7 +17,6 @@ from config.broker import BrokerConfig
 from controller.sqlite_store import SqliteStore
 from controller.state_store import StateStore
 from controller.zookeeper.session_events import SessionEvents
-from protocol.dataclass import dataclass
 from storage.directories.log_directory import LogDirectory
 from storage.manager.log_manager import LogManager
 

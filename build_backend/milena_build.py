@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "milena_broker"
-FOLDERS = ("broker", "config", "controller", "protocol", "spark_jobs", "storage", "tools")
+FOLDERS = ("base", "broker", "config", "controller", "protocol", "spark_jobs", "storage", "tools")
 PRIVATE_FOLDER = f"{PACKAGE}/_modules"
 # The files of an sdist beside the folders; they include all files that this backend reads.
 SDIST_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from config import properties
+from base import properties
 from config.definition import ConfigError
 
 Provider = Callable[[str, str], str]

@@ -15,11 +15,11 @@ Invariants:
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
+from base.pause import Pause
 from controller import partition_states, replica_states
 from controller.model import Broker, Leadership, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
-from protocol.pause import Pause
 
 
 class ControllerContext:

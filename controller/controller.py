@@ -15,10 +15,12 @@ from contextlib import suppress
 from random import Random
 from typing import cast
 
+from base.clock import Clock
+from base.dataclass import dataclass
+from base.pause import Pause
 from controller.active.controller import ActiveController
 from controller.active.term import Term
 from controller.broker_channels import BrokerChannels
-from controller.clock import Clock
 from controller.context import ControllerContext
 from controller.election_node import NO_CONTROLLER, ControllerNode, Won
 from controller.event_queue import EventQueue
@@ -49,12 +51,10 @@ from controller.state_store import SessionExpired as StoreSessionExpired
 from controller.state_store import StateStore, StoreUnavailable, WatchEvent
 from controller.topic_creation import TopicResult
 from controller.transitions import Transitions
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
-from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

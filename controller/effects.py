@@ -4,8 +4,8 @@ Owns the vocabulary. Must not know how a node is written or a request encoded. T
 and sends nothing about a change before the store holds it.
 """
 
+from base.dataclass import dataclass
 from controller.model import LeaderAndIsr, PartitionReplica, TopicPartition
-from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ Invariant: the node and the new epoch are written in one transaction. So no two 
 import logging
 from contextlib import suppress
 
+from base.clock import Clock
+from base.dataclass import dataclass
 from controller import paths
-from controller.clock import Clock
 from controller.state_store import (
     BadVersion,
     Check,
@@ -24,7 +25,6 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
-from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

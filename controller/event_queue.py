@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from controller.clock import Clock
+from base.clock import Clock
+from base.dataclass import dataclass
 from controller.events import Event
 from controller.settings import ControllerStatistics, EventTimes, RecentEvent
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 STOP_TIMEOUT_SECONDS = 5.0

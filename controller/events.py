@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import ClassVar
 
+from base.dataclass import dataclass
 from controller.model import TopicPartition
-from protocol.dataclass import dataclass
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic

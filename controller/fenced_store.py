@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TypeVar
 
+from base.dataclass import dataclass
+from base.pause import Pause, through
 from controller import paths
 from controller.effects import ChangeLeadership
 from controller.entity_configs import overrides_of_topics
@@ -36,9 +38,7 @@ from controller.state_store import (
     Watch,
 )
 from controller.topic_nodes import write_new_topic
-from protocol.dataclass import dataclass
 from protocol.errors import without_frames
-from protocol.pause import Pause, through
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
 

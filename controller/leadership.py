@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import Enum
 
+from base.dataclass import dataclass
 from controller import election
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
@@ -19,7 +20,6 @@ from controller.model import (
     ReplicaAssignment,
     TopicPartition,
 )
-from protocol.dataclass import dataclass
 
 INITIAL_LEADER_EPOCH = 0
 

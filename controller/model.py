@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 from protocol.errors import ErrorCode
 
 NO_LEADER = -1

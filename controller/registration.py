@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from random import Random
 
+from base.dataclass import dataclass
 from controller import paths
 from controller.model import Broker
 from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
-from protocol.dataclass import dataclass
 from protocol.ids import id_text, random_id
 
 NO_JMX_PORT = -1

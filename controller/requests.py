@@ -11,6 +11,7 @@ brokers.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from base.pause import Pause
 from controller.broker_channels import ControlRequest
 from controller.context import ControllerContext
 from controller.effects import SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
@@ -37,7 +38,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.pause import Pause
 
 T = TypeVar("T")
 

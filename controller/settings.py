@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final, NamedTuple
 
+from base.dataclass import dataclass
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
 from controller.model import ReplicaAssignment
-from protocol.dataclass import dataclass
 from protocol.messages.create_topics import CreatableTopic
 
 CheckNewTopic = Callable[[CreatableTopic, Mapping[int, ReplicaAssignment]], None]

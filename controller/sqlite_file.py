@@ -16,6 +16,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from base.dataclass import dataclass
 from controller.state_store import (
     ANY_VERSION,
     DATA_SIZE_MAX,
@@ -40,7 +41,6 @@ from controller.state_store import (
     WatchKind,
     parent_path,
 )
-from protocol.dataclass import dataclass
 
 APPLICATION_ID = 0x4D4C4E41  # "MLNA": identifies the store among SQLite databases, also to `file`
 SCHEMA_VERSION = 2

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from controller.clock import Clock
+from base.clock import Clock
 from controller.sqlite_file import DamagedFileError
 from controller.state_store import (
     Node,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 ANY_VERSION = -1
 SEQUENCE_DIGITS = 10

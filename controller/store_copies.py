@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from base.clock import Clock
 from controller import paths
-from controller.clock import Clock
 from controller.sqlite_file import (
     DamagedFileError,
     Session,

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from uuid import UUID
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from config.definition import ConfigError
 from config.log_config import CompactionLag, validate_topic_overrides
 from controller.assignment import assign_replicas
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
-from protocol.pause import Pause
 
 NAME_LENGTH_MAX = 249
 FROM_DEFAULTS = -1

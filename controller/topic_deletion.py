@@ -5,10 +5,10 @@ replica that cannot be deleted now makes the topic ineligible until something ch
 reassignment ends), and never blocks other topics.
 """
 
+from base.dataclass import dataclass
 from controller.context import ControllerContext
 from controller.model import PartitionReplica
 from controller.replica_states import ReplicaState
-from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

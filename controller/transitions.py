@@ -10,6 +10,7 @@ leave only after the store holds it, in one batch per call.
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
+from base.pause import Pause, through
 from controller.broker_channels import ControlRequest
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership, SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
@@ -29,7 +30,6 @@ from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
 from controller.settings import ControllerSettings, ControllerStatistics
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.pause import Pause, through
 
 logger = logging.getLogger("state.change.logger")
 

@@ -14,8 +14,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from base.dataclass import dataclass
 from protocol.api_key import ApiKey
-from protocol.dataclass import dataclass
 from protocol.schema import message_info
 
 

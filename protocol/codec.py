@@ -11,13 +11,13 @@ response must end where its frame ends.
 
 Each cache below maps a class and a version to one compiled function:
 
-    declaration (protocol.schema) -> source text (reader, scanner, writer) -> function (protocol.compiler) -> cache
+    declaration (protocol.schema) -> source text (reader, scanner, writer) -> function (base.compiler) -> cache
 """
 
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
-from protocol.compiler import compile_function
+from base.compiler import compile_function
 from protocol.reader import ELEMENTS_UNLIMITED, reader_source
 from protocol.scanner import scanner_source
 from protocol.schema import Encoded, MessageInfo, Records, Struct, message_info

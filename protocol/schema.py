@@ -27,8 +27,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 from uuid import UUID
 
-from protocol.compiler import compile_function
-from protocol.dataclass import dataclass
+from base.compiler import compile_function
+from base.dataclass import dataclass
 
 T = TypeVar("T")
 

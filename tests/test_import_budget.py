@@ -41,7 +41,7 @@ ONLY_WITH_LOGINS = {
     "broker.security.token_source",
     "broker.settings.sasl_settings",
     "broker.settings.zookeeper_settings",
-    "config.jaas",
+    "base.jaas",
 }
 """Modules of the project that only brokers with SASL or ZooKeeper need."""
 MODULES_MAX = 491
@@ -155,9 +155,9 @@ def test_a_start_imports_no_mechanism_of_logins_that_it_does_not_offer(importers
     assert not too_much, "\n".join(f"{name} is imported at the start by {place}" for name, place in too_much.items())
 
 
-@pytest.mark.parametrize("folder", ["broker", "controller", "protocol", "storage"])
+@pytest.mark.parametrize("folder", ["base", "broker", "controller", "protocol", "storage"])
 def test_classes_of_values_compile_nothing_at_a_start(folder: str) -> None:
-    own = ROOT / "protocol" / "dataclass.py"
+    own = ROOT / "base" / "dataclass.py"
     standard = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
     sources = [path for path in (ROOT / folder).rglob("*.py") if path != own]
     assert [str(path) for path in sources if standard.search(path.read_text(encoding="utf-8"))] == []

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from broker.security.stores import jks
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
+from base.key_stores import jks
 
 PEM, JKS, PKCS12 = "PEM", "JKS", "PKCS12"
 TYPES = (JKS, PKCS12, PEM)

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from base.clock import Clock
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.peers import CONTROLLER_CHANNEL, BrokerPeers, Link
-from broker.loop.clock import Clock
 from broker.network.outgoing import Pauses, Peer, PeerUnavailable
 from config.addresses import HostAndPort
 from controller.broker_channels import ControlRequest, ControlResponse

@@ -17,10 +17,11 @@ from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
+from base.clock import Clock
+from base.pause import Pause
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
-from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
@@ -39,7 +40,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.server.KafkaApis")
 state_log = logging.getLogger("state.change.logger")

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
+from base.pause import Pause
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataPartitionState, UpdateMetadataRequest
-from protocol.pause import Pause
 from protocol.schema import Encoded
 
 LEADER_OF_DELETED_TOPIC = -2

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from base.clock import Clock
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
 from controller import log_dir_record, paths
-from controller.clock import Clock
 from controller.log_dir_record import FoundDirectory
 from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import NoNode, StateStore

@@ -10,8 +10,8 @@ from random import Random
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from base.clock import Clock
 from broker.cluster.metadata_cache import MetadataCache
-from broker.loop.clock import Clock
 from broker.network.outgoing import (
     GROWING_PAUSES,
     SETUP_TIMEOUTS,

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
+from base.pause import Pause
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
 from config.topic_properties import TOPIC_PROPERTIES
-from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
 

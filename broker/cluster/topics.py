@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
+from base.clock import Clock
+from base.dataclass import dataclass
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
-from broker.loop.clock import Clock
 from broker.loop.purgatory import DelayedOperation, Purgatory
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
@@ -30,7 +31,6 @@ from controller.events import ElectionType
 from controller.model import ApiError, TopicPartition
 from controller.topic_creation import TopicResult, topic_name_problem
 from controller.topic_nodes import TopicNodes
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

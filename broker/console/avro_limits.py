@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Final, NamedTuple
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 DEPTH_MAX: Final = 32
 OBJECTS_MAX: Final = 2_000

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
+from base.pause import Pause
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_client import Responses
 from broker.console.cluster_rates import total_elsewhere
@@ -19,7 +20,6 @@ from milena_broker import __version__
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from protocol.pause import Pause
 
 PARTITIONS_SHOWN_MAX = 200
 TALLY_MS = 2_000

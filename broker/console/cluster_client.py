@@ -15,6 +15,8 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from base.dataclass import dataclass
+from base.file_slice import FileSlice
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
 from broker.handlers.guard import DENIED
@@ -28,13 +30,11 @@ from broker.security.acls import Operation, ResourceType
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
 from protocol.codec import decoder, encode
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
 from protocol.schema import message_info
-from storage.disk.files import FileSlice
 
 T = TypeVar("T")
 

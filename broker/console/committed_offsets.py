@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from base.pause import Pause
 from broker.console.cluster_client import ClusterClient, TopicPartition
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from protocol.pause import Pause
 
 GROUPS_PER_REQUEST = 100
 STEP_SIZE = 500

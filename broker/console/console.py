@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from base.dataclass import dataclass
 from broker.cluster.broker_state import BrokerState
 from broker.console.cluster_client import ClusterClient, Responses, TopicPartition
 from broker.console.committed_offsets import committed
@@ -27,7 +28,6 @@ from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
 from config import broker_properties as properties
-from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.list_groups import ListGroupsRequest

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
+from base.pause import Pause
 from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
 from broker.console.committed_offsets import committed
 from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
 from broker.console.record_reader import Range
 from protocol.errors import KafkaError
-from protocol.pause import Pause
 from protocol.records.age import age_ms
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple, TypedDict
 
+from base.pause import Pause
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.console.cluster_client import EARLIEST, TopicPartition
 from broker.console.committed_offsets import committed
@@ -25,7 +26,6 @@ from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.pause import Pause
 
 LAG_SAMPLES_MIN = 3
 LARGEST_LAGS = 20

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from storage.manager.log_startup import LoadStatus
 
 logger = logging.getLogger("kafka.log.LogManager")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 INTERVAL_MS: Final = 5_000
 """The shortest time between two samples of one topic."""

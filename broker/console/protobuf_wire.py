@@ -13,7 +13,7 @@ import struct
 from dataclasses import field
 from typing import Any, Final
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 DEPTH_MAX: Final = 32
 FIELDS_MAX: Final = 10_000

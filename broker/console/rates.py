@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from protocol.pause import Pause
+from base.pause import Pause
 
 INTERVAL_MS: Final = 10_000
 HOUR_SAMPLES: Final = 360

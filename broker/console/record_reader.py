@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, NamedTuple
 
+from base.dataclass import dataclass
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_client import (
     CONSUMER,
@@ -28,7 +29,6 @@ from broker.console.cluster_client import (
 )
 from broker.console.problem import not_found
 from broker.requests.services import Services
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.records.batch import BatchHeader, Record, batches, crc_is_valid, records

@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 from broker.console.console import Console
 from broker.console.problem import not_found
 from broker.console.rates import INTERVAL_MS, SAMPLES_PER_OUTLINE, Series
-from broker.groups.states import GroupState
+from broker.groups.machine.states import GroupState
 from broker.metrics.histogram import distribution
 from protocol.errors import ErrorCode
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final, Literal
 
+from base.dataclass import dataclass
 from broker.console import cluster, configs, groups, records, requests, security, topics, transactions, writes
 from broker.console.problem import bad_request
 from broker.security.acls import Operation, ResourceType
-from protocol.dataclass import dataclass
 
 Kind = Literal["string", "integer", "boolean"]
 INT64_MAX: Final = (1 << 63) - 1

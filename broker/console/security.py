@@ -9,16 +9,16 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any, TypedDict
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from broker.console.console import Console
 from broker.console.problem import bad_request
 from broker.network.outgoing import PeerUnavailable
 from broker.security.acls import OPERATIONS, Operation, PatternType, Permission, ResourceType
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from protocol.pause import Pause
 
 SHOWN_MAX = 1_000
 STEP_SIZE = 100

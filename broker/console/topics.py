@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
+from base.pause import Pause
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
 from broker.console import cluster_rates
@@ -21,7 +22,6 @@ from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from protocol.pause import Pause
 
 STEP_SIZE = 200
 """Partitions that are inspected in one step of a slice."""

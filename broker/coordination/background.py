@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.loop.timer import Timer, TimerHandle
 
 T = TypeVar("T")

@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum, auto
 from typing import Final, Generic, Protocol, TypeVar
 
+from base.clock import Clock
+from base.dataclass import dataclass
+from base.line_limit import LineLimit
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.partitioner import partition_for
-from broker.loop.clock import Clock
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
-from storage.disk.shortages import LineLimit, TryLaterError
+from storage.disk.shortages import TryLaterError
 
 LOAD_TIMES_KEPT: Final = 50
 """One for each partition of a topic of the default size, for the metrics."""

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
+from base.clock import Clock
 from broker.cluster.metadata_cache import MetadataCache
-from broker.loop.clock import Clock
 from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend

@@ -10,9 +10,10 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from base.pause import Pause
 from broker.coordination.coordinator_log import APPEND_ERRORS, TOMBSTONE_BATCH_SIZE_MAX
-from broker.groups.offsets import Offsets
-from broker.groups.records import (
+from broker.groups.machine.offsets import Offsets
+from broker.groups.machine.records import (
     GroupMetadataValue,
     group_key,
     group_value,
@@ -20,7 +21,6 @@ from broker.groups.records import (
     offset_value,
 )
 from protocol.errors import ErrorCode
-from protocol.pause import Pause
 from protocol.records.batch import (
     MAGIC,
     NO_LEADER_EPOCH,

@@ -1,7 +1,7 @@
 """The group coordinator: the requests of members, and the parts that serve all others.
 
 Owns: which event of a group's machine a member's request is, and who waits for its result. Must not know: request
-layouts and versions (the handlers'), membership rules (`broker.groups.group`), or how effects are performed
+layouts and versions (the handlers'), membership rules (`broker.groups.machine.group`), or how effects are performed
 (`broker.groups.runner`).
 
 Everything runs on one event loop, and a group's machine is never left between two steps, so a group needs no lock.
@@ -15,15 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from base.clock import Clock
 from broker.coordination.coordinator_log import CoordinatorLog
-from broker.groups.events import JoinRequest, JoinResult, SyncRequest, SyncResult
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
+from broker.groups.machine.events import JoinRequest, JoinResult, SyncRequest, SyncResult
 from broker.groups.offset_commits import OffsetCommits
 from broker.groups.removal import Removal
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
-from broker.loop.clock import Clock
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer

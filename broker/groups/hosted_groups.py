@@ -11,19 +11,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from base.clock import Clock
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
-from broker.groups.events import Moment
-from broker.groups.group import Group
-from broker.groups.offsets import GroupOffsets, TopicPartition
+from broker.groups.machine.events import Moment
+from broker.groups.machine.group import Group
+from broker.groups.machine.offsets import GroupOffsets, TopicPartition
+from broker.groups.machine.records import GroupMetadataValue, group_key, offset_key
+from broker.groups.machine.states import GroupState
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
-from broker.groups.records import GroupMetadataValue, group_key, offset_key
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
-from broker.groups.states import GroupState
-from broker.loop.clock import Clock
 from protocol.errors import ErrorCode, KafkaError, Malformed
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ Owns: which groups are listed. Changes nothing, and must not know what becomes o
 
 from __future__ import annotations
 
-from broker.groups.group import Group
 from broker.groups.hosted_groups import HostedGroups
-from broker.groups.states import GroupState
+from broker.groups.machine.group import Group
+from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
 
 

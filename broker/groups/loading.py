@@ -12,8 +12,8 @@ transactions that were open then count as aborted, because a later marker must n
 from __future__ import annotations
 
 from broker.coordination.replay import Damage
-from broker.groups.offsets import GroupOffsets
-from broker.groups.records import (
+from broker.groups.machine.offsets import GroupOffsets
+from broker.groups.machine.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,

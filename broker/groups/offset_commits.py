@@ -1,8 +1,8 @@
 """Commits of offsets: append them, then show them.
 
 Owns: which members may commit, the limit for metadata, and the order append-then-show: a commit is shown once its
-record is in the log of all in-sync replicas. Must not know: which commit wins (`broker.groups.offsets`), or when
-offsets are removed (`broker.groups.removal`).
+record is in the log of all in-sync replicas. Must not know: which commit wins (`broker.groups.machine.offsets`),
+or when offsets are removed (`broker.groups.removal`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from base.clock import Clock
+from base.pause import Pause
 from broker.coordination.coordinator_log import CoordinatorLog, when_appended
 from broker.groups.batches import COMMIT_APPEND_ERRORS, CommittingProducer, commit_batch, commit_batch_in_slices
-from broker.groups.events import Moment
 from broker.groups.hosted_groups import HostedGroups
-from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition
+from broker.groups.machine.events import Moment
+from broker.groups.machine.offsets import GroupOffsets, Offsets, TopicPartition
+from broker.groups.machine.states import GroupState
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
-from broker.groups.states import GroupState
-from broker.loop.clock import Clock
 from broker.loop.promise import Promise
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import Pause
 
 NOTHING_REFUSED: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
 

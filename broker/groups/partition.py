@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from base.dataclass import dataclass
 from broker.coordination.led_partitions import LedPartition, PartitionState
-from broker.groups.group import Group
-from broker.groups.member import NEVER
-from broker.groups.offsets import GroupOffsets
-from broker.groups.states import GroupState
+from broker.groups.machine.group import Group
+from broker.groups.machine.member import NEVER
+from broker.groups.machine.offsets import GroupOffsets
+from broker.groups.machine.states import GroupState
 from broker.loop.timer import TimerHandle
-from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Removal of offsets and groups: on request, with their topic, or when they expire.
 
 Owns: what may be removed, the tombstones that follow, and the slices in which thousands are removed. Must not know: the
-rule by which offsets expire (`broker.groups.offsets`), or what members may do.
+rule by which offsets expire (`broker.groups.machine.offsets`), or what members may do.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import logging
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
+from base.clock import Clock
 from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.groups.hosted_groups import HostedGroups
-from broker.groups.offsets import TopicPartition, expiry_rule
+from broker.groups.machine.offsets import TopicPartition, expiry_rule
+from broker.groups.machine.records import offset_key
+from broker.groups.machine.states import GroupState
+from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.groups.partition import CoordinatedGroup
-from broker.groups.records import offset_key
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
-from broker.groups.states import GroupState
-from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from broker.loop.clock import Clock
 from broker.loop.driver import Running
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer

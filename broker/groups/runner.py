@@ -1,7 +1,7 @@
 """Performs what the machine of a group decides: append, respond, wake it up in time.
 
 Owns: the clock and the timer of the machines, and the order of their effects. Must not know: which groups exist
-(`broker.groups.hosted_groups`), membership rules (`broker.groups.group`), or committed offsets.
+(`broker.groups.hosted_groups`), membership rules (`broker.groups.machine.group`), or committed offsets.
 
 Invariant: an append is issued in the same step as the decision, so that the log has the order of the decisions. Its
 result goes back into the machine as an event of its own, which may find the group changed.
@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from base.clock import Clock
 from broker.coordination.coordinator_log import CoordinatorLog, append_now
 from broker.groups.batches import GROUP_APPEND_ERRORS, group_batch, tombstone_batches
-from broker.groups.events import AssignmentStored, Effect, Moment, RespondToJoin, RespondToSync, StoreGroup
-from broker.groups.member import NEVER
+from broker.groups.machine.events import AssignmentStored, Effect, Moment, RespondToJoin, RespondToSync, StoreGroup
+from broker.groups.machine.member import NEVER
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.settings import CoordinatorSettings
-from broker.loop.clock import Clock
 from broker.loop.promise import Promise
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from broker.groups.rebalance import GroupSettings
+from base.dataclass import dataclass
+from broker.groups.machine.rebalance import GroupSettings
 from config import broker_properties as rows
 from config.broker import BrokerConfig
-from protocol.dataclass import dataclass
 from protocol.records.compression import Compression
 
 MINUTE_MS = 60_000

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from base.pause import never, whole
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Permissions
 from broker.handlers.group_by_topic import group_by_topic
@@ -21,7 +22,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.transaction import TopicPartition
+from broker.transactions.machine.transaction import TopicPartition
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -33,7 +34,6 @@ from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from protocol.pause import never, whole
 from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2

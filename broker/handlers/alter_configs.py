@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from base.pause import Pause, each
 from broker.handlers.config_permissions import authorize_resources
 from broker.handlers.declaration import METADATA_STORE, Declaration, Elements, Permissions
 from broker.handlers.guard import Guard
@@ -24,7 +25,6 @@ from protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.ALTER_CONFIGS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from base.pause import Pause
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
@@ -23,7 +24,6 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,

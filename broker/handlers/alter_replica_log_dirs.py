@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import Pause, never, whole
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -23,7 +24,6 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-from protocol.pause import Pause, never, whole
 from storage.disk.names import can_have_future
 from storage.manager.log_manager import LogManager
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import Pause, each
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import CONTROLLER, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
@@ -24,7 +25,6 @@ from protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.CONTROLLED_SHUTDOWN,

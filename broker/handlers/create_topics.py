@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from base.pause import each
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Each, Elements, Names, PartitionChanges, Permissions
@@ -30,7 +31,6 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.pause import each
 from protocol.schema import ZERO_UUID
 
 DEFAULT_COUNT = -1

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
+from base.clock import Clock
+from base.pause import Pause, never, whole
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.declaration import REPLICAS, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.loop.clock import Clock
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.replica.delayed_delete_records import AwaitedDeletion
@@ -30,7 +31,6 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from protocol.pause import Pause, never, whole
 
 TopicPartition = tuple[str, int]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import each
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group import Group
-from broker.groups.states import GroupState
+from broker.groups.machine.group import Group
+from broker.groups.machine.states import GroupState
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -25,7 +26,6 @@ from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_GROUPS,

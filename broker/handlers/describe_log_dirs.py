@@ -12,6 +12,7 @@ from typing import Protocol
 
 from aiofiles.os import statvfs
 
+from base.pause import Pause
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -26,7 +27,6 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.pause import Pause
 from storage.directories.log_directory import LogDirectory
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager

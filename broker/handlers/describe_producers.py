@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from base.pause import each
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -20,7 +21,6 @@ from protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_PRODUCERS,

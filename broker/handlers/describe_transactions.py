@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Protocol
 
+from base.pause import each
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
@@ -12,7 +13,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.transaction import Partitions
+from broker.transactions.machine.transaction import Partitions
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_transactions import (
@@ -21,7 +22,6 @@ from protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from protocol.pause import each
 
 API = Declaration(
     ApiKey.DESCRIBE_TRANSACTIONS,

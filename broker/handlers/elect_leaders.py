@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from base.pause import Pause, never, whole
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
@@ -25,7 +26,6 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.pause import Pause, never, whole
 
 ELECTION_TYPES: Mapping[int, ElectionType] = {int(kind): kind for kind in ElectionType}
 

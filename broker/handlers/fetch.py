@@ -15,6 +15,7 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import Pause
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.cluster_action import is_listener_of_brokers
@@ -48,7 +49,6 @@ from protocol.messages.fetch import (
     PartitionData,
     ScannedFetch,
 )
-from protocol.pause import Pause
 from protocol.row_writer import RowResponse, fetch_writer
 from protocol.schema import Records, first_version
 

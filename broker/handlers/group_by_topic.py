@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from protocol.pause import Pause
+from base.pause import Pause
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, cast
 
+from base.pause import Pause
 from broker.handlers.declaration import Declaration, Each
 from broker.handlers.partial_service import Handle, Needs, PartialService, with_field
 from broker.handlers.request_context import RequestContext
@@ -27,7 +28,6 @@ from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api import Api
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import Pause
 
 DECIDED_AT_ONCE_MAX = 100
 """The most names that are decided about in one step: 3 ms if each of them is denied and logged."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from base.pause import Pause, each
 from broker.handlers.config_permissions import authorize_resources
 from broker.handlers.declaration import METADATA_STORE, Declaration, Elements, Permissions
 from broker.handlers.guard import Guard
@@ -23,7 +24,6 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.pause import Pause, each
 
 API = Declaration(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,

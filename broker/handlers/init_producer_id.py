@@ -18,7 +18,7 @@ from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID
+from broker.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -12,7 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.events import JoinRequest, JoinResult, MemberProtocol
+from broker.groups.machine.events import JoinRequest, JoinResult, MemberProtocol
 from broker.handlers.declaration import MEMBERS, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from base.pause import Pause
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
@@ -25,7 +26,6 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
-from protocol.pause import Pause
 
 FIRST_VERSION_BY_TOPIC = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 5

@@ -8,8 +8,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Protocol
 
+from base.pause import each
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group import Group
+from broker.groups.machine.group import Group
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
@@ -19,7 +20,6 @@ from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.pause import each
 
 GROUP_TYPE = "classic"
 

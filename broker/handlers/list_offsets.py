@@ -13,9 +13,10 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from base.clock import Clock
+from base.pause import Pause, never, whole
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
@@ -30,7 +31,6 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicRow,
     ScannedListOffsets,
 )
-from protocol.pause import Pause, never, whole
 from protocol.row_writer import NO_ERRORS, RowResponse, other_counts, row_writer
 
 CONSUMER = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Protocol
 
+from base.pause import Pause
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -18,7 +19,6 @@ from protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,

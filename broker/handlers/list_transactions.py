@@ -10,16 +10,17 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Protocol
 
+from base.clock import Clock
+from base.pause import each
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
-from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.states import STATES_BY_TITLE
-from broker.transactions.transaction import Metadata
+from broker.transactions.machine.states import STATES_BY_TITLE
+from broker.transactions.machine.transaction import Metadata
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import (
@@ -27,7 +28,6 @@ from protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
-from protocol.pause import each
 
 API = Declaration(
     ApiKey.LIST_TRANSACTIONS,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol, cast
 from uuid import UUID
 
+from base.pause import each
 from broker.cluster.metadata_cache import NO_LEADER, BrokerNode, MetadataCache, TopicState
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
@@ -31,7 +32,6 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from protocol.pause import each
 
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 FIRST_VERSION_WITH_LOOK_UP_BY_ID = 12

@@ -14,23 +14,23 @@ from functools import partial
 from itertools import repeat
 from typing import Protocol
 
+from base.clock import Clock
+from base.pause import Pause, never, whole
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
+from broker.groups.machine.offsets import Offsets, TopicPartition
+from broker.groups.machine.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.groups.offset_commits import NOTHING_REFUSED, Committer
-from broker.groups.offsets import Offsets, TopicPartition
-from broker.groups.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from config.topic_properties import LONG_MAX
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import OffsetCommitResponse, OffsetCommitRow, ScannedOffsetCommit
-from protocol.pause import Pause, never, whole
 from protocol.row_writer import RowResponse, other_counts, row_writer
 
 SCANNED = ScannedOffsetCommit

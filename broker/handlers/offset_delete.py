@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from base.pause import Pause
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offsets import TopicPartition
+from broker.groups.machine.offsets import TopicPartition
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.guard import Guard
@@ -24,7 +25,6 @@ from protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.pause import Pause
 
 API = Declaration(
     ApiKey.OFFSET_DELETE,

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
+from base.pause import Pause
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
-from broker.groups.offsets import GroupOffsets, TopicPartition
-from broker.groups.records import NO_LEADER_EPOCH
+from broker.groups.machine.offsets import GroupOffsets, TopicPartition
+from broker.groups.machine.records import NO_LEADER_EPOCH
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.guard import Guard, parted
 from broker.handlers.partial_service import Needs as PartNeeds
@@ -39,7 +40,6 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.pause import Pause
 
 VERSION_OF_CONSUMERS_TREE = 0
 FIRST_VERSION_WITH_GROUP_ERROR = 2

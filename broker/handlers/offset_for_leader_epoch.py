@@ -6,6 +6,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
+from base.pause import each
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -20,7 +21,6 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from protocol.pause import each
 
 API = Declaration(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,

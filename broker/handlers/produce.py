@@ -15,6 +15,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
+from base.pause import Pause, each, never, whole
 from broker.handlers import leader_hints
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
 from broker.handlers.leader_hints import leader_hint
@@ -45,7 +46,6 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceResponse,
 )
-from protocol.pause import Pause, each, never, whole
 from protocol.row_writer import NO_ERRORS, RowResponse, RowWriter, row_writer
 from protocol.schema import Records
 from storage.batches.validation import AppendOrigin, Refusal

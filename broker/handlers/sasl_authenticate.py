@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.clock import Clock
 from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.handlers.security_disabled import LOGGED_IN_ALREADY
-from broker.loop.clock import Clock
 from broker.network.channel import Channel
 from broker.network.principals import NoPrincipalError
 from broker.network.sasl.exchange import AuthenticationFailed, Step

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from base.pause import Pause
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
@@ -19,7 +20,6 @@ from config.broker import BrokerConfig
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from protocol.pause import Pause
 
 FIRST_VERSION_BY_TOPIC = 1
 FIRST_VERSION_WITH_STATES = 3

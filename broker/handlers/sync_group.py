@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.events import SyncRequest, SyncResult
+from broker.groups.machine.events import SyncRequest, SyncResult
 from broker.handlers.declaration import MEMBERS, Declaration, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation

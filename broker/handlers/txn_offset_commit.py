@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from base.clock import Clock
+from base.pause import Pause, never, whole
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.machine.offsets import Offsets, TopicPartition
+from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.offset_commits import Committer
-from broker.groups.offsets import Offsets, TopicPartition
-from broker.groups.records import OffsetAndMetadata
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
-from broker.loop.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.replica.transaction_verification import TransactionVerifier
 from broker.security.acls import Operation, ResourceType
@@ -36,7 +37,6 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from protocol.pause import Pause, never, whole
 from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2

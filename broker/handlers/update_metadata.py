@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from base.pause import Pause
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
@@ -27,7 +28,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.pause import Pause
 
 FIRST_VERSION_WITH_ENDPOINTS = 1
 FIRST_VERSION_WITH_LISTENERS = 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from base.pause import Pause, never, whole
 from broker.handlers.declaration import REPLICAS, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.guard import Guard
@@ -16,9 +17,9 @@ from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
-from broker.transactions.transaction import TopicPartition
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.write_txn_markers import (
@@ -29,7 +30,6 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.pause import Pause, never, whole
 from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 STEP_SIZE = 100

@@ -1,4 +1,4 @@
-"""The broker's two clocks. Pure code takes times as arguments; they are read here.
+"""The machine's two clocks: `base.clock.Clock` for a broker that runs.
 
 Owns the one place where time is read. Must not know what it is used for.
 """
@@ -6,23 +6,6 @@ Owns the one place where time is read. Must not know what it is used for.
 from __future__ import annotations
 
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """Wall time for stored times and for comparisons between machines, monotonic time for waits."""
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary start; never decreases."""
-
-    def monotonic_s(self) -> float:
-        """Seconds of the same clock at its full resolution, to measure durations."""
-
-    def processor_s(self) -> float:
-        """Seconds of processor time that this thread has used."""
 
 
 class SystemClock:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.loop.timer import Timer
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 logger = logging.getLogger("kafka.server.PeriodicJobs")
 

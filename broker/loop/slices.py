@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from base.pause import AT_ONCE, Awaited
 from broker.loop import driver
 from broker.loop.driver import Running, Turn
-from protocol.pause import AT_ONCE, Awaited
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class SlicedWork:
         return await outcome if isinstance(outcome, Running) else outcome
 
     def pause(self) -> Awaited:
-        """Wait in the queue of works if the slice is over: a `protocol.pause.Pause`. Call this once per step."""
+        """Wait in the queue of works if the slice is over: a `base.pause.Pause`. Call this once per step."""
         if self._steps_left > 1:
             self._steps_left -= 1
             return AT_ONCE

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from typing import Final
 
+from base.dataclass import dataclass
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, TagValues
 from broker.metrics.object_names import NamePattern, object_name
 from broker.metrics.registry import SAMPLES_PER_STEP, Registry
-from protocol.dataclass import dataclass
 
 Attributes = Mapping[str, object]
 Bean = tuple[str, Attributes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from base.dataclass import dataclass
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram
 from broker.metrics.host import GarbageCollections, Host
@@ -30,7 +31,6 @@ from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
 from controller.zookeeper.session_events import SessionEvents
-from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True)

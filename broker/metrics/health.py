@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Protocol
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import MetadataCache
 from broker.replica.partition import Partition
-from protocol.dataclass import dataclass
-from protocol.pause import Pause
 
 LAG_MAX_S = 5.0
 """The lag of the event loop at which a broker stops counting as alive."""

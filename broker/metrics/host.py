@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, TypeVar
 
-from protocol.dataclass import dataclass
-from storage.disk.system_calls import SYSTEM_CALLS
+from base.dataclass import dataclass
+from base.system_calls import SYSTEM_CALLS
 
 MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of a line of /proc/stat."""

@@ -18,8 +18,8 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from base.line_limit import LineLimit
 from broker.network.tls import ServerContext
-from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger(__name__)
 requests_logger = logging.getLogger("milena.http.requests")

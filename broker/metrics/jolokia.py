@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
+from base.dataclass import dataclass
 from broker.metrics.beans import Attributes, Bean, Family, attribute_names, beans, families
 from broker.metrics.object_names import NamePattern, ObjectNameError, canonical_name, parse_object_name
 from broker.metrics.old_names import present_name
 from broker.metrics.registry import Registry
-from protocol.dataclass import dataclass
 
 PROTOCOL_VERSION: Final = "7.2"
 REQUESTS_MAX: Final = 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.metrics.histogram import Histogram
 from broker.metrics.loop_idle import LoopIdle
 from broker.metrics.metric import Kind, Metric, alone

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import TypeVar
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 
 class Kind(Enum):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 
+from base.dataclass import dataclass
 from broker.metrics.metric import TagValues
-from protocol.dataclass import dataclass
 
 PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
 # Nothing is tried twice (`++`, `*+`), so that the time is proportional to the length.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.states import GroupState
+from broker.groups.machine.states import GroupState
 from broker.metrics.metric import Kind, Metric, Value, alone, gauges
 from broker.transactions.coordinator import TransactionCoordinator
 

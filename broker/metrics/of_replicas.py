@@ -10,7 +10,7 @@ from functools import partial
 from typing import cast
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.states import GroupState
+from broker.groups.machine.states import GroupState
 from broker.loop.purgatory import Purgatory
 from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
 from broker.replica.delayed_fetch import FetcherType

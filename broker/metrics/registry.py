@@ -12,9 +12,9 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from base.pause import Pause
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Samples, Shown, TagValues
 from broker.metrics.rates import MeterRates, WindowedRate
-from protocol.pause import Pause
 
 SAMPLES_PER_STEP = 250
 """About half a millisecond."""

@@ -19,11 +19,11 @@ from concurrent.futures import Executor
 from dataclasses import field
 from typing import Any
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from broker.loop.slices import SlicedWork
 from broker.metrics.beans import beans, families
 from broker.metrics.registry import SAMPLES_PER_STEP, Registry
-from protocol.dataclass import dataclass
-from protocol.pause import Pause
 
 CLOSE_TIMEOUT_S = 5.0
 """How long a stop waits for reporters that are still busy."""

@@ -28,6 +28,9 @@ from collections.abc import Callable, Sequence
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from base.file_slice import FileSlice
+from base.line_limit import LineLimit
+from base.system_calls import SYSTEM_CALLS
 from broker.loop.promise import Promise
 from broker.network.channel import Channel, Hold
 from broker.network.file_response import FileResponse
@@ -35,9 +38,6 @@ from broker.network.muted_connections import MutedConnections
 from broker.network.unsent_responses import UnsentResponses
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
-from storage.disk.files import FileSlice
-from storage.disk.shortages import LineLimit
-from storage.disk.system_calls import SYSTEM_CALLS
 
 if TYPE_CHECKING:
     from broker.network.writable_sockets import WritableSockets

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 UNLIMITED = 2**31 - 1
 ADDRESSES_MAX = 10_000

@@ -18,7 +18,7 @@ import resource
 from collections.abc import Callable
 from typing import Final
 
-from storage.disk.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
+from base.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
 
 logger = logging.getLogger("kafka.network.descriptors")
 

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from storage.disk.files import FileSlice
-from storage.disk.system_calls import SYSTEM_CALLS
+from base.file_slice import FileSlice
+from base.system_calls import SYSTEM_CALLS
 
 Buffer = bytes | bytearray | memoryview
 

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.dataclass import dataclass
+from base.line_limit import LineLimit
 from broker.network.channel import NOBODY, Channel, Hold
 from broker.network.connection import NO_TRAFFIC, Connection, Dispatcher, Traffic
 from broker.network.connection_quotas import ConnectionQuotas
@@ -27,9 +29,7 @@ from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
 from broker.network.unsent_responses import UnsentResponses
-from protocol.dataclass import dataclass
 from protocol.frame import SCRATCH_SIZE, FrameReader
-from storage.disk.shortages import LineLimit
 
 if TYPE_CHECKING:
     from broker.network.writable_sockets import WritableSockets

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from base.dataclass import dataclass
 from broker.network.tls import ClientContext, ServerContext
-from protocol.dataclass import dataclass
 
 
 class ListenError(Exception):

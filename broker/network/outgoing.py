@@ -25,14 +25,14 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.dataclass import dataclass
 from broker.network.network import Network, SocketOptions
 from broker.network.tls import ClientContext
 from config.addresses import HostAndPort
 from milena_broker import __version__
 from protocol.api import APIS, Api
 from protocol.codec import Decoder, decoder, encoder
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import GROWN_FROM_SIZE, GROWTH, LENGTH, LENGTH_SIZE, MAPPED_FROM_SIZE
 from protocol.headers import read_response_header, request_header

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import heapq
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.line_limit import LineLimit
 from broker.network.connection import Connection, Dispatcher
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
 from broker.network.descriptors import MEASURED_EVERY_S, DescriptorBudget
@@ -23,7 +24,6 @@ from broker.network.sasl.session import SaslListener
 from broker.network.tls import TlsListener
 from broker.network.unsent_responses import UnsentResponses
 from config.listeners import Listener as Address
-from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.SocketServer")
 

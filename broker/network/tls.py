@@ -14,8 +14,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from protocol.dataclass import dataclass
-from storage.disk.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
+from base.dataclass import dataclass
+from base.system_calls import PROC_DESCRIPTORS, SYSTEM_CALLS
 
 VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,

@@ -16,7 +16,7 @@ import select
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from storage.disk.system_calls import SYSTEM_CALLS
+from base.system_calls import SYSTEM_CALLS
 
 _READY_MAX: Final = 64  # per poll; further ready sockets are reported in the loop's next turn
 

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import isfinite, isnan
 
+from base.dataclass import dataclass
 from config.definition import ConfigType, text_of
 from controller.entity_configs import all_overrides, change_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 USER = "user"

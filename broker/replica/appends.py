@@ -24,16 +24,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.line_limit import LineLimit
+from base.pause import InThread, Pause, each, never, whole
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS
 from broker.loop.waits import Converting
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
+from broker.replica.machine.refused_batches import RefusedBatches
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from broker.replica.refused_batches import RefusedBatches
 from broker.replica.transaction_verification import (
     ATTRIBUTES_POSITION,
     Admission,
@@ -43,11 +45,9 @@ from broker.replica.transaction_verification import (
 )
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
-from protocol.pause import InThread, Pause, each, never, whole
 from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.batches.validation import AppendOrigin, PreparedAppend, Refusal, TooCostlyError, first_batch
-from storage.disk.shortages import LineLimit
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.producers.producer_state import NONE, ProducerState

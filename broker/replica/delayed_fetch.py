@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import StrEnum
 
+from base.dataclass import dataclass
 from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import FetchIsolation, Partition
-from protocol.dataclass import dataclass
 
 WAIT_PARTS = 128
 LATER_MS_MAX = 250

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 
+from base.dataclass import dataclass
 from broker.loop.purgatory import DelayedOperation
 from broker.replica.partition import Partition
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode
 
 

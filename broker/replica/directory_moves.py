@@ -21,10 +21,10 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.dataclass import dataclass
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from storage.directories.log_directory import LogDirectory
 from storage.disk.shortages import TryLaterError

@@ -18,7 +18,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.pause import InThread, Pause, each, never, whole
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
@@ -39,7 +40,6 @@ from broker.replica.reader import (
     require_reader,
 )
 from protocol.errors import KafkaError
-from protocol.pause import InThread, Pause, each, never, whole
 from protocol.records.compression import OpensTooFar
 
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for

@@ -28,11 +28,11 @@ from dataclasses import field
 from typing import Protocol
 from uuid import UUID
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_news import FetchNews, Watcher
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import Pause
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -1,7 +1,7 @@
 """Replicates the partitions that this broker follows: fetches from their leaders, appends, truncates.
 
-Owns: the fetchers, one task and one connection each, and putting the decisions of `broker.replica.fetcher` into effect.
-Must not know: how a request is decided, how connections work (`Peers`), or who leads (the manager says so).
+Owns: the fetchers, one task and one connection each, and putting the decisions of `broker.replica.machine.fetcher` into
+effect. Must not know: how a request is decided, how connections work (`Peers`), or who leads (the manager says so).
 
 A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
@@ -33,10 +33,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.dataclass import dataclass
+from base.pause import Pause, never
 from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
-from broker.replica.fetcher import (
+from broker.replica.machine.fetcher import (
     EARLIEST,
     LATEST,
     LIST_OFFSETS_VERSION,
@@ -61,11 +63,9 @@ from broker.replica.fetcher import (
 )
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
-from protocol.pause import Pause, never
 from storage.batches.stored_batch import extent_at
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 
-from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
+from broker.replica.machine.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import Effect, Effects, IsrResponse, Partition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (

@@ -21,7 +21,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.pause import InThread
 from broker.replica.partition import Partition
 from protocol.errors import KafkaError
-from protocol.pause import InThread
 from storage.log.log import Log
 from storage.log.log_durability import FlushHeldError
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import InThread, Pause
 from broker.loop.purgatory import Postpone, Purgatory
 from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.fetch_news import FetchNews
-from broker.replica.isr import UNKNOWN_BROKER_EPOCH, IsrChange
+from broker.replica.machine.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import (
     NO_EPOCH,
     NO_LEADER,
@@ -53,7 +54,6 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.pause import InThread, Pause
 from protocol.schema import ZERO_UUID
 from storage.disk import checkpoints
 from storage.disk.shortages import TryLaterError

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.pause import InThread
 from broker.replica.bound_partition import BoundPartition, TopicPartition
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import InThread
 
 
 class OwnAppends:

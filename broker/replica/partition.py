@@ -22,7 +22,7 @@ time passed                   followers that lag for too long are to leave the I
 
 Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
 watermark never goes back; nothing is appended unless this broker leads; at most one change of the ISR is in flight,
-and until the controller has responded the larger set counts (`broker.replica.isr`).
+and until the controller has responded the larger set counts (`broker.replica.machine.isr`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from dataclasses import replace
 from enum import Enum, auto
 from uuid import UUID
 
-from broker.replica.isr import (
+from base.dataclass import dataclass
+from broker.replica.machine.isr import (
     UNKNOWN_BROKER_EPOCH,
     UNKNOWN_OFFSET,
     FollowerProgress,
@@ -44,7 +45,6 @@ from broker.replica.isr import (
 )
 from broker.replica.topic_metrics import TopicMetrics
 from config.log_config import LogConfig
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult

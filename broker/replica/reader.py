@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import Pause
 
 if TYPE_CHECKING:
     from storage.segments.transaction_index import AbortedTransaction

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from controller.settings import EventTimes
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import CoroutineType, MappingProxyType, ModuleType
 from typing import Any, cast
 
+from base.dataclass import dataclass
 from broker.handlers.declaration import Declaration
 from broker.handlers.guard import guarded
 from broker.handlers.metric_names import BESIDE_API
@@ -46,7 +47,6 @@ from controller.state_store import StoreUnavailable
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
 from protocol.codec import Decoder, Encoder, decoder, encode, encoder, scanner
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.frame import LENGTH, kept
 from protocol.headers import RequestHeader, UnsupportedApi, response_header, scan_request_header

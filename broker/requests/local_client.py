@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.file_slice import FileSlice
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Buffers, Dispatcher, Outcome
 from protocol.api import APIS
 from protocol.codec import decode, encode
 from protocol.headers import read_response_header, request_header
 from protocol.schema import message_info
-from storage.disk.files import FileSlice
 
 CORRELATION_ID = 7
 _LENGTH_SIZE = 4

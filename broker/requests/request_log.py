@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from base.file_slice import FileSlice
 from broker.handlers.request_context import RequestContext
 from broker.network.connection import Buffer
 from protocol.api import APIS
@@ -20,7 +21,6 @@ from protocol.codec import decode
 from protocol.frame import LENGTH_SIZE
 from protocol.headers import read_response_header
 from protocol.schema import Struct
-from storage.disk.files import FileSlice
 
 DEBUG, TRACE = logging.DEBUG, 5
 RESPONSE_SIZE_MAX: Final = 256 << 10

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from random import Random
 from typing import TypeVar
 
+from base.clock import Clock
+from base.dataclass import dataclass
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
@@ -24,7 +26,6 @@ from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
-from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.network.unsent_responses import UnsentResponses
@@ -50,7 +51,6 @@ from broker.transactions.marker_writer import MarkerWriter
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api import Api
-from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from storage.manager.log_manager import LogManager
 

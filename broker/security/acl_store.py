@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from base.pause import Pause
 from broker.security.acls import (
     Acl,
     Filter,
@@ -46,7 +47,6 @@ from controller.paths import Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
-from protocol.pause import Pause
 
 logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")
 

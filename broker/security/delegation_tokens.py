@@ -22,14 +22,14 @@ from dataclasses import replace
 from random import Random
 from urllib.parse import quote, unquote
 
+from base.clock import Clock
+from base.dataclass import dataclass
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.scram import ITERATIONS_MIN, Digest, ScramCredential, ScramUser
 from controller.change_notifications import ChangeListener
-from controller.clock import Clock
 from controller.paths import DELEGATION_TOKENS, Undecodable
 from controller.registration import ensure_paths
 from controller.state_store import Create, Delete, NoNode, SetData, StateStore
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import id_text, random_id
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from base.dataclass import dataclass
 from broker.network.sasl.gssapi import GssFailed, SecurityContext
-from protocol.dataclass import dataclass
 
 HOW_TO_INSTALL = (
     "it needs the Python package gssapi: apt-get install gcc python3-dev libkrb5-dev, then "

@@ -5,7 +5,7 @@ Owns how they grow. Pure. Must not know what is attempted.
 
 from __future__ import annotations
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 DOUBLINGS_MAX = 20
 

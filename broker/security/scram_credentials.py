@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
+from base.dataclass import dataclass
 from broker.loop.slices import SlicedWork
 from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential
 from controller.entity_configs import all_overrides, change_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.security.CredentialProvider")

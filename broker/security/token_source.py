@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlencode
 
+from base.dataclass import dataclass
 from broker.network.sasl.oauthbearer import InvalidToken
 from broker.security.retry_pauses import RetryPauses
 from broker.security.web_tokens import TOKEN_SIZE_MAX, token_claims
-from protocol.dataclass import dataclass
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError

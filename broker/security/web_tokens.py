@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from base.dataclass import dataclass
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.oauthbearer import InvalidToken
-from protocol.dataclass import dataclass
 
 if TYPE_CHECKING:
     from jwt import PyJWK

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from base.dataclass import dataclass
+from base.jaas import is_true
 from broker.network.sasl import gssapi, oauthbearer, plain
 from broker.network.sasl.clients import PlainClient, SaslClient, ScramClient, ServerNotTrusted
 from broker.network.sasl.gssapi import GssapiClient
@@ -26,8 +28,6 @@ from broker.security.token_source import (
     token_extensions,
     unsecured_token,
 )
-from config.jaas import is_true
-from protocol.dataclass import dataclass
 
 SCRAM: Mapping[str, Digest] = {digest.mechanism: digest for digest in Digest}
 

@@ -10,8 +10,8 @@ import socket
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
 from broker.quotas.enforcement import Key, QuotaWindows
-from broker.replica.fetcher import FetchTerms
 from broker.replica.fetchers import FetcherSettings
+from broker.replica.machine.fetcher import FetchTerms
 from broker.settings.policies import Policies
 from config import broker_properties as properties
 from config.broker import BrokerConfig

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 
+from base.dataclass import dataclass
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
@@ -32,7 +33,6 @@ from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import change_overrides, entity_overrides
 from controller.paths import ConfigEntity, Undecodable, broker_entity, topic_entity
 from controller.state_store import StateStore
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")

@@ -14,6 +14,17 @@ from typing import Any
 
 from cryptography import x509
 
+from base.dataclass import dataclass
+from base.key_stores.material import (
+    TYPES,
+    Identity,
+    InvalidStoreError,
+    StoreSource,
+    as_pem,
+    read_identity,
+    read_trusted,
+    weaknesses,
+)
 from broker.network.tls import (
     VERSIONS,
     ClientAuth,
@@ -29,16 +40,6 @@ from broker.network.tls import (
     server_context,
 )
 from broker.security.distinguished_names import rfc2253_name, subject_of
-from broker.security.stores.material import (
-    TYPES,
-    Identity,
-    InvalidStoreError,
-    StoreSource,
-    as_pem,
-    read_identity,
-    read_trusted,
-    weaknesses,
-)
 from broker.settings.listener_security import encrypted_listeners
 from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityError
 from config import broker_properties as rows
@@ -46,7 +47,6 @@ from config.broker import BrokerConfig
 from config.definition import Password, Property
 from config.listeners import Listener
 from config.principal_rules import NoRuleApplies, parse_rules, principal_name
-from protocol.dataclass import dataclass
 
 logger = logging.getLogger("kafka.security.ssl.SslFactory")
 

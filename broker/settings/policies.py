@@ -14,12 +14,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from base.dataclass import dataclass
 from broker.settings.plug_ins import configured_plug_in
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Property
 from controller.model import ReplicaAssignment
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopic
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from base.jaas import JaasError, LoginModule, is_true, parse_entry, parse_file
 from broker.network.sasl import gssapi, oauthbearer, plain
 from broker.network.sasl.broker_login import BrokerLogin, Run
 from broker.network.sasl.exchange import Exchange, Login
@@ -32,7 +33,6 @@ from broker.settings.security_sources import SASL_PROTOCOLS, InvalidSecurityErro
 from config import broker_properties as rows
 from config.broker import LISTENER_PREFIX, BrokerConfig
 from config.definition import Property
-from config.jaas import JaasError, LoginModule, is_true, parse_entry, parse_file
 from config.kerberos_rules import local_name, parse_kerberos_rules
 from config.listeners import Listener, SecurityProtocol
 

@@ -10,10 +10,10 @@ from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING
 
+from base.dataclass import dataclass
 from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
 from broker.network.sasl.session import RunBlocking
 from config.listeners import SecurityProtocol
-from protocol.dataclass import dataclass
 
 if TYPE_CHECKING:
     from broker.security.remote_keys import RemoteKeys

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from base.jaas import JaasError, LoginModule, parse_entry
 from broker.network.sasl.clients import SaslClient, ServerNotTrusted
 from broker.network.sasl.gssapi import NAME as GSSAPI
 from broker.security.kerberos import Renewal
@@ -18,13 +19,12 @@ from broker.settings.security_sources import InvalidSecurityError
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Password, Property
-from config.jaas import JaasError, LoginModule, parse_entry
 from controller.zookeeper.digest_md5 import DigestMd5Login
 from controller.zookeeper.security import LoginRefused, LoginUnavailable, SaslLogin, TlsContext, ZooKeeperSecurity
 from controller.zookeeper.settings import ZooKeeperSettings
 
 if TYPE_CHECKING:
-    from broker.security.stores.material import StoreSource
+    from base.key_stores.material import StoreSource
 
 DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
@@ -165,8 +165,8 @@ def _login_module(config: BrokerConfig) -> LoginModule | None:
 def _tls(config: BrokerConfig) -> tuple[TlsContext, bool]:
     """Return the context, and whether it has a certificate."""
     # Imported on demand: their library takes time and memory to load.
+    from base.key_stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
     from broker.network.tls import TlsError, TlsParameters, WeakIdentityError, client_context
-    from broker.security.stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
 
     for row in (rows.ZOOKEEPER_SSL_CRL_ENABLE, rows.ZOOKEEPER_SSL_OCSP_ENABLE):
         if config[row]:
@@ -204,7 +204,7 @@ def _tls(config: BrokerConfig) -> tuple[TlsContext, bool]:
 def _store(
     config: BrokerConfig, type_row: Property[str | None], row: Property[str | None], secret: Property[Password | None]
 ) -> StoreSource:
-    from broker.security.stores.material import JKS, PEM, TYPES, StoreSource
+    from base.key_stores.material import JKS, PEM, TYPES, StoreSource
 
     location, password = config[row], config[secret]
     suffix = "" if location is None else location[location.rfind(".") :].lower()

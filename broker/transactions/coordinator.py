@@ -1,8 +1,8 @@
 """The transaction coordinator: the requests of producers, and the parts that serve all others.
 
 Owns: which event of a transactional id's machine a producer's request is. Must not know: request layouts and versions
-(the handlers'), what a request may do in which state (`broker.transactions.transaction`), or how a decision is carried
-out (`broker.transactions.runner`).
+(the handlers'), what a request may do in which state (`broker.transactions.machine.transaction`), or how a decision is
+carried out (`broker.transactions.runner`).
 
 Everything runs on one event loop and an id has at most one pending change, so it needs no lock.
 
@@ -15,17 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from base.clock import Clock
 from broker.coordination.coordinator_log import CoordinatorLog
-from broker.loop.clock import Clock
 from broker.loop.timer import Timer
 from broker.transactions.expiry import TransactionExpiry
 from broker.transactions.hosted_transactions import HostedTransactions
 from broker.transactions.inspection import TransactionInspection
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import Metadata, NeedsProducerId, NewProducer, TopicPartition, Transaction
 from broker.transactions.markers import MarkerSender
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata, NeedsProducerId, NewProducer, TopicPartition, Transaction
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 

@@ -1,7 +1,7 @@
 """Periodic work on transactional ids: abort transactions that time out, remove ids that have expired.
 
 Owns: when ids are checked, and in which pieces. Must not know: which transaction times out and which id expires
-(`broker.transactions.transaction`), or what follows from it.
+(`broker.transactions.machine.transaction`), or what follows from it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from base.clock import Clock
 from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.coordination.coordinator_log import TOMBSTONE_BATCH_SIZE_MAX
 from broker.coordination.led_partitions import LedPartitions
-from broker.loop.clock import Clock
 from broker.loop.timer import Timer
+from broker.transactions.machine.transaction import Transaction
 from broker.transactions.partition import StatePartition
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.transaction import Transaction
 from protocol.errors import ErrorCode
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from base.clock import Clock
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
-from broker.loop.clock import Clock
+from broker.transactions.machine.transaction import Transaction
 from broker.transactions.partition import StatePartition
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.transaction import Transaction
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.transactions.hosted_transactions import HostedTransactions
-from broker.transactions.transaction import Metadata
+from broker.transactions.machine.transaction import Metadata
 from protocol.errors import ErrorCode, KafkaError
 
 

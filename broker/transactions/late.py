@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from base.pause import Pause
 from broker.replica.manager import ReplicaManager
-from protocol.pause import Pause
 from storage.producers.producer_state import ProducerEntry
 
 logger = logging.getLogger("kafka.server.ReplicaManager")

@@ -14,8 +14,8 @@ from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.transaction_verification import Verdicts
 from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import NO_LEADER, Leaders, logger
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -12,8 +12,8 @@ transaction that was open stays open until an administrator decides on it.
 from __future__ import annotations
 
 from broker.coordination.replay import Damage
-from broker.transactions.records import read_key, read_value
-from broker.transactions.transaction import Metadata
+from broker.transactions.machine.records import read_key, read_value
+from broker.transactions.machine.transaction import Metadata
 from protocol.errors import Malformed
 from protocol.records.batch import BatchHeader, Record
 

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
 from broker.transactions.batched_requests import BatchedRequests
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -13,9 +13,9 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from broker.loop.clock import Clock
+from base.clock import Clock
 from broker.loop.timer import Timer
-from broker.transactions.transaction import TopicPartition
+from broker.transactions.machine.transaction import TopicPartition
 from protocol.errors import ErrorCode
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionMarkerChannelManager")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from base.dataclass import dataclass
 from broker.coordination.led_partitions import LedPartition
-from broker.transactions.transaction import Transaction
-from protocol.dataclass import dataclass
+from broker.transactions.machine.transaction import Transaction
 
 
 @dataclass(slots=True, eq=False)

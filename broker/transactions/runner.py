@@ -1,8 +1,8 @@
 """Performs what the machine of a transactional id decides: append, change, respond, send markers, complete.
 
 Owns: this order. What a transaction has become takes effect once its record is in the log of all in-sync replicas. Must
-not know: what a request may do in which state (`broker.transactions.transaction`), how a marker reaches a leader
-(`broker.transactions.markers`), or which ids exist (`broker.transactions.hosted_transactions`).
+not know: what a request may do in which state (`broker.transactions.machine.transaction`), how a marker reaches a
+leader (`broker.transactions.markers`), or which ids exist (`broker.transactions.hosted_transactions`).
 
 An append is issued in the step that decided on it, and what follows from it is a callback and not part of the request:
 a transaction continues after its client has disconnected. Results of appends from an earlier leadership are void.
@@ -19,14 +19,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from base.clock import Clock
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, append_now
-from broker.loop.clock import Clock
 from broker.loop.promise import Promise
+from broker.transactions.machine.records import write_key, write_value
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import AFTER_PREPARE, Decision, Metadata, Transaction
 from broker.transactions.markers import Fate, Marker, MarkerSender
 from broker.transactions.partition import StatePartition
-from broker.transactions.records import write_key, write_value
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import AFTER_PREPARE, Decision, Metadata, Transaction
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch, build_record_batch
 

@@ -5,9 +5,9 @@ Owns: the names of the settings and their units. Must not know: how the coordina
 
 from __future__ import annotations
 
+from base.dataclass import dataclass
 from config import broker_properties as rows
 from config.broker import BrokerConfig
-from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Owns the consequences of each for partitions and replicas (docs/controller.md).
 import logging
 from collections.abc import Collection, Iterable, Iterator
 
+from base.pause import through
 from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.elections import Elections
@@ -25,7 +26,6 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

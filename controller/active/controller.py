@@ -6,6 +6,7 @@ is dropped as a whole. `ControllerMoved` from any handler means that the term is
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+from base.pause import through
 from controller import events, paths
 from controller.active.brokers import Brokers
 from controller.active.deletions import Deletions
@@ -21,7 +22,6 @@ from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
 from controller.state_store import Create, NodeExists
-from protocol.pause import through
 
 # Each handler accepts only the event type of its entry, which the type of a mapping cannot express.
 Handler = Callable[..., Awaitable[object]]

@@ -7,6 +7,7 @@ request stays in the store until all nodes of the topic are gone.
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
+from base.pause import through
 from controller import paths
 from controller.active.term import Term
 from controller.events import DeleteTopics, DeletionsChanged, StopReplicaResponseReceived
@@ -16,7 +17,6 @@ from controller.replica_states import ReplicaState
 from controller.topic_creation import TopicResult, repeated
 from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")
 

@@ -6,6 +6,7 @@ Owns which partitions need an election. `controller.election` decides it.
 import logging
 from collections.abc import Iterable, Iterator
 
+from base.pause import through
 from controller import paths
 from controller.active.term import Term
 from controller.events import (
@@ -20,7 +21,6 @@ from controller.leadership import ElectionReason
 from controller.model import ApiError, TopicPartition
 from controller.partition_states import PartitionState
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

@@ -7,6 +7,7 @@ later controller continues from there. Moves do not wait for each other.
 import logging
 from collections.abc import Iterable
 
+from base.pause import through
 from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.term import Term
@@ -17,7 +18,6 @@ from controller.reassignment import is_complete, plan_reassignment
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

@@ -7,6 +7,8 @@ resignation, so that no state of one term reaches the next. Only watches stay; t
 from collections.abc import Callable
 from random import Random
 
+from base.dataclass import dataclass
+from base.pause import Pause
 from controller.context import ControllerContext
 from controller.events import BrokerModified, Event, TopicModified
 from controller.fenced_store import FencedStore
@@ -14,8 +16,6 @@ from controller.sender import Sender
 from controller.settings import ControllerSettings
 from controller.state_store import Watch, WatchEvent
 from controller.transitions import Transitions
-from protocol.dataclass import dataclass
-from protocol.pause import Pause
 
 
 @dataclass(frozen=True, slots=True)

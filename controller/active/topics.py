@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from base.pause import through
 from controller import paths
 from controller.active.term import Term
 from controller.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
@@ -20,7 +21,6 @@ from controller.topic_nodes import new_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
-from protocol.pause import through
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

@@ -10,8 +10,8 @@ Invariant: a callback is called at most once each time it is armed; arming it tw
 from collections.abc import Iterable
 from dataclasses import field
 
+from base.dataclass import dataclass
 from controller.state_store import Watch, WatchEvent, WatchKind
-from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ Owns this decision, as a pure function. Must not know how nodes are read.
 
 from collections.abc import Mapping, Sequence
 
+from base.dataclass import dataclass
 from controller.state_store import ANY_VERSION, Check, Create, Delete, Node, Operation, Result, SetData
-from protocol.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
+from base.dataclass import dataclass
 from controller.paths import CONSUMERS, DELEGATION_TOKENS
-from protocol.dataclass import dataclass
 
 
 class SaslLogin(Protocol):

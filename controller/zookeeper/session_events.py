@@ -5,7 +5,7 @@ Owns the counts. Must not know who reads them.
 
 from collections.abc import Callable
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 CONNECTED, CONNECTING, CLOSED = "CONNECTED", "CONNECTING", "CLOSED"
 

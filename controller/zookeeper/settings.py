@@ -5,9 +5,9 @@ Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not
 
 from dataclasses import field
 
+from base.dataclass import dataclass
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 from controller.zookeeper.session_events import SessionEvents
-from protocol.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

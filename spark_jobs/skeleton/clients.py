@@ -134,7 +134,7 @@ def _login(options: Options) -> dict[str, str]:
 
 
 def _login_options(options: Options, *required: str) -> Mapping[str, str]:
-    from config.jaas import JaasError, parse_entry  # only jobs that log in need it
+    from base.jaas import JaasError, parse_entry  # only jobs that log in need it
 
     try:
         module = parse_entry(options.get("sasl.jaas.config", ""))
@@ -149,7 +149,7 @@ def _stores(options: Options) -> dict[str, str]:
     """Return keys and certificates as PEM; without a trust store, the authorities of the system are trusted."""
     from cryptography.hazmat.primitives.serialization import Encoding  # only jobs with TLS need its library
 
-    from broker.security.stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
+    from base.key_stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
 
     def source(store: str, certificates: str) -> StoreSource:
         return StoreSource(

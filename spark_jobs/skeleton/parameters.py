@@ -304,7 +304,7 @@ class _StoreProperties(argparse.Action):
 
 def properties_file(path: str) -> dict[str, str]:
     """Return the content of a .properties file."""
-    from config import properties  # executors import this module, and have no other package than spark_jobs
+    from base import properties  # executors import this module, and have no other package than spark_jobs
 
     try:
         return properties.load(path)

@@ -74,10 +74,10 @@ from enum import Enum
 from itertools import chain
 from typing import NamedTuple
 
+from base.dataclass import dataclass
 from config.log_config import LogConfig
 from config.topic_properties import LONG_MAX
 from protocol.crc import crc32c
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records import legacy
 from protocol.records.batch import (

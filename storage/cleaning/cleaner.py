@@ -29,7 +29,7 @@ from itertools import compress as chosen
 from itertools import pairwise
 from typing import Final
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 from protocol.errors import Malformed
 from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
 from protocol.records.builder import assemble, rebuild_batch

@@ -23,6 +23,8 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from base.dataclass import dataclass
+from base.pause import InThread, Pause
 from config.broker import BrokerConfig
 from config.broker_properties import (
     LOG_CLEANER_DEDUPE_BUFFER_SIZE,
@@ -31,9 +33,7 @@ from config.broker_properties import (
     LOG_CLEANER_IO_MAX_BYTES_PER_SECOND,
     LOG_CLEANER_THREADS,
 )
-from protocol.dataclass import dataclass
 from protocol.errors import KafkaError, Malformed
-from protocol.pause import InThread, Pause
 from storage.batches.damaged_batches import MetBy
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, unstage
 from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable

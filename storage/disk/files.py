@@ -2,7 +2,7 @@
 
 Owns every system call that storage makes: `Files` is the port, `OsFiles` its implementation for Unix. The tests
 replace it with one that forgets what was not synced, tears writes and fails the n-th call. Must not know what the files
-contain, or on which system it runs: `storage.disk.system_calls` has the table of the calls that some systems lack.
+contain, or on which system it runs: `base.system_calls` has the table of the calls that some systems lack.
 
 Invariants:
 - A descriptor or map stays valid while a reference to it exists: `OpenFile` closes itself when its last reference is
@@ -27,8 +27,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
+from base.system_calls import SYSTEM_CALLS, SystemCalls
 from storage.disk import names
-from storage.disk.system_calls import SYSTEM_CALLS, SystemCalls
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -263,49 +263,6 @@ class Files(ABC):
         except FileNotFoundError:
             return False
         return True
-
-
-class TruncatedError(OSError):
-    """A file ends before the end of its slice."""
-
-
-class FileSlice:
-    """A range of a file that the kernel sends to a socket, so that no copy of it is in memory.
-
-    It keeps the file open, so its bytes stay readable after the file is deleted or replaced.
-    """
-
-    __slots__ = ("_file", "_files", "_position", "_size")
-
-    def __init__(self, files: Files, file: OpenFile, position: int, size: int) -> None:
-        self._files = files
-        self._file = file
-        self._position = position
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def read(self) -> bytes:
-        """Return the bytes. Raises OSError, and TruncatedError if the file was truncated below their end."""
-        content = self._files.read(self._file, self._size, self._position)
-        if len(content) < self._size:
-            raise TruncatedError
-        return content
-
-    def send(self, socket_descriptor: int, start: int, size_max: int) -> int:
-        """Send at most `size_max` bytes from byte `start` on; return the number sent, at least one.
-
-        Raises:
-            BlockingIOError: the socket's buffer is full.
-            OSError: the socket or the disk failed.
-            TruncatedError: the file was truncated below these bytes.
-        """
-        size = min(self._size - start, size_max)
-        sent = self._files.send(self._file, size, self._position + start, socket_descriptor)
-        if not sent:
-            raise TruncatedError
-        return sent
 
 
 _DELAYS = "/proc/thread-self/schedstat"

@@ -6,7 +6,7 @@ overwritten: writing to it could lose data. Must not know logs.
 
 from typing import NamedTuple
 
-from config.properties import parse
+from base.properties import parse
 from storage.disk.files import Files
 
 

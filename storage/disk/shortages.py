@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from base.line_limit import LineLimit
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk.files import ShortageError
 
@@ -29,29 +30,6 @@ class OutOfResourcesError(TryLaterError):
 
     def __init__(self, error: ShortageError) -> None:
         super().__init__(str(error))
-
-
-class LineLimit:
-    """Admits a few log lines in each interval, and counts the suppressed ones. Pure; times are in seconds."""
-
-    def __init__(self, interval_s: float, lines_max: int = 1) -> None:
-        self._interval_s = interval_s
-        self._lines_max = lines_max
-        self._lines = 0
-        self._next_s = float("-inf")
-        self._suppressed = 0
-
-    def admit(self, now_s: float) -> int | None:
-        """Return how many lines were suppressed since the last one; None if this one is suppressed too."""
-        if now_s >= self._next_s:
-            self._lines = 0
-            self._next_s = now_s + self._interval_s
-        if self._lines == self._lines_max:
-            self._suppressed += 1
-            return None
-        self._lines += 1
-        suppressed, self._suppressed = self._suppressed, 0
-        return suppressed
 
 
 class Shortages:

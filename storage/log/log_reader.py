@@ -6,8 +6,8 @@ is what it is; `segment_reader` finds the bytes.
 
 from typing import Any, overload
 
+from base.file_slice import FileSlice
 from protocol.errors import ErrorCode, KafkaError
-from storage.disk.files import FileSlice
 from storage.log.log_state import LogState
 from storage.log.segment_reader import FetchedRecords, Wanted
 from storage.segments.mapped_index import CorruptIndexError

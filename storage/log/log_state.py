@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
+from base.dataclass import dataclass
 from config.log_config import LogConfig
-from protocol.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 from storage.batches.damaged_batches import DamagedBatches, MetBy
 from storage.batches.validation import AppendRules

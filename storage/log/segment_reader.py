@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from base.file_slice import FileSlice
 from protocol.errors import Malformed
 from protocol.records.batch import Parts
 from protocol.records.entries import entry_records
 from storage.batches.stored_batch import Extent, extent_at
-from storage.disk.files import FileSlice
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.offset_index import OffsetPosition
 from storage.segments.segment import CorruptSegmentError, Segment

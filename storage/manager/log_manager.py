@@ -32,9 +32,9 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from base.pause import InThread, Pause
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import InThread, Pause
 from storage.batches.damaged_batches import DamagedBatches
 from storage.directories.log_directories import LogDirectories
 from storage.directories.log_directory import LogDirectory

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Lock, get_ident
 from typing import Final, NamedTuple, Protocol
 
+from base.dataclass import dataclass
 from config.broker import BrokerConfig
 from config.broker_properties import (
     LOG_SEGMENT_DELETE_DELAY_MS,
@@ -20,7 +21,6 @@ from config.broker_properties import (
     PRODUCER_ID_EXPIRATION_MS,
 )
 from config.log_config import LogConfig
-from protocol.dataclass import dataclass
 from protocol.errors import KafkaError
 from storage.batches.damaged_batches import DamagedBatches, MetBy
 from storage.directories.log_directories import LogDirectories

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from base.dataclass import dataclass
 from config.log_config import LogConfig
-from protocol.dataclass import dataclass
 from storage.disk import checkpoints, names
 from storage.disk.checkpoints import EpochStart, MalformedCheckpointError
 from storage.disk.files import DirectoryEntry, Files

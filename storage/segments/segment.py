@@ -16,10 +16,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from base.file_slice import FileSlice
 from protocol.records.batch import MAX_TIMESTAMP
 from storage.batches.stored_batch import Extent, extent_at, timestamp_at
 from storage.disk import names
-from storage.disk.files import Buffer, Files, FileSlice, OpenFile
+from storage.disk.files import Buffer, Files, OpenFile
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.offset_index import OffsetIndex, OffsetPosition
 from storage.segments.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset

@@ -2,7 +2,7 @@ import traceback
 
 import pytest
 
-from protocol.compiler import compile_function
+from base.compiler import compile_function
 
 
 def test_function_sees_only_the_given_names() -> None:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from protocol import dataclass as module
-from protocol.dataclass import dataclass
+from base import dataclass as module
+from base.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.jaas import JaasError, LoginModule, parse_entry, parse_file
+from base.jaas import JaasError, LoginModule, parse_entry, parse_file
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.pause import each, never, through, whole
+from base.pause import each, never, through, whole
 from tests.storage.builders import pause, steps_of
 
 

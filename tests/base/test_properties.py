@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import properties
+from base import properties
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "config"
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from storage.disk.system_calls import SYSTEM_CALLS, system_calls
+from base.system_calls import SYSTEM_CALLS, system_calls
 
 CALLS_OF_LINUX = (
     (os, "RWF_NOWAIT"),
@@ -28,7 +28,7 @@ def test_linux_has_all_but_the_full_sync() -> None:
 def test_system_without_the_calls_of_linux_has_a_table_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in CALLS_OF_LINUX:
         monkeypatch.delattr(module, name)
-    monkeypatch.setattr("storage.disk.system_calls.ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("base.system_calls.ctypes.CDLL", lambda *_, **__: object())
     monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self/fd")
     calls = system_calls()
     names = {name for name, value in calls._asdict().items() if not value}

@@ -23,7 +23,7 @@ def makers_of_randomness(source: str) -> Iterator[str]:
 def test_only_the_environment_makes_a_source_of_randomness() -> None:
     makers = {
         str(path.relative_to(ROOT))
-        for folder in ("protocol", "config", "storage", "controller", "broker")
+        for folder in ("base", "protocol", "config", "storage", "controller", "broker")
         for path in (ROOT / folder).rglob("*.py")
         if any(makers_of_randomness(path.read_text(encoding="utf-8")))
     }

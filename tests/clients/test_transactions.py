@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from broker.transactions.records import read_value, write_value
-from broker.transactions.states import TransactionState
+from broker.transactions.machine.records import read_value, write_value
+from broker.transactions.machine.states import TransactionState
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_transactions import DescribeTransactionsRequest

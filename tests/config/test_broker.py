@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from base import properties
 from config import broker_properties as rows
-from config import properties
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigErrors, Password

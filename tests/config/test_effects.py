@@ -32,7 +32,7 @@ from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
 from tests.support.certificates import Stores
 
 ROOT = Path(__file__).parents[2]
-READERS = ("broker", "controller", "protocol", "storage", "tools")
+READERS = ("base", "broker", "controller", "protocol", "storage", "tools")
 # It validates changes of settings and applies none.
 NOT_A_READER = ROOT / "broker" / "settings" / "dynamic_config.py"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config import properties
+from base import properties
 from config.log4j import LoggerPlan, date_format, pattern_parts, read_plan
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config" / "log4j.properties"

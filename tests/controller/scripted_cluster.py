@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from base.pause import never
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
@@ -32,7 +33,6 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest, UpdateMetadataResponse
-from protocol.pause import never
 from tests.support.manual_clock import ManualClock
 
 # Iterations of the event loop without a change, after which nothing more will happen.

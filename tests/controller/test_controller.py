@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from base.pause import never
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
@@ -35,7 +36,6 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
-from protocol.pause import never
 from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
 from tests.support.manual_clock import ManualClock
 

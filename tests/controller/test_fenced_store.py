@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from base.pause import never
 from controller import paths
 from controller.effects import ChangeLeadership
 from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
@@ -11,7 +12,6 @@ from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
 from protocol.ids import parse_id
-from protocol.pause import never
 
 TOPIC = Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
 STATE = LeaderAndIsr(1, 0, (1,))

@@ -3,6 +3,7 @@
 Kafka's lists are in no order; they are compared in ours, which is numerical.
 """
 
+from base.pause import never, whole
 from controller.context import ControllerContext
 from controller.effects import SendLeaderAndIsr, SendMetadata, SendStopReplica
 from controller.model import (
@@ -21,7 +22,6 @@ from protocol.ids import parse_id
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.pause import never, whole
 
 P0, P1 = TopicPartition("ibt", 0), TopicPartition("ibt", 1)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from base.pause import never, whole
 from controller.model import ReplicaAssignment
 from controller.settings import ControllerSettings
 from controller.topic_creation import TopicNames, plan_partitions, plan_topic, repeated, topic_name_problem
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
-from protocol.pause import never, whole
 
 RACKS: dict[int, str | None] = dict.fromkeys((1, 2, 3))
 SETTINGS = ControllerSettings(num_partitions=4, default_replication_factor=2)

@@ -14,8 +14,8 @@ from zipfile import ZipFile
 import pytest
 from kafka.protocol.schemas import load_json
 
-from broker.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetAndMetadata, OffsetCommitKey
-from broker.transactions.records import TransactionLogKey, TransactionLogValue
+from broker.groups.machine.records import GroupMetadataKey, GroupMetadataValue, OffsetAndMetadata, OffsetCommitKey
+from broker.transactions.machine.records import TransactionLogKey, TransactionLogValue
 from protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from base.pause import Pause
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
-from broker.transactions import transaction
-from broker.transactions.transaction import Metadata, Transaction
+from broker.transactions.machine import transaction
+from broker.transactions.machine.transaction import Metadata, Transaction
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
-from protocol.pause import Pause
 from storage.log import log_appends
 from storage.log.log import Log
 from storage.log.log_durability import LogDurability

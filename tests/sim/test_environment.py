@@ -20,7 +20,7 @@ from tests.sim.network import SimulatedNetwork
 from tests.sim.test_broker import MINUTE_US, run, scenario, started
 from tests.sim.world import World
 
-OURS = ("broker", "storage", "controller", "protocol", "config")
+OURS = ("base", "broker", "storage", "controller", "protocol", "config")
 STORE = ("controller.sqlite_store", "controller.sqlite_file", "controller.store_copies")
 """The embedded store, which a simulation can replace. It names temporary files at random."""
 

@@ -18,7 +18,7 @@ import pytest
 from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
-from broker.groups.group import Group
+from broker.groups.machine.group import Group
 from broker.handlers.fetch import _Reader
 from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
@@ -27,11 +27,11 @@ from broker.replica.appends import Appends
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_service import Fetch
 from broker.replica.fetch_sessions import FetchPartition
-from broker.replica.fetcher import Fetcher
-from broker.replica.isr import committed_offset
+from broker.replica.machine.fetcher import Fetcher
+from broker.replica.machine.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Effect, FetchIsolation, Partition
-from broker.transactions.transaction import Transaction as CoordinatedTransaction
+from broker.transactions.machine.transaction import Transaction as CoordinatedTransaction
 from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
 from controller.entity_configs import change_overrides

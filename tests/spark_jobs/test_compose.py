@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config import properties
+from base import properties
 from config.broker import BrokerConfig
 from spark_jobs import flights_daily
 from tests.spark_jobs.conftest import job_environment

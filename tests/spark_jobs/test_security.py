@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import SparkSession
 
-from config import properties
-from config.jaas import parse_entry
+from base import properties
+from base.jaas import parse_entry
 from spark_jobs import wordcount
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.commits import GroupOffsets

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from base.clock import Clock
+from base.file_slice import FileSlice
 from broker.environment import environment_of_this_machine
-from broker.loop.clock import Clock
 from broker.network.channel import Channel
 from broker.network.connection import Buffers
 from broker.network.unsent_responses import UnsentResponses
@@ -24,7 +25,7 @@ from broker.requests.services import Services
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from storage.disk.files import Files, FileSlice, OpenFile, OsFiles, failure
+from storage.disk.files import Files, OpenFile, OsFiles, failure
 from tests.support.secrets import secrets_in_bytes
 
 LISTENER = "PLAINTEXT"

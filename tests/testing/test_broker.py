@@ -316,6 +316,7 @@ def test_importing_the_package_imports_no_module_of_the_broker() -> None:
     )
     imported = {name.partition(".")[0] for name in json.loads(run.stdout)}
     assert not imported & {
+        "base",
         "broker",
         "config",
         "controller",

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from config import properties
+from base import properties
 from protocol.errors import KafkaError
 from tools.admin.config_entities import DEFAULT_NAME, Entity, add_entity_options, parse_entities
 from tools.admin.config_resources import RESOURCE_TYPES, InvalidConfigs, alter_resource, describe_resources

@@ -6,7 +6,7 @@ Owns their names, defaults and checks. Must not know any tool.
 import argparse
 from collections.abc import Sequence
 
-from config import properties
+from base import properties
 from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, warn
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import parse_bootstrap

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from config.jaas import JaasError, LoginModule, parse_entry
+from base.jaas import JaasError, LoginModule, parse_entry
 from tools.base.command_line import UsageError
 
 if TYPE_CHECKING:
     import ssl
 
+    from base.key_stores.material import StoreSource
     from broker.network.sasl.clients import SaslClient
-    from broker.security.stores.material import StoreSource
     from broker.settings.client_login import LoginSettings, Surroundings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -126,7 +126,7 @@ def login_module(settings: Mapping[str, str]) -> LoginModule:
 
 def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:
     """Return the key store and the trust store."""
-    from broker.security.stores.material import StoreSource  # only clients with TLS need its library
+    from base.key_stores.material import StoreSource  # only clients with TLS need its library
 
     def source(store: str, certificates: str) -> StoreSource:
         return StoreSource(
@@ -142,8 +142,8 @@ def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    from base.key_stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
     from broker.network.tls import TlsError, TlsParameters, WeakIdentityError, client_context
-    from broker.security.stores.material import InvalidStoreError, as_pem, read_identity, read_trusted
 
     key_store, trust_store = stores(settings)
     versions = settings.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")

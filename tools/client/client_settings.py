@@ -9,7 +9,7 @@ Owns the translation of names and values. Must not know any tool, nor the purpos
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from config import properties
+from base import properties
 from tools.base.command_line import UsageError, warn
 from tools.client.library_security import TRANSLATED, library_security
 

@@ -7,7 +7,7 @@ library itself rejects a mechanism that it was built without, such as GSSAPI.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from config.jaas import is_true
+from base.jaas import is_true
 from tools.base.command_line import UsageError
 from tools.client.client_security import login_module, login_settings, security_protocol, stores
 
@@ -47,7 +47,7 @@ def library_security(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _stores(settings: Mapping[str, str]) -> dict[str, str]:
-    from broker.security.stores.material import PEM, InvalidStoreError, as_pem, read_identity, read_trusted
+    from base.key_stores.material import PEM, InvalidStoreError, as_pem, read_identity, read_trusted
 
     key_store, trust_store = stores(settings)
     result: dict[str, str] = {}

@@ -5,7 +5,7 @@ Owns the messages about a file that cannot be used. Must not know what the setti
 
 from __future__ import annotations
 
-from config import properties
+from base import properties
 from config.broker import BrokerConfig
 from config.definition import ConfigErrors
 from tools.base.command_line import UsageError

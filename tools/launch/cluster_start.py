@@ -26,7 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from config import properties
+from base import properties
 from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut

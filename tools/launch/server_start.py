@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from config import properties
+from base import properties
 from config.addresses import is_loopback
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_ID, LOG_FILES_KEEP

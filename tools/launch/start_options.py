@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from config import old_names, properties
+from base import properties
+from config import old_names
 from config.addresses import PORT_MAX
 from config.broker_properties import (
     ADVERTISED_LISTENERS,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from config import properties
+from base import properties
 from controller.paths import Undecodable, consumer_offset_path
 from protocol.errors import KafkaError
 from tools.admin.consumer_groups import listed_groups

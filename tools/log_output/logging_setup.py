@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 
 import config
-from config import properties
+from base import properties
 from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan, with_levels
 from tools.log_output.log_files import LogWriter, install, install_in_background
 from tools.log_output.state_folder import state_folder

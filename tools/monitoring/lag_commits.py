@@ -13,7 +13,7 @@ from typing import Final
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
-from broker.groups.records import OffsetCommitKey, read_key, read_offset
+from broker.groups.machine.records import OffsetCommitKey, read_key, read_offset
 from protocol.errors import Malformed
 from tools.client.admin_client import TopicPartition
 

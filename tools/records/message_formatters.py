@@ -210,7 +210,11 @@ class OlderOffsetsMessageFormatter:
         pass
 
     def format(self, record: ConsumedRecord) -> bytes:
-        from broker.groups.records import OffsetCommitKey, read_key, read_offset  # they import the broker's codec
+        from broker.groups.machine.records import (  # they import the broker's codec
+            OffsetCommitKey,
+            read_key,
+            read_offset,
+        )
         from protocol.errors import Malformed
 
         if record.key is None or not record.key.startswith(_OFFSET_KEYS):

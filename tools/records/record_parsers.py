@@ -10,9 +10,9 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker.groups import records as group_records
-from broker.groups.records import GroupMetadataValue, MemberMetadata, OffsetAndMetadata, OffsetCommitKey
-from broker.transactions import records as transaction_records
+from broker.groups.machine import records as group_records
+from broker.groups.machine.records import GroupMetadataValue, MemberMetadata, OffsetAndMetadata, OffsetCommitKey
+from broker.transactions.machine import records as transaction_records
 from protocol.codec import decode
 from protocol.consumer_protocol import PROTOCOL_TYPE, TopicPartitions, read_assignment, read_subscription
 from protocol.errors import Malformed

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from config import properties
+from base import properties
 from tools.base.command_line import CommandLine, UsageError
 from tools.launch.java_options import system_properties
 

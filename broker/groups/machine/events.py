@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from broker.groups.records import GroupMetadataValue
+from broker.groups.machine.records import GroupMetadataValue
 from protocol.errors import ErrorCode
 
 Ticket = object

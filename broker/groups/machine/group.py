@@ -4,8 +4,8 @@ Owns: every decision about membership. Requests and the passing of time go in; r
 out. `take_effects` returns the effects, which the shell performs in order (store, respond). Must not know: futures,
 timers, logs, wire messages, where ids come from, or committed offsets.
 
-The phases of a rebalance are in `broker.groups.rebalance`, joins in `broker.groups.joins`. What every request gets in
-every state is written in the tables at the end of these modules; docs/groups.md is generated from them.
+The phases of a rebalance are in `broker.groups.machine.rebalance`, joins in `broker.groups.machine.joins`. What every
+request gets in every state is written in the tables at the end of these modules; docs/groups.md is generated from them.
 
 The group keeps its deadlines itself: `wake_at_ms` is the time at which the shell has to call `advance` at the latest.
 Heartbeats and commits move a member's deadline without moving `wake_at_ms`, so `advance` may find nothing due.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.groups.events import (
+from broker.groups.machine.events import (
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     Effect,
@@ -27,11 +27,11 @@ from broker.groups.events import (
     SyncResult,
     Ticket,
 )
-from broker.groups.joins import Joining
-from broker.groups.member import NEVER, Member
-from broker.groups.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupSettings
-from broker.groups.records import GroupMetadataValue
-from broker.groups.states import GroupState
+from broker.groups.machine.joins import Joining
+from broker.groups.machine.member import NEVER, Member
+from broker.groups.machine.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupSettings
+from broker.groups.machine.records import GroupMetadataValue
+from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode, Malformed
 
 

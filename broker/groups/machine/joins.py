@@ -1,7 +1,7 @@
 """The joins of members: which are accepted, which get the current generation again, what starts a join phase. Pure.
 
 Owns: the reaction to each kind of join in each state, in the tables at the end of this module. Must not know: what
-happens in a join phase (`broker.groups.rebalance`), or other requests.
+happens in a join phase (`broker.groups.machine.rebalance`), or other requests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from broker.groups.events import (
+from broker.groups.machine.events import (
     UNKNOWN_MEMBER_ID,
     JoinRequest,
     JoinResult,
@@ -19,9 +19,9 @@ from broker.groups.events import (
     StaticMemberStored,
     Ticket,
 )
-from broker.groups.member import Member
-from broker.groups.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalancing
-from broker.groups.states import GroupState
+from broker.groups.machine.member import Member
+from broker.groups.machine.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Rebalancing
+from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000

@@ -1,13 +1,13 @@
 """One member of a group, as the machine keeps it.
 
 Owns: the member's protocols, timeouts, assignment, deadline and parked requests. Must not know: states or generations;
-`broker.groups.rebalance`, `joins`, `group` and `roster` change it.
+`broker.groups.machine.rebalance`, `joins`, `group` and `roster` change it.
 """
 
 from __future__ import annotations
 
-from broker.groups.events import JoinRequest, MemberProtocol, Ticket
-from broker.groups.records import MemberMetadata
+from broker.groups.machine.events import JoinRequest, MemberProtocol, Ticket
+from broker.groups.machine.records import MemberMetadata
 
 NEVER = 1 << 62
 """A deadline that is never reached."""

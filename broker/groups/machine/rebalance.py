@@ -1,7 +1,8 @@
 """The two phases of a rebalance, and everything that ends in one. Pure.
 
 Owns: states, generations, the deadlines of the two phases, and the requests parked in them. Must not know: which
-request starts what (`broker.groups.joins`, `broker.groups.group`), futures, timers, logs or wire messages.
+request starts what (`broker.groups.machine.joins`, `broker.groups.machine.group`), futures, timers, logs or wire
+messages.
 
 Theory of operation. In the join phase (PreparingRebalance) the members' joins are parked until all members are back or
 the time is up; the responses open generation n+1. In the sync phase (CompletingRebalance) the syncs are parked until
@@ -18,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from broker.groups.events import (
+from base.dataclass import dataclass
+from broker.groups.machine.events import (
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     Effect,
@@ -32,12 +34,11 @@ from broker.groups.events import (
     SyncResult,
     Ticket,
 )
-from broker.groups.member import NEVER, Member
-from broker.groups.records import GroupMetadataValue
-from broker.groups.roster import Roster
-from broker.groups.states import VALID_PREVIOUS, GroupState
-from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from protocol.dataclass import dataclass
+from broker.groups.machine.member import NEVER, Member
+from broker.groups.machine.records import GroupMetadataValue
+from broker.groups.machine.roster import Roster
+from broker.groups.machine.states import VALID_PREVIOUS, GroupState
+from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 from protocol.errors import ErrorCode
 
 EMPTY = GroupState.EMPTY

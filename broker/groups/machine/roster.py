@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from broker.groups.events import MemberProtocol, Ticket
-from broker.groups.member import Member
-from broker.groups.subscription import subscribed_topics
+from broker.groups.machine.events import MemberProtocol, Ticket
+from broker.groups.machine.member import Member
+from broker.groups.machine.subscription import subscribed_topics
 from protocol.errors import ErrorCode
 
 

@@ -1,7 +1,7 @@
 """The states of a group and the transitions between them.
 
 The text of each state is its specification: its meaning, and every transition from it. What each request gets in each
-state is in the tables of `broker.groups.rebalance`, `joins` and `group`.
+state is in the tables of `broker.groups.machine.rebalance`, `joins` and `group`.
 
 Owns: the table of transitions. Must not know: what causes one.
 """

@@ -12,7 +12,8 @@ import logging
 import struct
 from collections.abc import Awaitable
 
-from broker.loop.clock import Clock
+from base.clock import Clock
+from base.line_limit import LineLimit
 from broker.loop.driver import start
 from broker.loop.promise import Promise
 from broker.network.channel import Authentication, Channel
@@ -24,7 +25,6 @@ from broker.network.sasl.session import SaslSession, Stage
 from protocol.api_key import ApiKey
 from protocol.errors import Malformed
 from protocol.frame import LENGTH
-from storage.disk.shortages import LineLimit
 
 logger = logging.getLogger("kafka.network.Selector")
 

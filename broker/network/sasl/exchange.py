@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 
 
 class AuthenticationFailed(Exception):  # noqa: N818 - the name states the condition

@@ -24,8 +24,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from enum import Enum
 
+from base.dataclass import dataclass
 from broker.network.sasl.exchange import AuthenticationFailed, InvalidCredentials, Login, Step
-from protocol.dataclass import dataclass
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from enum import Enum, auto
 
+from base.dataclass import dataclass
 from broker.network.sasl.exchange import AuthenticationFailed, Exchange, InvalidCredentials, Login, Step
-from protocol.dataclass import dataclass
 
 REAUTHENTICATION_INTERVAL_MS_MIN = 1000
 

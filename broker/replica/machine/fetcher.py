@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from protocol.dataclass import dataclass
+from base.dataclass import dataclass
 from protocol.errors import ErrorCode
 from protocol.java_hash import absolute, string_hash, to_int32
 from protocol.messages.fetch import (

@@ -12,8 +12,8 @@ from struct import Struct as Layout
 from struct import pack
 from typing import Final
 
-from broker.transactions.states import RESTING, STATES_BY_NUMBER, TransactionState
-from broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Metadata, Partitions
+from broker.transactions.machine.states import RESTING, STATES_BY_NUMBER, TransactionState
+from broker.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID, Metadata, Partitions
 from protocol.codec import decode
 from protocol.errors import Malformed
 from protocol.schema import int8, int16, int32, int64, since, stored, string, struct

@@ -1,7 +1,7 @@
 """The states of a transactional id and the transitions between them.
 
 The text of each state is its specification: its meaning, and every transition from it. What each request gets in each
-state is in the tables of `broker.transactions.transaction`; docs/transactions.md is generated from both.
+state is in the tables of `broker.transactions.machine.transaction`; docs/transactions.md is generated from both.
 
 Owns: the table of transitions. Must not know: what causes one.
 """

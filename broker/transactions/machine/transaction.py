@@ -28,7 +28,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.transactions.states import VALID_PREVIOUS, TransactionState
+from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
 from protocol.errors import ErrorCode
 from storage.producers.producer_state import Producer
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from broker.security.stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
+from base.key_stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
 from tests.support.certificates import KEY_PASSWORD, STORE_PASSWORD, Stores
 from tests.support.parts import need_command, skip_when_unavailable
 

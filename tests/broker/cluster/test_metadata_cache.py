@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, MetadataCache
 from protocol.messages.update_metadata import (
     UPDATE,
@@ -17,7 +18,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.pause import never, whole
 from tests.storage.builders import pause, steps_of
 
 OLD, NEW = UUID(int=1), UUID(int=2)

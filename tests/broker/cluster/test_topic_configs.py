@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.topic_configs import WARNINGS_MAX, TopicConfigs
 from config.broker import BrokerConfig
 from config.definition import NoEffect
-from protocol.pause import never, whole
 
 STORED = {
     "t": {"retention.ms": "5", "segment.bytes": "many", "nosuch": "1", "cleanup.policy": "compact"},

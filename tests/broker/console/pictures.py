@@ -21,9 +21,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 from PIL import Image
 
+from base.pause import never, whole
 from broker.console.rates import HOUR_SAMPLES, INTERVAL_MS, Counts, Progress
 from broker.metrics.metric import Distribution
-from protocol.pause import never, whole
 from tests.broker.console.site import Hosted, hosted
 from tests.support.browser import Browser, open_browser
 

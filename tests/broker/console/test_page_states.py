@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from base.pause import never, whole
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
 from broker.console import records
@@ -41,7 +42,6 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.console.site import SETTINGS, Hosted, Site, built_consoles, hosted
 from tests.broker.console.test_values import AVRO, PROTO

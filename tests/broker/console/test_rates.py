@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from base.pause import never, whole
 from broker.console import rates
 from broker.console.rates import (
     DAY_SAMPLES,
@@ -16,7 +17,6 @@ from broker.console.rates import (
     Progress,
     RatesHistory,
 )
-from protocol.pause import never, whole
 
 KEY = ("g", "t", 0)
 

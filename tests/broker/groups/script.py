@@ -19,9 +19,9 @@ id generated for the n-th join of client `a` is `a.<n>`. Commands:
 
 from __future__ import annotations
 
-from broker.groups.events import JoinResult, MemberProtocol, RespondToJoin, StoreGroup, SyncResult
-from broker.groups.group import Group
-from broker.groups.records import GroupMetadataValue, group_value, read_group
+from broker.groups.machine.events import JoinResult, MemberProtocol, RespondToJoin, StoreGroup, SyncResult
+from broker.groups.machine.group import Group
+from broker.groups.machine.records import GroupMetadataValue, group_value, read_group
 from protocol.errors import ErrorCode
 from tests.broker.groups.support import Harness, subscription
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.rebalance import GroupSettings
+from broker.groups.machine.rebalance import GroupSettings
 from broker.groups.settings import CoordinatorSettings
 from broker.handlers.request_context import RequestContext
 from broker.loop.promise import Promise

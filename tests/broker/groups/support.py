@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from broker.groups.events import (
+from broker.groups.machine.events import (
     Effect,
     JoinRequest,
     JoinResult,
@@ -18,9 +18,9 @@ from broker.groups.events import (
     SyncRequest,
     SyncResult,
 )
-from broker.groups.group import Group
-from broker.groups.rebalance import GroupSettings
-from broker.groups.states import GroupState
+from broker.groups.machine.group import Group
+from broker.groups.machine.rebalance import GroupSettings
+from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
 
 T0 = Moment(monotonic_ms=1_000, now_ms=1_700_000_000_000)

@@ -8,14 +8,14 @@ from collections.abc import Awaitable
 import pytest
 
 from broker.groups.batches import CommittingProducer
-from broker.groups.events import JoinResult, SyncResult
-from broker.groups.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
+from broker.groups.machine.events import JoinResult, SyncResult
+from broker.groups.machine.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
+from broker.groups.machine.offsets import Offsets
+from broker.groups.machine.rebalance import GroupSettings
+from broker.groups.machine.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
+from broker.groups.machine.states import GroupState
 from broker.groups.offset_commits import CommitResult, Committer
-from broker.groups.offsets import Offsets
-from broker.groups.rebalance import GroupSettings
-from broker.groups.records import OffsetAndMetadata, group_key, group_value, offset_key, read_group
 from broker.groups.settings import CoordinatorSettings
-from broker.groups.states import GroupState
 from broker.loop.driver import start
 from broker.loop.promise import Promise
 from config.broker import BrokerConfig

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.groups import group, joins, rebalance
-from broker.groups.records import OffsetAndMetadata, offset_key, offset_value
-from broker.groups.states import VALID_PREVIOUS, GroupState
+from broker.groups.machine import group, joins, rebalance
+from broker.groups.machine.records import OffsetAndMetadata, offset_key, offset_value
+from broker.groups.machine.states import VALID_PREVIOUS, GroupState
 from protocol.errors import ErrorCode
 
 DOCS = Path(__file__).parents[3] / "docs"

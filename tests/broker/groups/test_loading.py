@@ -8,7 +8,7 @@ import pytest
 
 from broker.coordination.replay import Damage
 from broker.groups.loading import ReplayedPartition
-from broker.groups.records import (
+from broker.groups.machine.records import (
     GroupMetadataValue,
     OffsetAndMetadata,
     group_key,

@@ -18,9 +18,9 @@ import pytest
 from broker.groups import hosted_groups, removal
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.machine.rebalance import GroupSettings
+from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.offset_commits import CommitResult, Committer
-from broker.groups.rebalance import GroupSettings
-from broker.groups.records import OffsetAndMetadata
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.driver import start
 from broker.loop.promise import Promise

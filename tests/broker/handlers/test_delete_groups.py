@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.offset_commits import Committer
-from broker.groups.records import OffsetAndMetadata
 from broker.handlers import delete_groups
 from broker.loop.driver import start
 from protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
-from broker.replica.isr import IsrChange
+from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import Partition
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

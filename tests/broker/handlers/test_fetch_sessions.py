@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import never, whole
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_service import Fetch
@@ -37,7 +38,6 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID

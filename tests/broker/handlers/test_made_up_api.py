@@ -89,7 +89,7 @@ def test_an_api_is_a_message_a_handler_and_two_lines(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for package in ("broker", "protocol"):
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for package in ("storage", "controller", "config", "tests", "tools", "milena_broker"):
+    for package in ("base", "storage", "controller", "config", "tests", "tools", "milena_broker"):
         (tree / package).symlink_to(ROOT / package)
     (tree / "protocol/messages/greet.py").write_text(MESSAGE, encoding="utf-8")
     (tree / "broker/handlers/greet.py").write_text(HANDLER, encoding="utf-8")

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
 from broker.handlers.request_context import RequestContext
@@ -24,7 +25,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.pause import never, whole
 from tests.storage.builders import done, pause, steps_of
 from tests.support.in_process import InProcessBroker
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
-from broker.groups.records import OffsetAndMetadata
+from broker.groups.machine.records import OffsetAndMetadata
 from broker.handlers import offset_commit
 from broker.loop.driver import start
 from protocol.errors import ErrorCode, KafkaError

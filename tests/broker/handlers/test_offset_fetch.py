@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.groups.batches import CommittingProducer
+from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.offset_commits import Committer
-from broker.groups.records import OffsetAndMetadata
 from broker.handlers import offset_fetch
 from broker.loop.driver import start
 from broker.network.connection import Buffers

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from base.file_slice import FileSlice
 from broker.loop.promise import Promise
 from broker.network.connection import Buffers
 from broker.network.unsent_responses import ALLOWANCE_MIN
@@ -21,7 +22,6 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
-from storage.disk.files import FileSlice
 from tests.support.in_process import InProcessBroker, reserved, running_broker
 
 TOPIC = "t"

@@ -15,8 +15,8 @@ from broker.loop.promise import Promise
 from broker.network.channel import Channel
 from broker.replica.transaction_verification import CoordinatorLink, Verdicts
 from broker.requests.dispatch import request_decoder
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import Marker
-from broker.transactions.transaction import TopicPartition
 from protocol.api import APIS
 from protocol.codec import encode
 from protocol.errors import ErrorCode

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from base.pause import never, whole
 from broker.handlers.group_by_topic import group_by_topic
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -49,7 +50,6 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker
 

@@ -11,9 +11,9 @@ import pytest
 
 from broker.handlers import write_txn_markers
 from broker.handlers.write_txn_markers import STEP_SIZE
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,

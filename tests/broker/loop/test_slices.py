@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from base.pause import each
 from broker.loop.driver import Running
 from broker.loop.promise import Promise
 from broker.loop.slices import GRACE_MS, SLICE_MS, STEPS_MIN, SlicedWork
-from protocol.pause import each
 from tests.support.manual_clock import ManualClock, SteppingClock
 
 

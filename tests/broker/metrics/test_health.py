@@ -11,6 +11,7 @@ from uuid import uuid4
 import aiohttp
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.metrics.health import SHOWN_MAX, Health, Verdict
@@ -19,7 +20,6 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from protocol.pause import never, whole
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from base.pause import never, whole
 from broker.metrics.histogram import Histogram
 from broker.metrics.jolokia import JolokiaError, request_of_path, requests_of_body, respond
 from broker.metrics.metric import Kind, Metric, Shown, alone
@@ -15,7 +16,6 @@ from broker.metrics.object_names import ObjectNameError, canonical_name, object_
 from broker.metrics.old_names import present_name
 from broker.metrics.rates import MeterRates, WindowedRate
 from broker.metrics.registry import Registry
-from protocol.pause import never, whole
 
 TOPICS = "kafka.server:type=BrokerTopicMetrics"
 REQUESTS = "kafka.network:type=RequestMetrics"

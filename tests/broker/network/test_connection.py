@@ -14,6 +14,8 @@ from typing import cast
 
 import pytest
 
+from base.file_slice import FileSlice
+from base.system_calls import SYSTEM_CALLS
 from broker.loop.promise import Promise
 from broker.network import file_response
 from broker.network.channel import Channel, Hold
@@ -28,8 +30,7 @@ from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import writable_sockets
 from protocol.errors import Malformed
 from protocol.frame import SCRATCH_SIZE
-from storage.disk.files import FileSlice, OsFiles
-from storage.disk.system_calls import SYSTEM_CALLS
+from storage.disk.files import OsFiles
 from tests.support.manual_clock import ManualClock
 
 REQUEST_SIZE_MAX = 1 << 20

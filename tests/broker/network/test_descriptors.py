@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from base.system_calls import SYSTEM_CALLS
 from broker.network.descriptors import DescriptorBudget, open_count, raise_limit
-from storage.disk.system_calls import SYSTEM_CALLS
 from tests.support.broker import ROOT
 
 INFINITE = 2**63 - 1

@@ -1,11 +1,11 @@
 """The memory of arriving requests: how much each connection uses, and which ones are held until others finish."""
 
+from base.line_limit import LineLimit
 from broker.network.channel import Channel, Hold
 from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
-from storage.disk.shortages import LineLimit
 from tests.support.manual_clock import ManualClock
 
 SIZE_MAX = 1 << 20

@@ -19,6 +19,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from base.file_slice import FileSlice
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.handlers import fetch, list_offsets
@@ -34,9 +35,9 @@ from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
-from broker.replica.fetcher import FetchTerms
 from broker.replica.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
+from broker.replica.machine.fetcher import FetchTerms
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition, ReplicaRules
 from broker.requests.dispatch import request_decoder
@@ -60,7 +61,7 @@ from protocol.messages.leader_and_isr import (
 from protocol.records.builder import RecordData, build_batch
 from protocol.row_writer import RowResponse
 from protocol.schema import message_info
-from storage.disk.files import FileSlice, OsFiles
+from storage.disk.files import OsFiles
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import done, in_thread, pause

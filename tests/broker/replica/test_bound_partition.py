@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from base.pause import never, whole
 from broker.replica import bound_partition
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.partition import Partition
@@ -16,7 +17,6 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
-from protocol.pause import never, whole
 from protocol.schema import ZERO_UUID
 from tests.storage.builders import batch
 from tests.support.in_process import InProcessBroker, running_broker

@@ -9,7 +9,7 @@ import pytest
 from broker.loop.purgatory import Purgatory
 from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
-from broker.replica.isr import UNKNOWN_OFFSET, low_watermark
+from broker.replica.machine.isr import UNKNOWN_OFFSET, low_watermark
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import never, whole
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
@@ -19,7 +20,6 @@ from broker.replica.fetch_sessions import (
     PartitionKey,
 )
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import never, whole
 from tests.storage.builders import done, pause, steps_of
 
 NO_ID = UUID(int=0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.replica import isr_changes
-from broker.replica.isr import IsrChange
 from broker.replica.isr_changes import IsrChanges
+from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import Effects, IsrResponse, Partition
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import pytest
 
+from base.pause import InThread, Pause
 from broker.loop.slices import SlicedWork
 from broker.replica.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
-from protocol.pause import InThread, Pause
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names

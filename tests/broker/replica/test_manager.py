@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import never, whole
 from broker.loop.timer import Timer
 from broker.metrics.of_replicas import SUMS
 from broker.replica.bound_partition import BoundPartition
@@ -28,7 +29,6 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicState,
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from storage.disk.checkpoints import read_partition_metadata

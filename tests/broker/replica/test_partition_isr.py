@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.replica.isr import NEVER_MS, IsrChange
+from broker.replica.machine.isr import NEVER_MS, IsrChange
 from broker.replica.partition import Effect, IsrResponse, Partition, ReplicaRules
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in

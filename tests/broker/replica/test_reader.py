@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from base.pause import never, whole
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import Leadership, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, PartitionRead, read_partitions
 from protocol.errors import ErrorCode
-from protocol.pause import never, whole
 from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.log.log import Log

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from base.pause import never, whole
 from broker.metrics.of_replicas import fetcher_metrics
 from broker.replica import isr_changes
-from broker.replica.isr import IsrChange
+from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
-from protocol.pause import never, whole
 from storage.log.log_truncation import LogTruncation
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until

@@ -20,6 +20,8 @@ from uuid import UUID
 
 import pytest
 
+from base.file_slice import FileSlice
+from base.pause import never, whole
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.handlers import fetch as fetch_handler
@@ -82,14 +84,12 @@ from protocol.messages.produce import (
     ScannedProduce,
     TopicProduceData,
 )
-from protocol.pause import never, whole
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.row_writer import RowResponse
 from protocol.schema import ZERO_UUID, Records, message_info
 from storage.batches.validation import AppendOrigin
-from storage.disk.files import FileSlice
 from tests.storage.builders import batch, marker
 from tests.support.in_process import LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock

@@ -49,7 +49,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.members import join_alone
 
 ROOT = Path(__file__).parents[3]
-COUNTED = (*(f"{ROOT / package}{os.sep}" for package in ("broker", "controller", "storage", "protocol")), "<")
+COUNTED = (*(f"{ROOT / package}{os.sep}" for package in ("base", "broker", "controller", "storage", "protocol")), "<")
 """Where steps count; the names of generated readers and of named tuples begin with `<`."""
 
 COUNTED_BY = (3, 11)

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from base.pause import never
 from broker.security.acl_store import AclStore
 from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
 from controller.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode
-from protocol.pause import never
 
 ALLOW = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)
 TOPIC = Pattern(ResourceType.TOPIC, "t")

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from base.pause import never
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
@@ -22,7 +23,6 @@ from controller import paths
 from controller.entity_configs import overrides_of_topics
 from controller.memory_store import MemoryTree
 from controller.registration import ensure_paths
-from protocol.pause import never
 from tests.support.held_store import HeldStore
 from tests.support.manual_clock import ManualClock
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.metadata_cache import MetadataCache, TopicState
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
@@ -18,7 +19,6 @@ from controller.entity_configs import change_overrides, entity_overrides, overri
 from controller.memory_store import MemoryStore
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
-from protocol.pause import never, whole
 from tests.support.manual_clock import ManualClock
 
 BROKER_ID, OTHER_ID = 1, 2

@@ -7,11 +7,11 @@ from typing import IO
 
 import pytest
 
+from base.system_calls import SYSTEM_CALLS
 from broker.network.tls import TlsError, check_handshake, openssl_name
 from broker.settings.listener_tls import ListenerTls
 from broker.settings.security_sources import InvalidSecurityError
 from config.broker import BrokerConfig
-from storage.disk.system_calls import SYSTEM_CALLS
 from tests.support.certificates import Stores
 
 GCM = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.loop.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.machine.records import read_key, read_value
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import Metadata, TopicPartition
 from broker.transactions.markers import Codes, Marker, MarkerSender
-from broker.transactions.records import read_key, read_value
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 from tests.broker.groups.fakes import FakeLog

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from base.clock import Clock
 from broker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.groups.coordinator import GroupCoordinator
-from broker.loop.clock import Clock
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.replica.appends import Appends

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata, NewProducer, Transaction
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import Metadata, NewProducer, Transaction
 from storage.producers.producer_state import Producer
 
 T0_MS = 1_700_000_000_000

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.transactions import expiry
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import LAST_EPOCH
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import LAST_EPOCH
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch

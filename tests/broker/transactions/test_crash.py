@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 
+from base.pause import never, whole
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
@@ -29,14 +30,13 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
-from protocol.pause import never, whole
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, read_marker

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.transactions import transaction as machine
-from broker.transactions.records import write_key, write_value
-from broker.transactions.states import RESTING, VALID_PREVIOUS, TransactionState
-from broker.transactions.transaction import ONGOING, Metadata
+from broker.transactions.machine import transaction as machine
+from broker.transactions.machine.records import write_key, write_value
+from broker.transactions.machine.states import RESTING, VALID_PREVIOUS, TransactionState
+from broker.transactions.machine.transaction import ONGOING, Metadata
 from protocol.errors import ErrorCode
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from base.pause import never, whole
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import Guards
 from broker.transactions.late import GRACE_MS, LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker
-from protocol.pause import never, whole
 from tests.broker.transactions.leading import BROKER, Leading
 
 TIMEOUT_MAX_MS = 900_000

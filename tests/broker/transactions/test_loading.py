@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.coordination.replay import Damage
 from broker.transactions.loading import ReplayedTransactions
-from broker.transactions.records import write_key, write_value
-from broker.transactions.states import TransactionState
-from broker.transactions.transaction import Metadata
+from broker.transactions.machine.records import write_key, write_value
+from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import Metadata
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 

@@ -10,9 +10,9 @@ import pytest
 
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import Guards
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, records
 from protocol.records.compression import Compression

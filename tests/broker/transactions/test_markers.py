@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from broker.loop.timer import Timer
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerSender
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode
 from tests.broker.transactions.fakes import FakeChannel, FakeLeaders
 from tests.broker.transactions.support import A0, A1, B0

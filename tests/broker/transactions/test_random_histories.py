@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 
 import pytest
 
-from broker.transactions.states import VALID_PREVIOUS, TransactionState
-from broker.transactions.transaction import Metadata, TopicPartition
+from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
+from broker.transactions.machine.transaction import Metadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import Surroundings

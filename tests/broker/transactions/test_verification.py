@@ -16,9 +16,9 @@ from broker.replica.transaction_verification import (
     Verdicts,
     transactional_header,
 )
+from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker
-from broker.transactions.transaction import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader
 from protocol.records.builder import RecordData, build_batch

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import gc
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk.files import FileSlice, OsFiles, TruncatedError
-from storage.disk.system_calls import SYSTEM_CALLS
+from base.system_calls import SYSTEM_CALLS
+from storage.disk.files import OsFiles
 from tests.support.faulty_files import Crashed, FaultyFiles
 
 FILES = OsFiles()
@@ -63,45 +62,6 @@ def test_cached_read_returns_the_bytes_in_the_page_cache(tmp_path: Path) -> None
     assert FILES.read_cached_into(file, buffer, 3) in (0, 4)
     assert bytes(buffer) in (b"3456", bytes(4))
     assert FILES.read_cached_into(file, buffer, 100) == 0
-
-
-def test_slice_is_sent_and_read_unchanged_after_its_file_is_replaced(tmp_path: Path) -> None:
-    content = bytes(range(256)) * 64
-    path = tmp_path / "a"
-    path.write_bytes(content)
-    files = OsFiles()
-    piece = FileSlice(files, files.open_for_reading(str(path)), 100, 5000)
-    path.unlink()
-    receiving, sending = socket.socketpair()
-    with receiving, sending:
-        sending.setblocking(False)
-        assert len(piece) == 5000
-        assert piece.send(sending.fileno(), 0, 100) == 100
-        assert receiving.recv(100) == content[100:200]
-        assert piece.send(sending.fileno(), 0, 9000) == 5000
-        assert receiving.recv(10_000) == content[100:5100] == piece.read()
-        assert piece.send(sending.fileno(), 4990, 9000) == 10
-        assert receiving.recv(10_000) == content[5090:5100]
-        sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        with contextlib.suppress(BlockingIOError):
-            sending.send(bytes(1 << 20))
-        with pytest.raises(BlockingIOError):
-            piece.send(sending.fileno(), 0, 9000)
-
-
-def test_slice_of_a_truncated_file_sends_the_rest_and_then_raises(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(bytes(1000))
-    files = OsFiles()
-    piece = FileSlice(files, files.open_for_reading(str(path)), 0, 1000)
-    os.truncate(path, 600)
-    receiving, sending = socket.socketpair()
-    with receiving, sending:
-        assert piece.send(sending.fileno(), 0, 9000) == 600
-        with pytest.raises(TruncatedError):
-            piece.send(sending.fileno(), 600, 9000)
-    with pytest.raises(TruncatedError):
-        piece.read()
 
 
 def test_start_writeback_accepts_a_range(tmp_path: Path) -> None:
@@ -216,7 +176,7 @@ def test_lock_without_description_locks_excludes_every_other_open_file(tmp_path:
     assert lock is not None
     assert files.lock(path) is None, "this process has it already"
     program = "import sys; from storage.disk.files import OsFiles\n"
-    program += "from storage.disk.system_calls import SYSTEM_CALLS as calls\n"
+    program += "from base.system_calls import SYSTEM_CALLS as calls\n"
     program += "sys.exit(OsFiles(calls._replace(has_description_locks=False)).lock(sys.argv[1]) is not None)"
     subprocess.run([sys.executable, "-c", program, path], check=True)
     with open(path):

@@ -21,7 +21,7 @@ from protocol.records.control import ControlType
 from storage.disk import names
 from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
-from storage.disk.shortages import LineLimit, OutOfResourcesError, Shortages
+from storage.disk.shortages import OutOfResourcesError, Shortages
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LoadError, LogManagerSettings
@@ -428,13 +428,3 @@ def test_shortages_are_logged_rarely_with_their_file(caplog: pytest.LogCaptureFi
     first, second = (record.getMessage() for record in caplog.records)
     assert "/d/t-0/0.log" in first
     assert "(99 such failures not logged)" in second
-
-
-def test_line_limit_admits_one_line_an_interval() -> None:
-    limit = LineLimit(10)
-    assert [limit.admit(now_s) for now_s in (0, 1, 9.9, 10, 11, 100)] == [0, None, None, 2, None, 1]
-
-
-def test_line_limit_may_admit_several_lines_an_interval() -> None:
-    limit = LineLimit(10, 2)
-    assert [limit.admit(now_s) for now_s in (0, 1, 2, 9, 10, 10, 10)] == [0, 0, None, None, 2, 0, None]

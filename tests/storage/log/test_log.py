@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from base.file_slice import FileSlice
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Record, batches, read_header, set_timestamps
 from protocol.records.compression import Compression
@@ -18,7 +19,7 @@ from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage.batches.validation import AppendOrigin, PreparedAppend, TooCostlyError
 from storage.disk import names
-from storage.disk.files import FileSlice, OpenFile
+from storage.disk.files import OpenFile
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.log.segment_reader import SLICE_SIZE_MIN

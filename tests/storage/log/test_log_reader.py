@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from base.file_slice import FileSlice
 from protocol.errors import KafkaError
 from protocol.records.batch import batches
 from protocol.records.control import ControlType
-from storage.disk.files import FileSlice
 from storage.log import segment_reader
 from storage.log.log import Log
 from storage.log.segment_reader import FetchedRecords, SegmentReader

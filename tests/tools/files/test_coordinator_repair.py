@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.records import OffsetAndMetadata, offset_key, offset_value
-from broker.transactions.records import write_key, write_value
+from broker.groups.machine.records import OffsetAndMetadata, offset_key, offset_value
+from broker.transactions.machine.records import write_key, write_value
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
-from broker.groups.records import OffsetAndMetadata, offset_key, offset_value
+from broker.groups.machine.records import OffsetAndMetadata, offset_key, offset_value
 from tools.monitoring.lag_commits import POLL_S, CommitFollower
 
 

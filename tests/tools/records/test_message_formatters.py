@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.groups.records import OffsetAndMetadata, group_key, offset_key, offset_value
+from broker.groups.machine.records import OffsetAndMetadata, group_key, offset_key, offset_value
 from protocol.records import batch
 from protocol.records.legacy import build_message_set, read_message_header
 from tools.base.command_line import UsageError

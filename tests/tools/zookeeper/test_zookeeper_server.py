@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from config import properties
+from base import properties
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.groups.events import JoinResult, RespondToJoin, RespondToSync, StoreGroup, SyncRequest
-from broker.groups.group import Group
-from broker.groups.member import NEVER
-from broker.groups.rebalance import GroupSettings
-from broker.groups.records import group_value, read_group
-from broker.groups.states import GroupState
+from broker.groups.machine.events import JoinResult, RespondToJoin, RespondToSync, StoreGroup, SyncRequest
+from broker.groups.machine.group import Group
+from broker.groups.machine.member import NEVER
+from broker.groups.machine.rebalance import GroupSettings
+from broker.groups.machine.records import group_value, read_group
+from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
 from tests.broker.groups.support import join_request, later, protocols
 

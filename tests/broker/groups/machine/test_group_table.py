@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.groups import group, joins, rebalance
-from broker.groups.group import Group
-from broker.groups.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
-from broker.groups.states import VALID_PREVIOUS, GroupState
+from broker.groups.machine import group, joins, rebalance
+from broker.groups.machine.group import Group
+from broker.groups.machine.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
+from broker.groups.machine.states import VALID_PREVIOUS, GroupState
 from protocol.errors import ErrorCode
 from tests.broker.groups.support import T0, Harness, completing_group, join_request, protocols, stable_group
 

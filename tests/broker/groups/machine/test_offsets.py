@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from broker.groups.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
-from broker.groups.records import OffsetAndMetadata
-from broker.groups.states import GroupState
+from broker.groups.machine.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
+from broker.groups.machine.records import OffsetAndMetadata
+from broker.groups.machine.states import GroupState
 
 T0 = ("t", 0)
 T1 = ("t", 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.records import (
+from broker.groups.machine.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -23,7 +23,7 @@ from broker.groups.records import (
     read_key,
     read_offset,
 )
-from broker.groups.subscription import subscribed_topics
+from broker.groups.machine.subscription import subscribed_topics
 from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.groups.golden import RECORDS

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.replica.fetcher import (
+from broker.replica.machine.fetcher import (
     Append,
     BackOff,
     Effect,

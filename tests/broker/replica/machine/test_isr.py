@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from broker.replica.isr import (
+from broker.replica.machine.isr import (
     NEVER_MS,
     UNKNOWN_OFFSET,
     FollowerProgress,

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from broker.replica.bound_partition import BoundPartition
-from broker.replica.refused_batches import REFUSED_MAX, REMEMBERED_MS, RefusedBatches
+from broker.replica.machine.refused_batches import REFUSED_MAX, REMEMBERED_MS, RefusedBatches
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest
 from protocol.records.batch import BatchHeader, batches, read_header, records

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.transactions.records import (
+from broker.transactions.machine.records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
@@ -16,8 +16,8 @@ from broker.transactions.records import (
     write_key,
     write_value,
 )
-from broker.transactions.states import RESTING, TransactionState
-from broker.transactions.transaction import Metadata, TopicPartition
+from broker.transactions.machine.states import RESTING, TransactionState
+from broker.transactions.machine.transaction import Metadata, TopicPartition
 from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.transactions.golden import RECORDS

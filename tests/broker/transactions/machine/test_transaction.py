@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.transactions.states import VALID_PREVIOUS, TransactionState
-from broker.transactions.transaction import (
+from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
+from broker.transactions.machine.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

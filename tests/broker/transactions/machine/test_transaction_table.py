@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.transactions import transaction as machine
-from broker.transactions.states import RESTING, VALID_PREVIOUS, TransactionState
-from broker.transactions.transaction import (
+from broker.transactions.machine import transaction as machine
+from broker.transactions.machine.states import RESTING, VALID_PREVIOUS, TransactionState
+from broker.transactions.machine.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     DEAD,
