@@ -32,7 +32,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition, read_offsets
+from storage.disk.checkpoints import read_offsets
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties
 from storage.manager.log_manager import LogManager, NewLog
@@ -68,7 +68,7 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "bench"))
     manager.startup.load(lambda topic: config, now_ms=now_ms())
-    new = NewLog(TopicPartition("bench", 0), None, config)
+    new = NewLog(("bench", 0), None, config)
     whole(manager.create([new], never, _in_this_thread, now_ms=now_ms()))
     log = manager.get("bench", 0)
     assert log is not None
@@ -154,7 +154,7 @@ def _latencies(subject: Subject, scale: Scale) -> list[int]:
 
 def _is_cleaned(server: Server, topic: str) -> bool:
     checkpoint = server.log_dir / names.CLEANER_CHECKPOINT
-    return checkpoint.exists() and TopicPartition(topic, 0) in read_offsets(OsFiles(), str(checkpoint))
+    return checkpoint.exists() and (topic, 0) in read_offsets(OsFiles(), str(checkpoint))
 
 
 CASES = (

@@ -28,7 +28,6 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.batch import BASE_OFFSET, set_offset_and_epoch
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
 from storage.log.log import Log
@@ -127,7 +126,7 @@ def idle_partitions(server: Server, scale: Scale) -> Values:
 @contextmanager
 def _new_log(folder: Path) -> Iterator[Log]:
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}, {}), {})
-    name = TopicPartition(TOPIC, 0)
+    name = (TOPIC, 0)
     options: LogOptions[Log] = LogOptions(OsFiles(), Random(1))
     yield log_opening.create(options, str(folder / "log"), name, config, topic_id=None, now_ms=now_ms())
 

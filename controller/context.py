@@ -16,8 +16,15 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from controller import partition_states, replica_states
-from controller.model import Broker, Leadership, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
+from controller.model import (
+    Broker,
+    Leadership,
+    PartitionReplica,
+    ReplicaAssignment,
+    Topic,
+)
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 
@@ -100,26 +107,32 @@ class ControllerContext:
     def is_to_be_deleted(self, topic: str) -> bool:
         return topic in self.topics_to_delete
 
+    def is_partition_to_be_deleted(self, partition: TopicPartition) -> bool:
+        return partition[0] in self.topics_to_delete
+
     # -- partitions and replicas -----------------------------------------------------------------------------------
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
         """Return the partition's assignment; an empty one if the partition is unknown."""
-        known = self.assignments.get(partition.topic, {}).get(partition.partition)
+        topic, index = partition
+        known = self.assignments.get(topic, {}).get(index)
         return ReplicaAssignment(()) if known is None else known
 
     def put_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        self.assignments[partition.topic][partition.partition] = assignment
+        topic, index = partition
+        self.assignments[topic][index] = assignment
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        return partition.partition in self.assignments.get(partition.topic, ())
+        topic, index = partition
+        return index in self.assignments.get(topic, ())
 
     def all_partitions(self) -> Iterator[TopicPartition]:
         for topic, partitions in self.assignments.items():
             for partition in partitions:
-                yield TopicPartition(topic, partition)
+                yield (topic, partition)
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        return [TopicPartition(topic, partition) for partition in self.assignments.get(topic, ())]
+        return [(topic, partition) for partition in self.assignments.get(topic, ())]
 
     def replicas_of(self, partitions: Iterable[TopicPartition]) -> list[PartitionReplica]:
         return [
@@ -157,7 +170,7 @@ class ControllerContext:
         """
         found: list[TopicPartition] = []
         for partition in self.leaderships:
-            if not self.has_leader(partition) and not self.is_to_be_deleted(partition.topic):
+            if not self.has_leader(partition) and not self.is_partition_to_be_deleted(partition):
                 found.append(partition)
             await pause()
         return found

@@ -18,6 +18,7 @@ from typing import cast
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from controller.active.controller import ActiveController
 from controller.active.term import Term
 from controller.broker_channels import BrokerChannels
@@ -43,7 +44,7 @@ from controller.events import (
     UncleanElectionEnabled,
 )
 from controller.fenced_store import ControllerMoved, FencedStore
-from controller.model import ApiError, ReplicaAssignment, TopicPartition
+from controller.model import ApiError, ReplicaAssignment
 from controller.paths import Undecodable
 from controller.sender import Sender
 from controller.settings import ControllerSettings, ControllerStatistics

@@ -5,7 +5,8 @@ and sends nothing about a change before the store holds it.
 """
 
 from base.dataclass import dataclass
-from controller.model import LeaderAndIsr, PartitionReplica, TopicPartition
+from base.topic_partition import TopicPartition
+from controller.model import LeaderAndIsr, PartitionReplica
 
 
 @dataclass(frozen=True, slots=True)

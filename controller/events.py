@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from base.dataclass import dataclass
-from controller.model import TopicPartition
+from base.topic_partition import TopicPartition
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic

@@ -17,10 +17,11 @@ from typing import TypeVar
 
 from base.dataclass import dataclass
 from base.pause import Pause, through
+from base.topic_partition import TopicPartition
 from controller import paths
 from controller.effects import ChangeLeadership
 from controller.entity_configs import overrides_of_topics
-from controller.model import Broker, Leadership, Topic, TopicPartition
+from controller.model import Broker, Leadership, Topic
 from controller.state_store import (
     Check,
     Create,
@@ -163,7 +164,7 @@ class FencedStore:
     async def change_leadership(self, changes: Sequence[ChangeLeadership]) -> Written:
         """Write partition states, each on condition that it still has the version that the plan is based on."""
         written = Written()
-        new_topics = dict.fromkeys(change.partition.topic for change in changes if change.expected_version is None)
+        new_topics = dict.fromkeys(change.partition[0] for change in changes if change.expected_version is None)
         parents = [[Create(paths.partitions_path(topic))] for topic in new_topics]
         operations = [self._operations(change) async for change in through(changes, self._pause)]
         outcomes = await self._each([*parents, *operations])

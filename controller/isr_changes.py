@@ -4,9 +4,10 @@ Owns the order of the checks: the error code determines whether the leader is to
 Must not know the store.
 """
 
+from base.topic_partition import TopicPartition
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
-from controller.model import NO_BROKER_EPOCH, LeaderAndIsr, LeaderRecoveryState, TopicPartition
+from controller.model import NO_BROKER_EPOCH, LeaderAndIsr, LeaderRecoveryState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import PartitionData
 

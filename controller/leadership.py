@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from enum import Enum
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from controller import election
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
@@ -18,7 +19,6 @@ from controller.model import (
     LeaderRecoveryState,
     Leadership,
     ReplicaAssignment,
-    TopicPartition,
 )
 
 INITIAL_LEADER_EPOCH = 0
@@ -74,7 +74,7 @@ def plan_elections(
     """Elect a leader for each partition in `current`, or record why none qualifies."""
     plan = LeadershipPlan()
     for partition, leadership in _not_fenced(context, current, plan):
-        state = _ELECTORS[reason](context, partition, leadership.state, partition.topic in topics_unclean_allowed)
+        state = _ELECTORS[reason](context, partition, leadership.state, partition[0] in topics_unclean_allowed)
         if state is None:
             plan.failures[partition] = (
                 f"no replica qualifies ({reason.value} election, isr {list(leadership.state.isr)})"

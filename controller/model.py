@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 
 NO_LEADER = -1
@@ -18,19 +19,15 @@ LEADER_EPOCH_DURING_DELETE = -2
 NO_BROKER_EPOCH = -1
 
 
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class PartitionReplica(NamedTuple):
     """The replica of `partition` on one broker."""
 
     partition: TopicPartition
     broker_id: int
+
+    @property
+    def topic(self) -> str:
+        return self.partition[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from base.topic_partition import TopicPartition
 from controller.model import (
     Broker,
     Endpoint,
@@ -22,7 +23,6 @@ from controller.model import (
     Leadership,
     ReplicaAssignment,
     Topic,
-    TopicPartition,
 )
 from protocol.ids import id_text, parse_id
 
@@ -310,7 +310,8 @@ def partitions_path(topic: str) -> str:
 
 
 def partition_path(partition: TopicPartition) -> str:
-    return f"{partitions_path(partition.topic)}/{partition.partition}"
+    topic, index = partition
+    return f"{partitions_path(topic)}/{index}"
 
 
 def partition_state_path(partition: TopicPartition) -> str:
@@ -387,7 +388,7 @@ def decode_partition_list(data: bytes | None) -> list[TopicPartition]:
 
 
 def _partition(entry: _Json) -> TopicPartition:
-    return TopicPartition(entry.text("topic"), entry.integer("partition"))
+    return (entry.text("topic"), entry.integer("partition"))
 
 
 # -- /consumers ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ order are in docs/controller.md.
 
 from collections.abc import Collection, Sequence
 
+from base.topic_partition import TopicPartition
 from controller.context import ControllerContext
-from controller.model import ReplicaAssignment, TopicPartition
+from controller.model import ReplicaAssignment
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -26,7 +27,7 @@ def plan_reassignment(
     """
     if target is None and partition not in context.reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    if not context.has_partition(partition) or context.is_to_be_deleted(partition.topic):
+    if not context.has_partition(partition) or context.is_partition_to_be_deleted(partition):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
     current = context.assignment(partition)
     if target is None:

@@ -12,16 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from controller.broker_channels import ControlRequest
 from controller.context import ControllerContext
 from controller.effects import SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
-from controller.model import (
-    LEADER_DURING_DELETE,
-    LEADER_EPOCH_DURING_DELETE,
-    NO_LEADER_EPOCH,
-    Broker,
-    TopicPartition,
-)
+from controller.model import LEADER_DURING_DELETE, LEADER_EPOCH_DURING_DELETE, NO_LEADER_EPOCH, Broker
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -112,7 +107,7 @@ class RequestBatch:
         leadership = self._context.leaderships[partition]
         assignment = self._context.assignment(partition)
         return LeaderAndIsrPartitionState(
-            partition_index=partition.partition,
+            partition_index=partition[1],
             controller_epoch=leadership.controller_epoch,
             leader=leadership.state.leader,
             leader_epoch=leadership.state.leader_epoch,
@@ -172,9 +167,9 @@ class RequestBatch:
     def _metadata_state(self, partition: TopicPartition) -> UpdateMetadataPartitionState:
         leadership = self._context.leaderships[partition]
         replicas = self._context.assignment(partition).replicas
-        is_going = self._context.is_to_be_deleted(partition.topic)
+        is_going = self._context.is_partition_to_be_deleted(partition)
         return UpdateMetadataPartitionState(
-            partition_index=partition.partition,
+            partition_index=partition[1],
             controller_epoch=leadership.controller_epoch,
             leader=LEADER_DURING_DELETE if is_going else leadership.state.leader,
             leader_epoch=leadership.state.leader_epoch,
@@ -192,7 +187,7 @@ class RequestBatch:
         states = await _group_by_topic(
             replicas,
             lambda partition: StopReplicaPartitionState(
-                partition_index=partition.partition,
+                partition_index=partition[1],
                 leader_epoch=self._epoch_to_stop(partition),
                 delete_partition=replicas[partition],
             ),
@@ -208,7 +203,7 @@ class RequestBatch:
         )
 
     def _epoch_to_stop(self, partition: TopicPartition) -> int:
-        if self._context.is_to_be_deleted(partition.topic):
+        if self._context.is_partition_to_be_deleted(partition):
             return LEADER_EPOCH_DURING_DELETE
         leadership = self._context.leaderships.get(partition)
         return NO_LEADER_EPOCH if leadership is None else leadership.state.leader_epoch
@@ -220,7 +215,7 @@ async def _group_by_topic(
     """Return `state(partition)` of each partition, in order, grouped by topic."""
     topics: dict[str, list[T]] = {}
     for partition in sorted(partitions):
-        topics.setdefault(partition.topic, []).append(state(partition))
+        topics.setdefault(partition[0], []).append(state(partition))
         await pause()
     return topics
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from controller.broker_channels import BrokerChannels, ControlRequest, ControlResponse
 from controller.events import Event, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
-from controller.model import Broker, TopicPartition
+from controller.model import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -84,7 +84,7 @@ class Sender:
             self._enqueue(LeaderAndIsrResponseReceived(broker_id, response, request))
         elif isinstance(response, StopReplicaResponse) and isinstance(request, StopReplicaRequest):
             deleted = frozenset(
-                TopicPartition(topic.topic_name, state.partition_index)
+                (topic.topic_name, state.partition_index)
                 for topic in request.topic_states
                 for state in topic.partition_states
                 if state.delete_partition

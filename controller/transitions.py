@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from base.pause import Pause, through
+from base.topic_partition import TopicPartition, partition_name
 from controller.broker_channels import ControlRequest
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership, SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
@@ -24,7 +25,7 @@ from controller.leadership import (
     plan_new_epochs,
     plan_removal_from_isr,
 )
-from controller.model import NO_LEADER, Leadership, PartitionReplica, TopicPartition
+from controller.model import NO_LEADER, Leadership, PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.requests import RequestBatch
@@ -118,7 +119,7 @@ class Transitions:
         await self._flush()
         failures |= failed
         for partition, why in failures.items():
-            logger.warning("cannot elect a leader for %s: %s", partition, why)
+            logger.warning("cannot elect a leader for %s: %s", partition_name(partition), why)
         return failures
 
     async def _elect_first(
@@ -143,7 +144,7 @@ class Transitions:
         _, failures = await self._change(list(partitions), plan)
         await self._flush()
         for partition, why in failures.items():
-            logger.error("cannot renew the leader epoch of %s: %s", partition, why)
+            logger.error("cannot renew the leader epoch of %s: %s", partition_name(partition), why)
 
     async def keep_only(self, partition: TopicPartition, staying: Sequence[int]) -> str | None:
         """Remove all other replicas from ISR and leadership, so that they can be deleted.
@@ -181,7 +182,7 @@ class Transitions:
                 movable.append(partition)
             else:
                 state = self._context.partition_state(partition)
-                logger.error("%s cannot go from %s to %s", partition, state.value, target.value)
+                logger.error("%s cannot go from %s to %s", partition_name(partition), state.value, target.value)
         return movable
 
     async def _topics_unclean_allowed(
@@ -191,7 +192,7 @@ class Transitions:
         if reason is not ElectionReason.OFFLINE:
             return set()
         stuck = {
-            partition.topic
+            partition[0]
             for partition, leadership in current.items()
             if not any(self._context.is_replica_online(replica, partition) for replica in leadership.state.isr)
         }
@@ -212,7 +213,13 @@ class Transitions:
                 movable.append(replica)
             else:
                 state = self._context.replica_state(replica)
-                logger.error("replica %d of %s cannot go from %s to %s", *reversed(replica), state.value, target.value)
+                logger.error(
+                    "replica %d of %s cannot go from %s to %s",
+                    replica.broker_id,
+                    partition_name(replica.partition),
+                    state.value,
+                    target.value,
+                )
         if target is ReplicaState.OFFLINE:
             await self._stop(movable)
         async for replica in through(movable, self._pause):
@@ -250,11 +257,14 @@ class Transitions:
 
         led = [partition for partition in partitions if partition in self._context.leaderships]
         changed, failures = await self._change(led, plan)
-        unchanged = tuple(it for it in partitions if it not in changed and not self._context.is_to_be_deleted(it.topic))
+        unchanged = tuple(
+            it for it in partitions if it not in changed and not self._context.is_partition_to_be_deleted(it)
+        )
         if unchanged:
             self._batch.add(SendMetadata(tuple(self._context.live_brokers), unchanged))
         for partition, why in failures.items():
-            logger.error("cannot remove broker %d from the in-sync replicas of %s: %s", broker_id, partition, why)
+            name = partition_name(partition)
+            logger.error("cannot remove broker %d from the in-sync replicas of %s: %s", broker_id, name, why)
 
     async def _planned(
         self,
@@ -307,7 +317,7 @@ class Transitions:
                     change.partition,
                     written[change.partition],
                 )
-            if change.partition in written and not self._context.is_to_be_deleted(change.partition.topic):
+            if change.partition in written and not self._context.is_partition_to_be_deleted(change.partition):
                 self._batch.add(SendLeaderAndIsr(change.recipients, change.partition))
                 self._batch.add(SendLeaderAndIsr(change.new_recipients, change.partition, is_new=True))
 

@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from base.topic_partition import TopicPartition, partition_name
 from broker.network.outgoing import PeerUnavailable
-from controller.model import TopicPartition
 from protocol.errors import KafkaError
 
 logger = logging.getLogger("kafka.server.KafkaServer")
@@ -42,7 +42,7 @@ async def move_leadership(
             if not remaining:
                 logger.info("controlled shutdown succeeded")
                 return True
-            named = ", ".join(map(str, sorted(remaining)[:NAMED_PARTITIONS_MAX]))
+            named = ", ".join(map(partition_name, sorted(remaining)[:NAMED_PARTITIONS_MAX]))
             logger.info("still leading %d partitions, among them %s", len(remaining), named)
     logger.warning("stopping without a controlled shutdown after %d attempts", attempts_max)
     return False

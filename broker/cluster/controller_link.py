@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import ALTER_PARTITION, FORWARDING, BrokerPeers, Link
 from broker.network.outgoing import OutgoingConnection
 from config.addresses import HostAndPort
 from controller.controller import Controller
-from controller.model import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -81,7 +81,7 @@ class ControllerLink:
             return await self._controller.controlled_shutdown(self._broker_id, self._broker_epoch())
         request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         response: ControlledShutdownResponse = await self._ask(self._shutdown, request, CONTROLLED_SHUTDOWN_VERSION)
-        return [TopicPartition(each.topic_name, each.partition_index) for each in response.remaining_partitions]
+        return [(each.topic_name, each.partition_index) for each in response.remaining_partitions]
 
     def metadata_changed(self) -> None:
         """Give up requests to a broker that is no longer the controller.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
 from controller import log_dir_record, paths
 from controller.log_dir_record import FoundDirectory
@@ -25,7 +26,6 @@ from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import NoNode, StateStore
 from controller.store_copies import FoundCopy
 from storage.directories.log_directory import LogDirectory
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
 from storage.manager.log_manager import LogManager
 
@@ -175,7 +175,7 @@ async def _partitions(store: StateStore) -> set[TopicPartition]:
     for topic, node in zip(topics, await store.get_many([paths.topic_path(topic) for topic in topics]), strict=True):
         with suppress(paths.Undecodable):
             partitions = paths.decode_topic(topic, node.data).partitions if node is not None else {}
-            found.update(TopicPartition(topic, partition) for partition in partitions)
+            found.update((topic, partition) for partition in partitions)
     return found
 
 
@@ -187,7 +187,7 @@ def _logs_in(directories: Sequence[LogDirectory]) -> set[TopicPartition]:
     found: set[TopicPartition] = set()
     for directory in directories:
         with suppress(OSError):
-            found.update(TopicPartition(name.topic, name.partition) for _, name in directory.partition_directories())
+            found.update((name.topic, name.partition) for _, name in directory.partition_directories())
     return found
 
 

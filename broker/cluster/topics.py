@@ -19,6 +19,7 @@ from itertools import islice
 
 from base.clock import Clock
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.purgatory import DelayedOperation, Purgatory
@@ -28,7 +29,7 @@ from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
 from controller.events import ElectionType
-from controller.model import ApiError, TopicPartition
+from controller.model import ApiError
 from controller.topic_creation import TopicResult, topic_name_problem
 from controller.topic_nodes import TopicNodes
 from protocol.errors import ErrorCode, KafkaError
@@ -154,7 +155,7 @@ class TopicAdministration:
         pause = self._sliced_work.pause
         for partition, error in results.items():
             await pause()
-            if error.error_code or await self._holds_in_time(partition.topic, partial(is_led, partition), deadline_ms):
+            if error.error_code or await self._holds_in_time(partition[0], partial(is_led, partition), deadline_ms):
                 continue
             results[partition] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return results

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from base.dataclass import dataclass
 from base.file_slice import FileSlice
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
 from broker.handlers.guard import DENIED
@@ -48,8 +49,6 @@ TIMEOUT_MS: Final = 3_000
 LAST_VERSION_WITH_NAMES: Final = 12  # of Fetch; later ones name topics by their ids
 _VERSIONS: Final[Mapping[ApiKey, int]] = {ApiKey.FETCH: LAST_VERSION_WITH_NAMES}
 CONNECTION_MUTE_MS_MAX: Final = 5_000
-
-TopicPartition = tuple[str, int]
 
 
 class FoundOffset(NamedTuple):

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import NO_LEADER, TopicState
-from broker.console.cluster_client import LATEST, FoundOffset, TopicPartition
+from broker.console.cluster_client import LATEST, FoundOffset
 from broker.console.console import Console
 from broker.console.offset_growth import INTERVAL_MS
 

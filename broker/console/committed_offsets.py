@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from base.pause import Pause
-from broker.console.cluster_client import ClusterClient, TopicPartition
+from base.topic_partition import TopicPartition
+from broker.console.cluster_client import ClusterClient
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 
 GROUPS_PER_REQUEST = 100

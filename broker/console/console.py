@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from broker.cluster.broker_state import BrokerState
-from broker.console.cluster_client import ClusterClient, Responses, TopicPartition
+from broker.console.cluster_client import ClusterClient, Responses
 from broker.console.committed_offsets import committed
 from broker.console.offset_growth import OffsetGrowth
 from broker.console.rates import GroupHistory, RatesHistory

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from base.pause import Pause
-from broker.console.cluster_client import LATEST, ClusterClient, TopicPartition
+from base.topic_partition import TopicPartition
+from broker.console.cluster_client import LATEST, ClusterClient
 from broker.console.committed_offsets import committed
 from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
 from broker.console.record_reader import Range

@@ -13,8 +13,9 @@ from itertools import chain, pairwise
 from typing import Literal, NamedTuple, TypedDict
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
-from broker.console.cluster_client import EARLIEST, TopicPartition
+from broker.console.cluster_client import EARLIEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms, partitions_of

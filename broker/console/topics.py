@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
 from broker.console import cluster_rates
-from broker.console.cluster_client import EARLIEST, LATEST, Responses, TopicPartition
+from broker.console.cluster_client import EARLIEST, LATEST, Responses
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found

@@ -10,8 +10,9 @@ import binascii
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypedDict
 
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import NO_LEADER
-from broker.console.cluster_client import EARLIEST, LATEST, TopicPartition
+from broker.console.cluster_client import EARLIEST, LATEST
 from broker.console.committed_offsets import committed
 from broker.console.configs import Done
 from broker.console.console import Console

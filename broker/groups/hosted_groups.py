@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
 from broker.groups.machine.events import Moment
 from broker.groups.machine.group import Group
-from broker.groups.machine.offsets import GroupOffsets, TopicPartition
+from broker.groups.machine.offsets import GroupOffsets
 from broker.groups.machine.records import GroupMetadataValue, group_key, offset_key
 from broker.groups.machine.states import GroupState
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from base.clock import Clock
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.coordination.coordinator_log import CoordinatorLog, when_appended
 from broker.groups.batches import COMMIT_APPEND_ERRORS, CommittingProducer, commit_batch, commit_batch_in_slices
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.events import Moment
-from broker.groups.machine.offsets import GroupOffsets, Offsets, TopicPartition
+from broker.groups.machine.offsets import GroupOffsets, Offsets
 from broker.groups.machine.states import GroupState
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner

@@ -12,9 +12,10 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from broker.coordination.background import BackgroundTasks, PeriodicTask
 from broker.groups.hosted_groups import HostedGroups
-from broker.groups.machine.offsets import TopicPartition, expiry_rule
+from broker.groups.machine.offsets import expiry_rule
 from broker.groups.machine.records import offset_key
 from broker.groups.machine.states import GroupState
 from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from base.pause import never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Permissions
 from broker.handlers.group_by_topic import group_by_topic
@@ -22,7 +23,6 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.machine.transaction import TopicPartition
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.controller import Controller
-from controller.model import ApiError, TopicPartition
+from controller.model import ApiError
 from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -73,7 +74,7 @@ async def _targets(
     for topic in request.topics:
         await pause()
         for asked in topic.partitions:
-            partition = TopicPartition(topic.name, asked.partition_index)
+            partition = (topic.name, asked.partition_index)
             targets[partition] = None if asked.replicas is None else tuple(asked.replicas)
             await pause()
     return targets
@@ -81,7 +82,7 @@ async def _targets(
 
 async def _response(results: Mapping[TopicPartition, ApiError], pause: Pause) -> AlterPartitionReassignmentsResponse:
     topics = await group_by_topic(
-        ((partition, _result(partition.partition, error)) for partition, error in results.items()),
+        (((topic, index), _result(index, error)) for (topic, index), error in results.items()),
         lambda name, partitions: ReassignableTopicResponse(name=name, partitions=partitions),
         pause,
     )

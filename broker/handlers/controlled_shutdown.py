@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from base.pause import Pause, each
+from base.topic_partition import TopicPartition
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import CONTROLLER, Declaration, Permissions
 from broker.handlers.request_context import RequestContext
@@ -17,7 +18,6 @@ from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.model import TopicPartition
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
@@ -59,7 +59,5 @@ def failed(request: ControlledShutdownRequest, context: RequestContext, code: Er
 
 
 async def _response(led: list[TopicPartition], pause: Pause) -> ControlledShutdownResponse:
-    remaining = await each(
-        led, lambda one: RemainingPartition(topic_name=one.topic, partition_index=one.partition), pause
-    )
+    remaining = await each(led, lambda one: RemainingPartition(topic_name=one[0], partition_index=one[1]), pause)
     return ControlledShutdownResponse(remaining_partitions=remaining)

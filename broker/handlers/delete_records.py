@@ -12,6 +12,7 @@ from typing import Protocol
 
 from base.clock import Clock
 from base.pause import Pause, never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.declaration import REPLICAS, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.group_by_topic import group_by_topic
@@ -31,9 +32,6 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-TopicPartition = tuple[str, int]
-
 
 API = Declaration(
     ApiKey.DELETE_RECORDS,

@@ -13,6 +13,7 @@ from typing import Protocol
 from aiofiles.os import statvfs
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -32,8 +33,6 @@ from storage.log.log import Log
 from storage.manager.log_manager import LogManager
 
 UNKNOWN_LAG = -1
-
-TopicPartition = tuple[str, int]
 
 
 API = Declaration(

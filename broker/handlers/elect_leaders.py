@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from base.pause import Pause, never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.group_by_topic import group_by_topic
@@ -17,7 +18,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.events import ElectionType
-from controller.model import ApiError, TopicPartition
+from controller.model import ApiError
 from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.elect_leaders import (
@@ -71,14 +72,14 @@ async def _partitions(request: ElectLeadersRequest, pause: Pause) -> list[TopicP
     for asked in request.topic_partitions:
         await pause()
         for index in asked.partitions:
-            partitions.append(TopicPartition(asked.topic, index))
+            partitions.append((asked.topic, index))
             await pause()
     return partitions
 
 
 async def _response(results: Mapping[TopicPartition, ApiError], pause: Pause) -> ElectLeadersResponse:
     topics = await group_by_topic(
-        ((partition, _result(partition.partition, results[partition])) for partition in sorted(results)),
+        (((topic, index), _result(index, results[topic, index])) for topic, index in sorted(results)),
         lambda topic, partitions: ReplicaElectionResult(topic=topic, partition_result=partitions),
         pause,
     )

@@ -6,12 +6,12 @@ from itertools import groupby
 from typing import Protocol
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.handlers.declaration import CONTROLLER, Declaration, Elements, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.controller import Controller
-from controller.model import TopicPartition
 from protocol.api_key import ApiKey
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -48,7 +48,7 @@ async def handle(
                 name=topic,
                 partitions=[
                     OngoingPartitionReassignment(
-                        partition_index=it.partition,
+                        partition_index=it[1],
                         replicas=list(moves[it].replicas),
                         adding_replicas=list(moves[it].adding),
                         removing_replicas=list(moves[it].removing),
@@ -56,7 +56,7 @@ async def handle(
                     for it in of_topic
                 ],
             )
-            for topic, of_topic in groupby(sorted(moves), key=lambda it: it.topic)
+            for topic, of_topic in groupby(sorted(moves), key=lambda it: it[0])
         ],
     )
 
@@ -69,6 +69,6 @@ async def _wanted(request: ListPartitionReassignmentsRequest, pause: Pause) -> s
     for topic in request.topics:
         await pause()
         for index in topic.partition_indexes:
-            wanted.add(TopicPartition(topic.name, index))
+            wanted.add((topic.name, index))
             await pause()
     return wanted

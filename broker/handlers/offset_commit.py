@@ -16,11 +16,12 @@ from typing import Protocol
 
 from base.clock import Clock
 from base.pause import Pause, never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
-from broker.groups.machine.offsets import Offsets, TopicPartition
+from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.groups.offset_commits import NOTHING_REFUSED, Committer
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions

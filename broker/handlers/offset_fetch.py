@@ -15,10 +15,11 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from base.pause import Pause
+from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
-from broker.groups.machine.offsets import GroupOffsets, TopicPartition
+from broker.groups.machine.offsets import GroupOffsets
 from broker.groups.machine.records import NO_LEADER_EPOCH
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.guard import Guard, parted

@@ -14,12 +14,13 @@ from typing import Protocol
 
 from base.clock import Clock
 from base.pause import Pause, never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.machine.offsets import Offsets, TopicPartition
+from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.offset_commits import Committer
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions

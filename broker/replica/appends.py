@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, cast
 from base.clock import Clock
 from base.line_limit import LineLimit
 from base.pause import InThread, Pause, each, never, whole
+from base.topic_partition import TopicPartition
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.promise import Promise
 from broker.loop.slices import SLICE_MS
@@ -39,7 +40,6 @@ from broker.replica.partition import Partition
 from broker.replica.transaction_verification import (
     ATTRIBUTES_POSITION,
     Admission,
-    TopicPartition,
     TransactionVerifier,
     transactional_header,
 )

@@ -15,6 +15,7 @@ request is served: the in-sync replicas, the high watermark, the offline state, 
 
 from __future__ import annotations
 
+from base.topic_partition import TopicPartition
 from broker.loop.waits import Converting
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
@@ -25,7 +26,6 @@ from storage.log.log_appends import AppendResult
 BOUND_MAX = 500
 """The most partitions that one connection keeps bound. A client that names more has them bound again."""
 
-TopicPartition = tuple[str, int]
 Bound = dict[TopicPartition, "BoundPartition"]
 """The bound partitions of one client.
 

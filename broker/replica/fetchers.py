@@ -36,6 +36,7 @@ from typing import Final, TypeVar
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.pause import Pause, never
+from base.topic_partition import TopicPartition
 from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
 from broker.replica.machine.fetcher import (
@@ -75,7 +76,6 @@ from storage.segments.leader_epochs import EpochEnd
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 
 GRACE_MS: Final = 20
 """How long additions wait for the request in flight to return, and for more additions."""

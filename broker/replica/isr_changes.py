@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 
+from base.topic_partition import TopicPartition
 from broker.replica.machine.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import Effect, Effects, IsrResponse, Partition
 from protocol.errors import ErrorCode
@@ -37,7 +38,6 @@ RECOVERED = 0
 """The recovery state of every leader: one that begins after an unclean election counts as recovered immediately."""
 
 Ask = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
-TopicPartition = tuple[str, int]
 
 
 class IsrChanges:

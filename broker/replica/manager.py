@@ -19,6 +19,7 @@ from typing import Protocol
 from uuid import UUID
 
 from base.pause import InThread, Pause
+from base.topic_partition import TopicPartition
 from broker.loop.purgatory import Postpone, Purgatory
 from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
@@ -55,14 +56,12 @@ from protocol.messages.stop_replica import (
 )
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.schema import ZERO_UUID
-from storage.disk import checkpoints
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager, NewLog
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
-TopicPartition = tuple[str, int]
 LeadershipListener = Callable[[Partition], None]
 
 
@@ -118,7 +117,7 @@ class ReplicaManager:
         self.truncations = Truncations()
         """Keeps requests of the controller and truncations apart; the control door uses it around each request."""
         self._offline: set[TopicPartition] = set()
-        self._not_created: dict[checkpoints.TopicPartition, KafkaError] = {}
+        self._not_created: dict[TopicPartition, KafkaError] = {}
         self._created_empty: set[TopicPartition] = set()
         """Partitions that exist, whose missing log was replaced by an empty one, and which have not led since."""
         self.on_opened: Callable[[Partition], None] = lambda partition: None
@@ -334,12 +333,12 @@ class ReplicaManager:
         wanted: list[NewLog] = []
         for topic in request.topic_states:
             for state in topic.partition_states:
-                name = checkpoints.TopicPartition(topic.topic_name, state.partition_index)
+                name = (topic.topic_name, state.partition_index)
                 if state.is_new:
                     self._forget_lost_records(name)  # of an earlier topic of this name, or of an earlier replica
                 self._set_aside_stray(name, _known_id(topic.topic_id), state, now_ms)
                 if self._lacks_log(name, state) and (state.is_new or self._may_create_empty(name)):
-                    wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name.topic)))
+                    wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name[0])))
                 await pause()
         self._not_created = await self._log_manager.create(wanted, pause, in_thread, now_ms=now_ms)
 
@@ -524,7 +523,7 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> Partition:
-        name = checkpoints.TopicPartition(topic, state.partition_index)
+        name = (topic, state.partition_index)
         log = self._log_manager.get(*name)
         if log is None:
             # Keep the entry: the request may name the partition twice.

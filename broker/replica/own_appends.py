@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from base.clock import Clock
 from base.pause import InThread
-from broker.replica.bound_partition import BoundPartition, TopicPartition
+from base.topic_partition import TopicPartition
+from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition

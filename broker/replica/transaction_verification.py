@@ -21,13 +21,12 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from controller.settings import EventTimes
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.records.compression import Buffer
 from storage.producers.producer_state import NONE, Producer, ProducerState
-
-TopicPartition = tuple[str, int]
 
 ATTRIBUTES_POSITION: Final = 22
 """The low byte of a batch's attributes."""

@@ -16,11 +16,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from base.topic_partition import TopicPartition
+
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
 T = TypeVar("T")
-
-TopicPartition = tuple[str, int]
 
 
 class Truncations:

@@ -16,13 +16,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.loop.timer import Timer
 from broker.transactions.expiry import TransactionExpiry
 from broker.transactions.hosted_transactions import HostedTransactions
 from broker.transactions.inspection import TransactionInspection
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import Metadata, NeedsProducerId, NewProducer, TopicPartition, Transaction
+from broker.transactions.machine.transaction import Metadata, NeedsProducerId, NewProducer, Transaction
 from broker.transactions.markers import MarkerSender
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from base.topic_partition import TopicPartition
 from broker.coordination.partitioner import partition_for
 from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.transaction_verification import Verdicts
 from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import NO_LEADER, Leaders, logger
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (

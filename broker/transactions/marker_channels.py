@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from base.topic_partition import TopicPartition
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
 from broker.transactions.batched_requests import BatchedRequests
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (

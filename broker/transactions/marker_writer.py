@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from broker.replica.bound_partition import Bound, BoundPartition, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import Codes, Marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType, TransactionMarker, build_marker

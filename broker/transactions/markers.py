@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from base.clock import Clock
+from base.topic_partition import TopicPartition
 from broker.loop.timer import Timer
-from broker.transactions.machine.transaction import TopicPartition
 from protocol.errors import ErrorCode
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionMarkerChannelManager")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator
 
 from base.pause import through
+from base.topic_partition import TopicPartition
 from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.elections import Elections
@@ -21,7 +22,7 @@ from controller.events import (
     LogDirEventsNotified,
 )
 from controller.leadership import ElectionReason
-from controller.model import Broker, PartitionReplica, TopicPartition
+from controller.model import Broker, PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from protocol.errors import ErrorCode, KafkaError
@@ -88,11 +89,11 @@ class Brokers:
         await transitions.send_metadata(existing)
         await transitions.send_all_metadata(brokers)
         replicas = await self._replicas_on(brokers)
-        startable = [it for it in replicas if not self._context.is_to_be_deleted(it.partition.topic)]
+        startable = [it for it in replicas if not self._context.is_partition_to_be_deleted(it.partition)]
         await transitions.move_replicas(startable, ReplicaState.ONLINE)
         await self._elections.elect_missing()
         await self._reassignments.resume_on(brokers)
-        to_delete = {it.partition.topic for it in replicas if self._context.is_to_be_deleted(it.partition.topic)}
+        to_delete = {it.topic for it in replicas if self._context.is_partition_to_be_deleted(it.partition)}
         if to_delete:
             await self._deletions.resume(to_delete)
 
@@ -114,7 +115,7 @@ class Brokers:
         staying: list[PartitionReplica] = []
         to_delete: list[PartitionReplica] = []
         for replica in replicas:
-            (to_delete if self._context.is_to_be_deleted(replica.partition.topic) else staying).append(replica)
+            (to_delete if self._context.is_partition_to_be_deleted(replica.partition) else staying).append(replica)
         transitions = self._term.transitions
         sent_before = transitions.metadata_requests
         leaderless = await self._context.led_offline(self._term.pause)
@@ -143,7 +144,7 @@ class Brokers:
             for it in await self._replicas_on([broker_id])
             if len(self._context.assignment(it.partition).replicas) > 1
             and it.partition in self._context.leaderships
-            and not self._context.is_to_be_deleted(it.partition.topic)
+            and not self._context.is_partition_to_be_deleted(it.partition)
         ]
         led = [it for it in movable if self._context.leaderships[it].state.leader == broker_id]
         followed = [PartitionReplica(it, broker_id) for it in movable if it not in set(led)]
@@ -177,7 +178,7 @@ class Brokers:
         opened: set[TopicPartition] = set()
         for topic in event.response.topics:
             async for it in through(topic.partition_errors, self._term.pause):
-                partition = TopicPartition(self._context.topic_names.get(topic.topic_id, ""), it.partition_index)
+                partition = (self._context.topic_names.get(topic.topic_id, ""), it.partition_index)
                 if it.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     failed.add(partition)
                 elif it.error_code == ErrorCode.NONE:
@@ -224,4 +225,4 @@ def _sent_in(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, boo
     """Yield the partitions of a request, each with whether the replica was new."""
     for topic in request.topic_states:
         for state in topic.partition_states:
-            yield TopicPartition(topic.topic_name, state.partition_index), state.is_new
+            yield (topic.topic_name, state.partition_index), state.is_new

@@ -7,6 +7,7 @@ is dropped as a whole. `ControllerMoved` from any handler means that the term is
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from base.pause import through
+from base.topic_partition import TopicPartition
 from controller import events, paths
 from controller.active.brokers import Brokers
 from controller.active.deletions import Deletions
@@ -17,7 +18,7 @@ from controller.active.reassignments import Reassignments
 from controller.active.term import Term
 from controller.active.topics import Topics
 from controller.events import Event
-from controller.model import PartitionReplica, TopicPartition
+from controller.model import PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
@@ -182,7 +183,7 @@ class ActiveController:
         live = self.context.live_brokers
         found: list[PartitionReplica] = []
         async for partition, leadership in through(self.context.leaderships.items(), self._term.pause):
-            if self.context.is_to_be_deleted(partition.topic):
+            if self.context.is_partition_to_be_deleted(partition):
                 continue
             in_sync = [it for it in leadership.state.isr if it in live]
             restarted = [it for it in in_sync if live[it].epoch > leadership.written_zxid]
@@ -206,7 +207,7 @@ class ActiveController:
                 and live[leader].epoch > leadership.written_zxid
                 and len(self.context.assignment(partition).replicas) > 1
                 and PartitionReplica(partition, leader) not in out_of_sync
-                and not self.context.is_to_be_deleted(partition.topic)
+                and not self.context.is_partition_to_be_deleted(partition)
             ):
                 found.append(partition)
         return found

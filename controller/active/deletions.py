@@ -114,7 +114,7 @@ class Deletions:
         """Suspend the deletion of the topics of these replicas, which cannot be deleted now."""
         started = [it for it in replicas if self._context.can_move_replica(it, ReplicaState.DELETION_INELIGIBLE)]
         await self._term.transitions.move_replicas(started, ReplicaState.DELETION_INELIGIBLE)
-        self.mark_ineligible({replica.partition.topic for replica in replicas})
+        self.mark_ineligible({replica.topic for replica in replicas})
         await self.resume()
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -129,14 +129,14 @@ class Deletions:
 
     async def _schedule(self, topics: Sequence[str]) -> None:
         self._context.topics_to_delete |= set(topics)
-        reassigning = {partition.topic for partition in self._context.reassigning}
+        reassigning = {topic for topic, _ in self._context.reassigning}
         self.mark_ineligible(reassigning & set(topics))
         await self.resume()
 
     async def _start(self, topics: Sequence[str]) -> None:
         """Remove the topics from the brokers' metadata, stop their replicas, and delete those that are online."""
         partitions = [partition for topic in topics for partition in self._context.partitions_of(topic)]
-        unseen = [it for it in partitions if it.topic not in self._context.topics_with_deletion_started]
+        unseen = [it for it in partitions if it[0] not in self._context.topics_with_deletion_started]
         transitions, pause = self._term.transitions, self._term.pause
         for target in (PartitionState.OFFLINE, PartitionState.NON_EXISTENT):
             movable = [it async for it in through(unseen, pause) if self._context.can_move_partition(it, target)]
@@ -152,7 +152,7 @@ class Deletions:
         target_state = ReplicaState.DELETION_INELIGIBLE
         held_back = [it async for it in through(impossible, pause) if self._context.can_move_replica(it, target_state)]
         await transitions.move_replicas(held_back, target_state)
-        self.mark_ineligible({replica.partition.topic for replica in impossible})
+        self.mark_ineligible({replica.topic for replica in impossible})
         await transitions.move_replicas(possible, ReplicaState.OFFLINE)
         await transitions.move_replicas(possible, ReplicaState.DELETION_STARTED)
 

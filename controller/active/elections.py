@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from base.pause import through
+from base.topic_partition import TopicPartition, partition_name
 from controller import paths
 from controller.active.term import Term
 from controller.events import (
@@ -18,7 +19,7 @@ from controller.events import (
     UncleanElectionEnabled,
 )
 from controller.leadership import ElectionReason
-from controller.model import ApiError, TopicPartition
+from controller.model import ApiError
 from controller.partition_states import PartitionState
 from protocol.errors import ErrorCode, KafkaError
 
@@ -42,7 +43,7 @@ class Elections:
             needed = [
                 it
                 async for it in through(list(self._context.all_partitions()), self._term.pause)
-                if not self._context.is_to_be_deleted(it.topic) and self._needs(it, event.election_type)
+                if not self._context.is_partition_to_be_deleted(it) and self._needs(it, event.election_type)
             ]
             return await self._elect(needed, event.election_type)
         results: dict[TopicPartition, ApiError] = {}
@@ -58,7 +59,7 @@ class Elections:
     def _check(self, partition: TopicPartition, election_type: ElectionType) -> None:
         if not self._context.has_partition(partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-        if self._context.is_to_be_deleted(partition.topic):
+        if self._context.is_partition_to_be_deleted(partition):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
         if not self._needs(partition, election_type):
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
@@ -79,7 +80,9 @@ class Elections:
         )
         code = _NO_CANDIDATE[election_type]
         return {
-            partition: ApiError(code, f"Failed to elect leader for partition {partition}: {failures[partition]}")
+            partition: ApiError(
+                code, f"Failed to elect leader for partition {partition_name(partition)}: {failures[partition]}"
+            )
             if partition in failures
             else ApiError()
             async for partition in through(partitions, self._term.pause)
@@ -98,7 +101,7 @@ class Elections:
         partitions = [
             partition
             for partition in self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
-            if topic in (None, partition.topic) and not self._context.is_to_be_deleted(partition.topic)
+            if topic in (None, partition[0]) and not self._context.is_partition_to_be_deleted(partition)
         ]
         await self._term.transitions.elect(partitions, ElectionReason.OFFLINE)
 
@@ -137,7 +140,7 @@ class Elections:
     async def _partitions_by_preferred_leader(self) -> dict[int, list[TopicPartition]]:
         by_broker: dict[int, list[TopicPartition]] = {}
         async for partition in through(self._context.leaderships, self._term.pause):
-            if not self._context.is_to_be_deleted(partition.topic):
+            if not self._context.is_partition_to_be_deleted(partition):
                 by_broker.setdefault(self._context.assignment(partition).replicas[0], []).append(partition)
         return by_broker
 

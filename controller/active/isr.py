@@ -5,13 +5,13 @@ Owns both ways of reporting: AlterPartition requests, and notifications of leade
 
 from collections.abc import Iterable
 
+from base.topic_partition import TopicPartition
 from controller import paths
 from controller.active.reassignments import Reassignments
 from controller.active.term import Term
 from controller.effects import ChangeLeadership
 from controller.events import AlterPartition, IsrChangesNotified
 from controller.isr_changes import plan_isr_change
-from controller.model import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -42,7 +42,7 @@ class IsrChanges:
         names = [self._name_of(topic, event.version) for topic in request.topics]
         for topic, name in zip(request.topics, names, strict=True):
             for reported in topic.partitions if name is not None else ():
-                partition = TopicPartition(name or "", reported.partition_index)
+                partition = (name or "", reported.partition_index)
                 try:
                     change = plan_isr_change(self._context, request.broker_id, partition, reported, event.version)
                     if change is not None:
@@ -74,7 +74,7 @@ class IsrChanges:
                 if name is None:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
                 else:
-                    code = errors.get(TopicPartition(name, reported.partition_index), ErrorCode.NONE)
+                    code = errors.get((name, reported.partition_index), ErrorCode.NONE)
                 partitions.append(self._partition_result(name, reported.partition_index, code))
             results.append(TopicResult(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=partitions))
         return results
@@ -84,7 +84,7 @@ class IsrChanges:
             return PartitionResult(
                 partition_index=index, error_code=code, leader_id=-1, leader_epoch=-1, isr=[], partition_epoch=-1
             )
-        leadership = self._context.leaderships[TopicPartition(name, index)]
+        leadership = self._context.leaderships[(name, index)]
         return PartitionResult(
             partition_index=index,
             leader_id=leadership.state.leader,

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Iterable
 
 from base.pause import through
+from base.topic_partition import TopicPartition, partition_name
 from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.term import Term
 from controller.events import AlterReassignments, ListReassignments, ReassignmentNodeChanged
 from controller.leadership import ElectionReason
-from controller.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment, TopicPartition
+from controller.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment
 from controller.reassignment import is_complete, plan_reassignment
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge
@@ -58,7 +59,7 @@ class Reassignments:
             try:
                 await self._begin(partition, plan_reassignment(self._context, partition, target))
             except KafkaError as error:
-                logger.error("cannot reassign %s to %s: %s", partition, list(target), error)
+                logger.error("cannot reassign %s to %s: %s", partition_name(partition), list(target), error)
         await store.remove([path])
 
     # -- calls of other handlers -----------------------------------------------------------------------------------
@@ -114,11 +115,12 @@ class Reassignments:
         if problem is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Cannot drop replicas of {partition}: {problem}. Repeat the request once one of them has caught up.",
+                f"Cannot drop replicas of {partition_name(partition)}: {problem}. Repeat the request once one of them "
+                "has caught up.",
             )
 
     async def _advance(self, partition: TopicPartition) -> None:
-        self._deletions.mark_ineligible([partition.topic])
+        self._deletions.mark_ineligible([partition[0]])
         if self._is_complete(partition):
             await self._complete(partition)
         else:
@@ -149,8 +151,8 @@ class Reassignments:
         await self._record(partition, completed)
         self._context.reassigning.discard(partition)
         await transitions.send_metadata(self._context.live_brokers, [partition])
-        logger.info("reassigned %s to %s", partition, list(completed.replicas))
-        await self._deletions.resume([partition.topic])
+        logger.info("reassigned %s to %s", partition_name(partition), list(completed.replicas))
+        await self._deletions.resume([partition[0]])
 
     async def _hand_over(self, partition: TopicPartition, completed: ReplicaAssignment) -> None:
         """Elect a leader among the target replicas if the current one is not a target, else renew the epoch."""
@@ -162,14 +164,15 @@ class Reassignments:
             await self._term.transitions.elect([partition], ElectionReason.REASSIGNED)
 
     async def _record(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        topic = self._context.topic(partition.topic)
-        topic.partitions[partition.partition] = assignment
+        name, index = partition
+        topic = self._context.topic(name)
+        topic.partitions[index] = assignment
         try:
-            await self._term.store.write_topic(partition.topic, topic)
+            await self._term.store.write_topic(name, topic)
         except DataTooLarge as error:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Topic '{partition.topic}' is too large: {error.path} would exceed 1 MB.",
+                f"Topic '{name}' is too large: {error.path} would exceed 1 MB.",
             ) from error
         self._context.put_assignment(partition, assignment)
 

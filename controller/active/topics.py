@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from base.pause import through
+from base.topic_partition import TopicPartition
 from controller import paths
 from controller.active.term import Term
 from controller.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
 from controller.leadership import ElectionReason
-from controller.model import ReplicaAssignment, Topic, TopicPartition
+from controller.model import ReplicaAssignment, Topic
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.state_store import DataTooLarge, NodeExists
@@ -139,7 +140,7 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         if self._context.is_to_be_deleted(name):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-        if any(partition.topic == name for partition in self._context.reassigning):
+        if any(topic == name for topic, _ in self._context.reassigning):
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
                 f"A partition reassignment is in progress for the topic '{name}'.",
@@ -155,7 +156,7 @@ class Topics:
                 ErrorCode.INVALID_PARTITIONS, f"Topic '{name}' is too large: {error.path} would exceed 1 MB."
             ) from error
         self._context.put_topic(name, grown)
-        await self._start([TopicPartition(name, partition) for partition in added])
+        await self._start([(name, partition) for partition in added])
 
     async def topic_modified(self, event: TopicModified) -> None:
         """Start partitions that were added to the topic's node by hand."""
@@ -172,7 +173,7 @@ class Topics:
             await self._term.store.write_topic(name, self._context.topic(name))
             return
         self._context.assignments[name] |= added
-        await self._start([TopicPartition(name, partition) for partition in added])
+        await self._start([(name, partition) for partition in added])
 
 
 def _created(name: str, planned: NewTopic, topic_id: UUID | None) -> TopicResult:

@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from base.dataclass import dataclass
 from base.pause import InThread, Pause
+from base.topic_partition import TopicPartition, partition_name
 from config.broker import BrokerConfig
 from config.broker_properties import (
     LOG_CLEANER_DEDUPE_BUFFER_SIZE,
@@ -47,7 +48,6 @@ from storage.cleaning.compaction import (
 )
 from storage.cleaning.offset_map import MEMORY_MAX
 from storage.directories.log_directory import LogDirectory
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, ShortageError
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
@@ -344,7 +344,7 @@ class LogCleaning(LogObserver):
                 self._log_manager.directories.fail(directory, error)
         except (KafkaError, *_UNCLEANABLE) as error:
             self._count_damage(log, error)
-            _logger.warning("%s cannot be cleaned until the next start: %s", log.name, error)
+            _logger.warning("%s cannot be cleaned until the next start: %s", partition_name(log.name), error)
             self.uncleanable.add(log.name)
         return None
 

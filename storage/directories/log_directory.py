@@ -15,8 +15,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from base.topic_partition import TopicPartition
 from storage.disk import checkpoints, meta_properties, names
-from storage.disk.checkpoints import MalformedCheckpointError, TopicPartition
+from storage.disk.checkpoints import MalformedCheckpointError
 from storage.disk.files import Files, OpenFile
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import PartitionDirectoryName
@@ -208,7 +209,7 @@ class LogDirectory:
         return found
 
     def path_of(self, name: TopicPartition) -> str:
-        return self._path(names.partition_directory(name.topic, name.partition))
+        return self._path(names.partition_directory(*name))
 
     # Checkpoints
 

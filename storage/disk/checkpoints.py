@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from base.topic_partition import TopicPartition
 from protocol.ids import id_text, parse_id
 from storage.disk.files import Files
 
@@ -19,11 +20,6 @@ _DIGITS_MAX: Final = 19  # of an int64
 
 class MalformedCheckpointError(Exception):
     """A checkpoint file is malformed. The message contains its path, the line, and the expected content."""
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
 
 
 class EpochStart(NamedTuple):
@@ -68,7 +64,7 @@ def _offset_in(line: str) -> tuple[TopicPartition, int] | None:
     fields = line.split(" ")
     if len(fields) != 3 or not _is_number(fields[1]) or not _is_number(fields[2]):
         return None
-    return TopicPartition(fields[0], int(fields[1])), int(fields[2])
+    return (fields[0], int(fields[1])), int(fields[2])
 
 
 def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochStart]) -> None:

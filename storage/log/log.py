@@ -30,11 +30,11 @@ import errno
 from pathlib import Path
 from uuid import UUID
 
+from base.topic_partition import TopicPartition
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.batches.validation import AppendRules
 from storage.disk import checkpoints, names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import ShortageError
 from storage.disk.names import DirectoryState
 from storage.log.log_appends import LogAppends

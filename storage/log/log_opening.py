@@ -7,9 +7,9 @@ checkpoints say beyond the offsets that it is given. Any thread.
 import contextlib
 from uuid import UUID
 
+from base.topic_partition import TopicPartition, partition_name
 from config.log_config import LogConfig
 from storage.disk import checkpoints, names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
 from storage.log.log import Log
 from storage.log.log_state import LogOptions
@@ -65,7 +65,7 @@ def _create_in(
         checkpoints.write_partition_metadata(files, f"{directory}/{names.PARTITION_METADATA}", topic_id)
     loaded = LoadedLog(
         segments=Segments([segment]),
-        producer_state=ProducerState(f"{name.topic}-{name.partition}"),
+        producer_state=ProducerState(partition_name(name)),
         snapshots=ProducerSnapshots(files, directory, ()),
         leader_epochs=LeaderEpochs((), epochs_writer(files, directory)),
         topic_id=topic_id,

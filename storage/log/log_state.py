@@ -17,11 +17,11 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.batches.damaged_batches import DamagedBatches, MetBy
 from storage.batches.validation import AppendRules
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.directory_writer import DirectoryWriter
 from storage.disk.files import Files, ShortageError
 from storage.disk.partition_directory import PartitionDirectory
@@ -131,7 +131,7 @@ class LogState:
 
     @property
     def name(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
+        return (self.topic, self.partition)
 
     # Offsets
 

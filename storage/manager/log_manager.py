@@ -33,13 +33,13 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from base.pause import InThread, Pause
+from base.topic_partition import TopicPartition, partition_name
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.batches.damaged_batches import DamagedBatches
 from storage.directories.log_directories import LogDirectories
 from storage.directories.log_directory import LogDirectory
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.directory_writer import DirectoryWriter, Start
 from storage.disk.files import Files, ShortageError
 from storage.disk.names import DirectoryState, can_have_future
@@ -148,7 +148,7 @@ class LogManager:
     # Logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        return self._logs.get(TopicPartition(topic, partition))
+        return self._logs.get((topic, partition))
 
     def logs(self) -> Iterable[Log]:
         """Return a new list of the logs in service, which stays as it is when logs are created or deleted."""
@@ -156,7 +156,7 @@ class LogManager:
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         """Return the directory of the log, not of its copy."""
-        log = self._logs.get(TopicPartition(topic, partition))
+        log = self._logs.get((topic, partition))
         return None if log is None else self._home[log]
 
     async def create(
@@ -270,16 +270,16 @@ class LogManager:
 
     def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
         """Have `create` place a log in this directory. Does nothing if the log exists."""
-        name = TopicPartition(topic, partition)
+        name = (topic, partition)
         if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
             self._preferred[name] = directory
 
     def _refuse_taken(self, name: TopicPartition) -> None:
         """Raises TryLaterError while another log's directory uses the name."""
         if name in self._leaving:
-            raise TryLaterError(f"The deleted log of {name.topic}-{name.partition} is being written")
+            raise TryLaterError(f"The deleted log of {partition_name(name)} is being written")
         if name in self._creating:
-            raise TryLaterError(f"The log of {name.topic}-{name.partition} is being created")
+            raise TryLaterError(f"The log of {partition_name(name)} is being created")
 
     def _create_files(self, directory: LogDirectory, path: str, new: NewLog, now_ms: int) -> Log:
         """Create the files of a log. Waits for the disk. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR."""
@@ -297,7 +297,7 @@ class LogManager:
         The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
         KAFKA_STORAGE_ERROR, also if one of both is offline: its files would be back after the next start.
         """
-        name = TopicPartition(topic, partition)
+        name = (topic, partition)
         holders = [logs for logs in (self._future_logs, self._logs) if name in logs]
         for logs in holders:
             logs[name].refuse_offline()
@@ -312,7 +312,7 @@ class LogManager:
         The name may be used again when this returns, unless a write of the log is pending. Raises KafkaError:
         KAFKA_STORAGE_ERROR.
         """
-        name = TopicPartition(topic, partition)
+        name = (topic, partition)
         self._logs[name].refuse_offline()
         self.drop_future(topic, partition, now_ms=now_ms)
         self._delete(self._logs.pop(name), now_ms, DirectoryState.STRAY)
@@ -372,11 +372,11 @@ class LogManager:
 
     def future(self, topic: str, partition: int) -> Log | None:
         """Return the copy of a log that is being moved; None if there is no move."""
-        return self._future_logs.get(TopicPartition(topic, partition))
+        return self._future_logs.get((topic, partition))
 
     def future_directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         """Return the directory to which a log is being moved; None if there is no move."""
-        copy = self._future_logs.get(TopicPartition(topic, partition))
+        copy = self._future_logs.get((topic, partition))
         return None if copy is None else self._home[copy]
 
     def create_future(self, log: Log, directory: LogDirectory, *, now_ms: int) -> Log:
@@ -403,7 +403,7 @@ class LogManager:
 
     def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Cancel a move and delete its copy, if there is one. Raises KafkaError: KAFKA_STORAGE_ERROR."""
-        copy = self._future_logs.pop(TopicPartition(topic, partition), None)
+        copy = self._future_logs.pop((topic, partition), None)
         if copy is not None:
             self._delete(copy, now_ms)
 
@@ -415,7 +415,7 @@ class LogManager:
 
         Raises KafkaError: KAFKA_STORAGE_ERROR if the copy's directory has failed; then the old log stays in service.
         """
-        name = TopicPartition(topic, partition)
+        name = (topic, partition)
         log, copy = self._logs[name], self._future_logs[name]
         copy.rename(self._home[copy].path_of(name))
         self._logs[name] = self._future_logs.pop(name)
@@ -703,7 +703,7 @@ class LogManager:
     def marked_name(self, name: TopicPartition, state: DirectoryState) -> str:
         """Return a unique name for the directory of a log in `state`."""
         unique_id = UUID(int=self._random.getrandbits(128), version=4)
-        return names.marked_partition_directory(name.topic, name.partition, state, unique_id)
+        return names.marked_partition_directory(*name, state, unique_id)
 
     def _options_for(self, directory: LogDirectory) -> LogOptions[Log]:
         return LogOptions(

@@ -24,9 +24,9 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from base.topic_partition import TopicPartition
 from storage.batches.stored_batch import extent_at
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
 from storage.disk.names import DirectoryState
 from storage.log.log import Log

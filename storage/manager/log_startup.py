@@ -14,6 +14,7 @@ from threading import Lock, get_ident
 from typing import Final, NamedTuple, Protocol
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition, partition_name
 from config.broker import BrokerConfig
 from config.broker_properties import (
     LOG_SEGMENT_DELETE_DELAY_MS,
@@ -26,7 +27,6 @@ from storage.batches.damaged_batches import DamagedBatches, MetBy
 from storage.directories.log_directories import LogDirectories
 from storage.directories.log_directory import LogDirectory
 from storage.disk import meta_properties, names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, ShortageError
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import DirectoryState
@@ -273,7 +273,7 @@ class LogStartup:
         self._directories.run_in_threads(
             to_load,
             lambda item: item.directory,
-            lambda item: self._load_log(item, config_of(item.name.topic), now_ms, progress),
+            lambda item: self._load_log(item, config_of(item.name[0]), now_ms, progress),
             lambda: on_progress(progress.status),
             threads=threads,
         )
@@ -308,7 +308,7 @@ class LogStartup:
         Such a log ends below its high watermark, or a checkpoint names it but no directory holds it. None for another
         log, and at a second call.
         """
-        return self._lost.pop(TopicPartition(topic, partition), None)
+        return self._lost.pop((topic, partition), None)
 
     def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
         """Return the first dirty offsets that the cleaner's checkpoints held at the load, by directory; only once."""
@@ -399,7 +399,7 @@ class LogStartup:
             elif parsed.state is DirectoryState.DELETE:
                 self._remove_later(directory, path, now_ms)
             else:
-                yield FoundLog(directory.path, path, TopicPartition(parsed.topic, parsed.partition), parsed.state)
+                yield FoundLog(directory.path, path, (parsed.topic, parsed.partition), parsed.state)
 
     def _marker_of(self, found: FoundLog) -> str | None:
         try:
@@ -536,7 +536,7 @@ def _refuse_duplicates(items: Iterable[FoundLog]) -> None:
             continue
         if item.name in paths:
             raise DuplicateLogError(
-                f"{item.name.topic}-{item.name.partition} lies in {paths[item.name]} and in {item.path}: "
+                f"{partition_name(item.name)} lies in {paths[item.name]} and in {item.path}: "
                 f"a partition must be in one log directory only"
             )
         paths[item.name] = item.path

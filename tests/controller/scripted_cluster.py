@@ -12,12 +12,13 @@ from random import Random
 from typing import Protocol
 
 from base.pause import never
+from base.topic_partition import TopicPartition, partition_name
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType, RebalanceDue
 from controller.memory_store import MemoryStore, MemoryTree
-from controller.model import ApiError, Broker, Endpoint, Leadership, TopicPartition
+from controller.model import ApiError, Broker, Endpoint, Leadership
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings
 from controller.state_store import Node, SessionExpired, StateStore, StoreError
@@ -371,10 +372,10 @@ class ScriptedCluster:
             broker_epoch=(await self.node(paths.broker_path(int(leader)))).stat.czxid,
             topics=[
                 TopicData(
-                    topic_id=self.controller._active_term.context.topic_ids[partition.topic],  # type: ignore[union-attr]
+                    topic_id=self.controller._active_term.context.topic_ids[partition[0]],  # type: ignore[union-attr]
                     partitions=[
                         PartitionData(
-                            partition_index=partition.partition,
+                            partition_index=partition[1],
                             leader_epoch=leadership.state.leader_epoch,
                             new_isr_with_epochs=[BrokerState(broker_id=it) for it in parse_ids(isr)],
                             leader_recovery_state=int(recovery),
@@ -388,8 +389,8 @@ class ScriptedCluster:
         for topic in response.topics:
             for it in topic.partitions:
                 self.say(
-                    f"{partition}: {ErrorCode(it.error_code).name} leader={it.leader_id} epoch={it.leader_epoch} "
-                    f"isr={format_ids(it.isr)} version={it.partition_epoch}"
+                    f"{partition_name(partition)}: {ErrorCode(it.error_code).name} leader={it.leader_id} "
+                    f"epoch={it.leader_epoch} isr={format_ids(it.isr)} version={it.partition_epoch}"
                 )
 
     async def do_elect(self, kind: str, *partitions: str) -> None:
@@ -409,13 +410,13 @@ class ScriptedCluster:
     async def do_reassignments(self) -> None:
         for partition, it in (await self.controller.list_partition_reassignments(None)).items():
             self.say(
-                f"{partition}: {format_ids(it.replicas)} adding={format_ids(it.adding)} "
+                f"{partition_name(partition)}: {format_ids(it.replicas)} adding={format_ids(it.adding)} "
                 f"removing={format_ids(it.removing)}"
             )
 
     def _say_results(self, results: dict[TopicPartition, ApiError]) -> None:
         for partition, (code, message) in results.items():
-            self.say(f"{partition}: {code.name}" + (f" {message}" if message else ""))
+            self.say(f"{partition_name(partition)}: {code.name}" + (f" {message}" if message else ""))
 
     # -- the store -------------------------------------------------------------------------------------------------
 
@@ -440,11 +441,11 @@ class ScriptedCluster:
         for path in await self.dump():
             words = path.split("/")
             if path.startswith(f"{paths.TOPICS}/{topic}") and words[-1] == "state":
-                partition = TopicPartition(words[3], int(words[5]))
+                partition = (words[3], int(words[5]))
                 it = await self._leadership(partition)
                 recovering = " recovering" if it.state.recovery_state else ""
                 self.say(
-                    f"{partition}: leader={it.state.leader} epoch={it.state.leader_epoch} "
+                    f"{partition_name(partition)}: leader={it.state.leader} epoch={it.state.leader_epoch} "
                     f"isr={format_ids(it.state.isr)} version={it.partition_epoch} "
                     f"controller={it.controller_epoch}{recovering}"
                 )
@@ -464,7 +465,7 @@ class ScriptedCluster:
 
 def parse_partition(text: str) -> TopicPartition:
     topic, _, partition = text.rpartition("-")
-    return TopicPartition(topic, int(partition))
+    return (topic, int(partition))
 
 
 def parse_ids(text: str) -> list[int]:

@@ -15,7 +15,7 @@ from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
 from controller.events import ElectionType, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
 from controller.memory_store import MemoryStore, MemoryTree
-from controller.model import Broker, Endpoint, PartitionReplica, TopicPartition
+from controller.model import Broker, Endpoint, PartitionReplica
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
@@ -414,7 +414,7 @@ async def test_late_response_of_an_earlier_registration_does_not_suspend_a_delet
         topic_states=[StopReplicaTopicState(topic_name="t", partition_states=states)],
     )
     response = StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    late = StopReplicaResponseReceived(2, frozenset({TopicPartition("t", 0)}), response, request)
+    late = StopReplicaResponseReceived(2, frozenset({("t", 0)}), response, request)
     cluster.controllers[1]._queue.put(late)
     await cluster.settle()
     await cluster.run("release 2")
@@ -593,7 +593,7 @@ async def test_partition_whose_leader_was_stopped_is_elected_at_the_next_occasio
     await cluster.run("create t assignment=2,3")
     term = cluster.controller._active_term
     assert term is not None
-    leader = PartitionReplica(TopicPartition("t", 0), 2)
+    leader = PartitionReplica(("t", 0), 2)
     await term.active._term.transitions.move_replicas([leader], ReplicaState.OFFLINE)
     assert (await cluster.run("states"))[-1].startswith("t-0: leader=-1 epoch=1 isr=3 ")
     await cluster.run("start 4")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from controller import paths
 from controller.memory_store import MemoryStore
-from controller.model import TopicPartition
 from controller.state_store import Operation, Result
 from tests.controller.scripted_cluster import ScriptedCluster
 
@@ -66,8 +65,8 @@ def _check_repaired(cluster: ScriptedCluster) -> None:
     for name in topics:
         topic = paths.decode_topic(name, tree.entries[paths.topic_path(name)].data)
         for index, assignment in topic.partitions.items():
-            path = paths.partition_state_path(TopicPartition(name, index))
-            leadership = paths.decode_partition_state(TopicPartition(name, index), tree.entries[path].data, 0)
+            path = paths.partition_state_path((name, index))
+            leadership = paths.decode_partition_state((name, index), tree.entries[path].data, 0)
             assert set(leadership.state.isr) <= set(assignment.replicas), (name, index)
             assert leadership.state.leader in live & set(assignment.replicas), (name, index)
             if assignment.is_being_reassigned:

@@ -9,7 +9,7 @@ from controller import paths
 from controller.effects import ChangeLeadership
 from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
 from controller.memory_store import MemoryStore, MemoryTree
-from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic, TopicPartition
+from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
 from protocol.ids import parse_id
 
@@ -37,7 +37,7 @@ async def fenced(tree: MemoryTree, store: MemoryStore) -> FencedStore:
 
 
 def _creations(topic: str, count: int) -> list[ChangeLeadership]:
-    return [ChangeLeadership(TopicPartition(topic, it), STATE, None) for it in range(count)]
+    return [ChangeLeadership((topic, it), STATE, None) for it in range(count)]
 
 
 def _sizes(fenced: FencedStore) -> list[int]:
@@ -48,7 +48,7 @@ def _sizes(fenced: FencedStore) -> list[int]:
 async def test_a_topic_of_fifty_partitions_takes_two_multis(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {"retention.ms": "1"})
     written = await fenced.change_leadership(_creations("t", 50))
-    assert written.leaderships == {TopicPartition("t", it): Leadership(STATE, 5, 0) for it in range(50)}
+    assert written.leaderships == {("t", it): Leadership(STATE, 5, 0) for it in range(50)}
     assert _sizes(fenced) == [1 + 2, 1 + 1 + 2 * 50]
 
 
@@ -64,11 +64,11 @@ async def test_many_changes_are_split(fenced: FencedStore) -> None:
 async def test_conflict_of_one_change_does_not_stop_the_others(fenced: FencedStore, store: MemoryStore) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await fenced.change_leadership(_creations("t", 5))
-    await store.set(paths.partition_state_path(TopicPartition("t", 2)), b"somebody else")
-    again = [ChangeLeadership(TopicPartition("t", it), STATE.with_leader(2), 0) for it in range(6)]
+    await store.set(paths.partition_state_path(("t", 2)), b"somebody else")
+    again = [ChangeLeadership(("t", it), STATE.with_leader(2), 0) for it in range(6)]
     written = await fenced.change_leadership(again)
-    assert written.conflicts == [TopicPartition("t", 2), TopicPartition("t", 5)]
-    assert sorted(it.partition for it in written.leaderships) == [0, 1, 3, 4]
+    assert written.conflicts == [("t", 2), ("t", 5)]
+    assert sorted(number for _, number in written.leaderships) == [0, 1, 3, 4]
     assert {it.partition_epoch for it in written.leaderships.values()} == {1}
 
 
@@ -77,12 +77,12 @@ async def test_existing_parents_are_ignored_but_an_existing_state_conflicts(
 ) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await store.create(paths.partitions_path("t"))
-    await store.create(paths.partition_path(TopicPartition("t", 0)))
-    await store.create(paths.partition_path(TopicPartition("t", 1)))
-    await store.create(paths.partition_state_path(TopicPartition("t", 1)), b"")
+    await store.create(paths.partition_path(("t", 0)))
+    await store.create(paths.partition_path(("t", 1)))
+    await store.create(paths.partition_state_path(("t", 1)), b"")
     written = await fenced.change_leadership(_creations("t", 3))
-    assert written.conflicts == [TopicPartition("t", 1)]
-    assert sorted(it.partition for it in written.leaderships) == [0, 2]
+    assert written.conflicts == [("t", 1)]
+    assert sorted(number for _, number in written.leaderships) == [0, 2]
 
 
 async def test_nothing_is_written_after_another_controller_was_elected(
@@ -106,23 +106,21 @@ async def test_nothing_is_written_after_another_controller_was_elected(
 async def test_many_conflicts_do_not_repeat_the_whole_batch_for_each(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await fenced.change_leadership(_creations("t", 400))
-    changes = [
-        ChangeLeadership(TopicPartition("t", it), STATE, expected_version=0 if it % 2 else 7) for it in range(400)
-    ]
+    changes = [ChangeLeadership(("t", it), STATE, expected_version=0 if it % 2 else 7) for it in range(400)]
     _sizes(fenced).clear()
     written = await fenced.change_leadership(changes)
-    assert written.conflicts == [TopicPartition("t", it) for it in range(0, 400, 2)]
-    assert set(written.leaderships) == {TopicPartition("t", it) for it in range(1, 400, 2)}
+    assert written.conflicts == [("t", it) for it in range(0, 400, 2)]
+    assert set(written.leaderships) == {("t", it) for it in range(1, 400, 2)}
     assert sum(_sizes(fenced)) < 400 * 12
 
 
 async def test_one_conflict_repeats_the_others_in_two_parts(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {})
     await fenced.change_leadership(_creations("t", 100))
-    changes = [ChangeLeadership(TopicPartition("t", it), STATE, 7 if it == 20 else 0) for it in range(100)]
+    changes = [ChangeLeadership(("t", it), STATE, 7 if it == 20 else 0) for it in range(100)]
     _sizes(fenced).clear()
     written = await fenced.change_leadership(changes)
-    assert written.conflicts == [TopicPartition("t", 20)]
+    assert written.conflicts == [("t", 20)]
     assert _sizes(fenced) == [1 + 100, 1 + 20 + 40, 1 + 39]
 
 

@@ -12,13 +12,12 @@ from controller.model import (
     Leadership,
     ReplicaAssignment,
     Topic,
-    TopicPartition,
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
 from protocol.messages.alter_partition import BrokerState, PartitionData
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = ("t", 0)
 RECOVERING = LeaderRecoveryState.RECOVERING
 
 
@@ -90,7 +89,7 @@ def test_old_leaders_do_not_know_ineligible_replicas() -> None:
 
 def test_report_for_an_unknown_partition_is_rejected() -> None:
     with pytest.raises(KafkaError) as caught:
-        plan_isr_change(_context(), 1, TopicPartition("t", 1), _reported((1,)), version=3)
+        plan_isr_change(_context(), 1, ("t", 1), _reported((1,)), version=3)
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

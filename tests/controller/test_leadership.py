@@ -2,6 +2,7 @@
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from controller.context import ControllerContext
 from controller.effects import ChangeLeadership
 from controller.leadership import (
@@ -19,11 +20,10 @@ from controller.model import (
     Leadership,
     ReplicaAssignment,
     Topic,
-    TopicPartition,
 )
 from protocol.ids import parse_id
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = ("t", 0)
 TOPIC_ID = parse_id("mxeDiPb0QsCUKycbljLM5g")
 
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from controller.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from controller.model import LeaderAndIsr, ReplicaAssignment
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,3 @@ def test_election_raises_the_leader_epoch_by_one() -> None:
     state = LeaderAndIsr(1, 4, (1, 2))
     assert state.with_leader(2) == LeaderAndIsr(2, 5, (1, 2))
     assert state.with_leader(-1, (2,)) == LeaderAndIsr(-1, 5, (2,))
-    assert str(TopicPartition("a-b", 3)) == "a-b-3"

@@ -5,10 +5,9 @@ from itertools import product
 import pytest
 
 from controller.context import ControllerContext
-from controller.model import TopicPartition
 from controller.partition_states import VALID_PREVIOUS, PartitionState
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = ("t", 0)
 
 ALLOWED = {
     ("NonExistentPartition", "NewPartition"),

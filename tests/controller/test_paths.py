@@ -16,12 +16,11 @@ from controller.model import (
     Leadership,
     ReplicaAssignment,
     Topic,
-    TopicPartition,
 )
 from controller.paths import ConfigEntity, ProducerIdBlock, Undecodable
 from protocol.ids import parse_id
 
-PARTITION = TopicPartition("events", 0)
+PARTITION = ("events", 0)
 
 BROKER = Broker(
     1,
@@ -100,11 +99,11 @@ DECODED: list[tuple[object, object]] = [
         paths.decode_reassignments(
             b'{"version": 1, "partitions": [{"topic": "assigned", "partition": 0, "replicas": [3, 2]}]}'
         ),
-        {TopicPartition("assigned", 0): (3, 2)},
+        {("assigned", 0): (3, 2)},
     ),
     (
         paths.decode_partition_list(b'{"partitions": [{"topic": "assigned", "partition": 0}]}'),
-        [TopicPartition("assigned", 0)],
+        [("assigned", 0)],
     ),
     (paths.decode_log_dir_event(b'{"version":1,"broker":9,"event":1}'), 9),
     (paths.decode_config("x", b'{"version":1,"config":{"a":"b"}}'), {"a": "b"}),

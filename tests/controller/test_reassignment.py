@@ -3,12 +3,12 @@
 import pytest
 
 from controller.context import ControllerContext
-from controller.model import Broker, ReplicaAssignment, Topic, TopicPartition
+from controller.model import Broker, ReplicaAssignment, Topic
 from controller.reassignment import is_complete, plan_reassignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = ("t", 0)
 
 
 def _context(assignment: ReplicaAssignment) -> ControllerContext:
@@ -47,7 +47,7 @@ def test_invalid_target_is_rejected(target: tuple[int, ...] | None, code: ErrorC
 def test_reassignment_of_an_unknown_or_deleted_partition_is_rejected() -> None:
     context = _context(ReplicaAssignment((1, 2)))
     context.topics_to_delete.add("t")
-    for partition in (PARTITION, TopicPartition("t", 1), TopicPartition("nosuch", 0)):
+    for partition in (PARTITION, ("t", 1), ("nosuch", 0)):
         with pytest.raises(KafkaError) as caught:
             plan_reassignment(context, partition, (1,))
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

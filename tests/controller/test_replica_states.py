@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 
 from controller.context import ControllerContext
-from controller.model import PartitionReplica, TopicPartition
+from controller.model import PartitionReplica
 from controller.replica_states import VALID_PREVIOUS, ReplicaState
 
-REPLICA = PartitionReplica(TopicPartition("t", 0), 1)
+REPLICA = PartitionReplica(("t", 0), 1)
 
 ALLOWED = {
     "NewReplica": {"NonExistentReplica"},

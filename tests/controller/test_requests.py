@@ -14,7 +14,6 @@ from controller.model import (
     PartitionReplica,
     ReplicaAssignment,
     Topic,
-    TopicPartition,
 )
 from controller.requests import RequestBatch
 from protocol.codec import decode, encode
@@ -23,7 +22,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 
-P0, P1 = TopicPartition("ibt", 0), TopicPartition("ibt", 1)
+P0, P1 = ("ibt", 0), ("ibt", 1)
 
 # The versions that Kafka's controller used: those that inter.broker.protocol.version 3.4 and later stand for.
 LEADER_AND_ISR_VERSION = 7

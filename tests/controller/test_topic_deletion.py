@@ -5,12 +5,12 @@ from itertools import product
 import pytest
 
 from controller.context import ControllerContext
-from controller.model import Broker, PartitionReplica, ReplicaAssignment, Topic, TopicPartition
+from controller.model import Broker, PartitionReplica, ReplicaAssignment, Topic
 from controller.replica_states import ReplicaState
 from controller.topic_deletion import DeletionStep, next_step, replicas_to_delete, topics_not_deletable_now
 from protocol.ids import parse_id
 
-PARTITION = TopicPartition("t", 0)
+PARTITION = ("t", 0)
 DONE, STARTED = ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_STARTED
 
 

@@ -13,7 +13,6 @@ from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.batches.validation import AppendOrigin
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, OpenFile, OsFiles
 from storage.log import log_opening
 from storage.log.log import Log
@@ -24,7 +23,7 @@ from storage.recovery.log_loader import LoadProgress
 
 T = TypeVar("T")
 
-NAME = TopicPartition("topic", 0)
+NAME = ("topic", 0)
 NOW_MS = 1_700_000_000_000
 
 
@@ -191,7 +190,7 @@ def created(
     manager: LogManager, topic: str, partition: int, *, topic_id: UUID | None, config: LogConfig, now_ms: int
 ) -> Log:
     """The log of that name, created if there is none. Raises KafkaError."""
-    name = TopicPartition(topic, partition)
+    name = (topic, partition)
     failed = done(manager.create([NewLog(name, topic_id, config)], pause, in_thread, now_ms=now_ms))
     if name in failed:
         raise failed[name]

@@ -3,11 +3,11 @@
 from pathlib import Path
 from random import Random
 
+from base.topic_partition import TopicPartition
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from storage.cleaning.cleaner import clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
 from storage.disk.meta_properties import MetaProperties
 from storage.log.log import Log

@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -24,7 +25,7 @@ from tools.admin.offset_resets import SCENARIOS, Offsets, commit_offsets, named_
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.base.java_names import exception_class, exception_text
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
+from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.zookeeper.legacy_zookeeper import add_zookeeper_option, use_zookeeper
 

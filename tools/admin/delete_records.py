@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -16,7 +17,7 @@ from protocol.messages.delete_records import (
 )
 from tools.base.command_line import CommandLine, run_tool
 from tools.base.java_names import exception_text, hash_map_order, topic_partition_hash
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 
 logger = logging.getLogger("org.apache.kafka.clients.admin.internals.DeleteRecordsHandler")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, run_tool
 from tools.base.java_names import exception_text
@@ -18,7 +19,6 @@ from tools.client.admin_client import (
     MAX_TIMESTAMP,
     AdminClient,
     CallTimedOut,
-    TopicPartition,
 )
 from tools.client.admin_options import add_admin_options, admin_client
 

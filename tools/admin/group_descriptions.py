@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
+from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,
@@ -24,7 +25,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from tools.base.group_tables import MISSING, OFFSETS, STATES, member_columns, table
-from tools.client.admin_client import LATEST, AdminClient, TopicPartition
+from tools.client.admin_client import LATEST, AdminClient
 
 DEAD = "Dead"
 EMPTY = "Empty"

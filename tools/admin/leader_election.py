@@ -8,11 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text, hash_map_order, topic_partition_hash
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
+from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_client_options, admin_client
 from tools.zookeeper.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 

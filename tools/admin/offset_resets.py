@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -23,7 +24,7 @@ from protocol.messages.offset_commit import (
 )
 from tools.admin.group_descriptions import NO_OFFSET, committed_offsets
 from tools.base.command_line import UsageError
-from tools.client.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition, raise_for
+from tools.client.admin_client import EARLIEST, LATEST, AdminClient, raise_for
 
 logger = logging.getLogger("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
+from base.topic_partition import TopicPartition, partition_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -43,14 +44,13 @@ from tools.admin.reassignment_plans import (
     parse_broker_ids,
     parse_plan,
     parse_topics,
-    partition_name,
     propose,
     require_executable,
     throttled_replicas,
 )
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition, raise_for
+from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.zookeeper.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from base.topic_partition import TopicPartition, partition_name
 from controller.assignment import assign_replicas
 from tools.base.java_names import json_text
-from tools.client.admin_client import TopicPartition
 
 ANY_LOG_DIR: Final = "any"
 _VERSION: Final = 1
@@ -46,11 +46,6 @@ class Move(NamedTuple):
 
     sources: frozenset[int]
     destinations: frozenset[int]
-
-
-def partition_name(partition: TopicPartition) -> str:
-    topic, index = partition
-    return f"{topic}-{index}"
 
 
 def joined(partitions: Iterable[TopicPartition]) -> str:

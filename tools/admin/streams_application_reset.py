@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tools.admin.group_descriptions import ConsumerGroup, describe_group
@@ -20,7 +21,7 @@ from tools.admin.offset_resets import Offsets, clamped, commit_offsets, existing
 from tools.admin.topics import delete_topics
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text
-from tools.client.admin_client import LATEST, AdminClient, CallTimedOut, TopicPartition, raise_for
+from tools.client.admin_client import LATEST, AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_client_options, admin_client
 
 DEFAULT_BOOTSTRAP: Final = "localhost:9092"

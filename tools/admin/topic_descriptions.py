@@ -8,6 +8,7 @@ Must not know options.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from base.topic_partition import TopicPartition
 from config.definition import Source
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import id_text
@@ -23,7 +24,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from tools.base.java_names import hash_map_order
-from tools.client.admin_client import AdminClient, TopicPartition, raise_for
+from tools.client.admin_client import AdminClient, raise_for
 
 _TOPIC_RESOURCE = 2
 _MIN_INSYNC_REPLICAS = "min.insync.replicas"

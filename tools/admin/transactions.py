@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -35,7 +36,7 @@ from protocol.messages.write_txn_markers import (
 )
 from tools.base.command_line import CommandLine, UsageError, run_tool
 from tools.base.sub_commands import SubCommand, SubCommands
-from tools.client.admin_client import TRANSACTION, AdminClient, CallTimedOut, TopicPartition, raise_for
+from tools.client.admin_client import TRANSACTION, AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
 
 NONE: Final = -1

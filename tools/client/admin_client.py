@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from base.topic_partition import TopicPartition
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -67,8 +68,6 @@ _NOT_THE_COORDINATOR = frozenset(
 """Includes the response while a transaction is being ended."""
 
 _NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-TopicPartition = tuple[str, int]
 
 
 class CallTimedOut(Exception):  # noqa: N818 - named as what happened

@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
+from base.topic_partition import TopicPartition
 from controller.paths import Undecodable
 from protocol.errors import KafkaError
 from tools.admin.group_descriptions import committed_offsets, describe_group
 from tools.base.command_line import CommandLine, UsageError, run_tool, warn
-from tools.client.admin_client import LATEST, AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import LATEST, AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.zookeeper import zookeeper_offsets
 from tools.zookeeper.legacy_zookeeper import broker_addresses, open_tree

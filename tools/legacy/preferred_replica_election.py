@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from tools.admin import leader_election
 from tools.base.command_line import CommandLine, UsageError, run_tool, warn
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_client_options, admin_client
 from tools.zookeeper.legacy_zookeeper import add_zookeeper_option, use_brokers_of_zookeeper
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
+from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
 from tools.admin.group_descriptions import describe_group
 from tools.admin.offset_resets import named_partitions
 from tools.base.command_line import CommandLine, run_tool
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.zookeeper import zookeeper_offsets
 from tools.zookeeper.legacy_zookeeper import broker_addresses, open_tree

@@ -19,12 +19,13 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
+from base.topic_partition import TopicPartition
 from broker.metrics.metric import Kind, Metric, Sample
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
 from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, StopRequest, UnreachableError, UsageError, run_tool, warn
-from tools.client.admin_client import AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.client.client_settings import library_settings, load_settings
 from tools.monitoring.lag_commits import CommitFollower

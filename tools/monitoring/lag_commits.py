@@ -13,9 +13,9 @@ from typing import Final
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as LibraryPartition
 
+from base.topic_partition import TopicPartition
 from broker.groups.machine.records import OffsetCommitKey, read_key, read_offset
 from protocol.errors import Malformed
-from tools.client.admin_client import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 BATCH_SIZE: Final = 10_000

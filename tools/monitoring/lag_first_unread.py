@@ -13,11 +13,11 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from base.topic_partition import TopicPartition
 from protocol.errors import Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import Parts, batches
 from protocol.records.entries import entry_records
-from tools.client.admin_client import TopicPartition
 
 READS_MAX: Final = 100
 """Records that one reading asks for. The partitions with the largest lag come first."""

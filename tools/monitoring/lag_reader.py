@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -26,7 +27,7 @@ from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.age import age_ms
 from tools.admin.group_descriptions import committed_offsets_request, read_offsets
-from tools.client.admin_client import EARLIEST, LATEST, AdminClient, TopicPartition, raise_for
+from tools.client.admin_client import EARLIEST, LATEST, AdminClient, raise_for
 from tools.monitoring.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
 from tools.monitoring.lag_first_unread import NOTHING_WAITS, FirstUnread, Source, Unread
 from tools.monitoring.lag_windows import Commit, Ends, Status, Window

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from base.topic_partition import TopicPartition, partition_name
 from protocol.errors import KafkaError, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from protocol.messages.metadata import MetadataResponseTopic
 from protocol.records.batch import BatchHeader, batches
-from tools.admin.reassignment_plans import partition_name
 from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.base.topic_patterns import topic_pattern
-from tools.client.admin_client import LATEST, AdminClient, CallTimedOut, TopicPartition
+from tools.client.admin_client import LATEST, AdminClient, CallTimedOut
 from tools.client.admin_options import admin_client
 
 DEBUGGER: Final = -2

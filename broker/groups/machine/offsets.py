@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from base.topic_partition import TopicPartition
 from broker.groups.machine.records import NO_TIMESTAMP, OffsetAndMetadata
 from broker.groups.machine.states import GroupState
 from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 
-TopicPartition = tuple[str, int]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 

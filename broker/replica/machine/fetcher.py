@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from base.dataclass import dataclass
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.java_hash import absolute, string_hash, to_int32
 from protocol.messages.fetch import (
@@ -62,7 +63,6 @@ EARLIEST: Final = -2
 FIRST_BACKOFF_MS: Final = 20
 BACKOFF_GROWTH: Final = 2
 
-TopicPartition = tuple[str, int]
 
 SESSION_ERRORS: Final = frozenset(
     {

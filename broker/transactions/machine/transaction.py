@@ -28,6 +28,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from base.topic_partition import TopicPartition
 from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
 from protocol.errors import ErrorCode
 from storage.producers.producer_state import Producer
@@ -38,7 +39,6 @@ NO_START: Final = -1
 LAST_EPOCH: Final = 32766
 """The last epoch that a producer is given. 32767 is reserved for fencing the producer that has this one."""
 
-TopicPartition = tuple[str, int]
 Partitions = Mapping[TopicPartition, None]
 """An ordered set."""
 

@@ -5,12 +5,12 @@ from collections.abc import Collection
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.cluster.controlled_shutdown import move_leadership
 from broker.network.outgoing import PeerUnavailable
-from controller.model import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 
-LED = [TopicPartition("t", 0), TopicPartition("t", 1)]
+LED = [("t", 0), ("t", 1)]
 SILENCE = object()
 Response = Collection[TopicPartition] | Exception | object
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.handlers import produce
 from broker.handlers.request_context import RequestContext
 from broker.loop.promise import Promise
 from broker.network.channel import Channel
 from broker.replica.transaction_verification import CoordinatorLink, Verdicts
 from broker.requests.dispatch import request_decoder
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import Marker
 from protocol.api import APIS
 from protocol.codec import encode

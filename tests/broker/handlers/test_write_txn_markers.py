@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.handlers import write_txn_markers
 from broker.handlers.write_txn_markers import STEP_SIZE
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from protocol.errors import ErrorCode

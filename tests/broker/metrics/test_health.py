@@ -20,7 +20,6 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
 from storage.log.log_state import LogOptions
@@ -63,7 +62,7 @@ class Cluster:
         config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {"min.insync.replicas": str(min_isr)})
         options = LogOptions(OsFiles(), Random(1))
         path = str(self._folder / f"{topic}-0")
-        log = log_opening.create(options, path, TopicPartition(topic, 0), config, topic_id=uuid4(), now_ms=0)
+        log = log_opening.create(options, path, (topic, 0), config, topic_id=uuid4(), now_ms=0)
         partition = Partition(topic, 0, ME, log)
         leadership = Leadership(1, leader, 0, isr, 0, replicas)
         if leader == ME:

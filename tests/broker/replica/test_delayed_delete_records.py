@@ -15,7 +15,6 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.records.builder import RecordData, build_batch
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
 from storage.log.log_state import LogOptions
@@ -29,7 +28,7 @@ def partition(tmp_path: Path) -> Partition:
     """Led here with ten records; the other replica was not heard of."""
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
     options = LogOptions(OsFiles(), Random(1))
-    log = log_opening.create(options, str(tmp_path / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    log = log_opening.create(options, str(tmp_path / "t-0"), ("t", 0), config, topic_id=uuid4(), now_ms=0)
     partition = Partition("t", 0, BROKER_ID, log)
     partition.lead(Leadership(1, BROKER_ID, 0, (BROKER_ID,), 0, (BROKER_ID, OTHER_ID)), 0)
     batch = build_batch([RecordData(timestamp=1, key=None, value=b"v") for _ in range(10)])

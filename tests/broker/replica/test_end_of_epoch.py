@@ -12,7 +12,6 @@ from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
 from storage.log.log_state import LogOptions
@@ -26,7 +25,7 @@ def led(folder: Path, written_in: set[int], last_epoch: int) -> Partition:
     """Led here in every epoch from 0 on; one record was written in each of `written_in`."""
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}), {})
     options = LogOptions(OsFiles(), Random(1))
-    log = log_opening.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    log = log_opening.create(options, str(folder / "t-0"), ("t", 0), config, topic_id=uuid4(), now_ms=0)
     partition = Partition("t", 0, BROKER_ID, log)
     for epoch in range(last_epoch + 1):
         partition.lead(Leadership(1, BROKER_ID, epoch, (BROKER_ID,), epoch, (BROKER_ID,)), 0)

@@ -13,7 +13,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.batches.validation import AppendOrigin
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.disk.shortages import TryLaterError
 from storage.log import log_opening
@@ -28,7 +27,7 @@ def partition_in(folder: Path, **overrides: str) -> Partition:
     settings = {name.replace("_", "."): value for name, value in overrides.items()}
     config = LogConfig.from_overrides(BrokerConfig.from_properties({}), settings)
     options = LogOptions(OsFiles(), Random(1))
-    log = log_opening.create(options, str(folder / "t-0"), TopicPartition("t", 0), config, topic_id=uuid4(), now_ms=0)
+    log = log_opening.create(options, str(folder / "t-0"), ("t", 0), config, topic_id=uuid4(), now_ms=0)
     return Partition("t", 0, ME, log)
 
 

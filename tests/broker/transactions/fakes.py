@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.loop.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.records import read_key, read_value
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import Metadata, TopicPartition
+from broker.transactions.machine.transaction import Metadata
 from broker.transactions.markers import Codes, Marker, MarkerSender
 from broker.transactions.settings import TransactionSettings
 from protocol.errors import ErrorCode, KafkaError

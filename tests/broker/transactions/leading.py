@@ -18,7 +18,6 @@ from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.errors import KafkaError
 from protocol.records.builder import RecordData, build_batch
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import OsFiles
 from storage.log import log_opening
 from storage.log.log_appends import AppendResult
@@ -75,7 +74,7 @@ class Leading:
         log = log_opening.create(
             self._options,
             str(self._folder / f"{topic}-{number}"),
-            TopicPartition(topic, number),
+            (topic, number),
             LogConfig.from_overrides(self._broker_config, overrides or {}),
             topic_id=UUID(int=1),
             now_ms=self.clock.now_ms(),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import pytest
 
 from base.pause import never, whole
+from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
@@ -31,7 +32,6 @@ from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import Guards
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from protocol.errors import ErrorCode

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.loop.timer import Timer
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerSender
 from protocol.errors import ErrorCode
 from tests.broker.transactions.fakes import FakeChannel, FakeLeaders

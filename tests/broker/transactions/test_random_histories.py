@@ -11,8 +11,9 @@ from collections.abc import Coroutine
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
-from broker.transactions.machine.transaction import Metadata, TopicPartition
+from broker.transactions.machine.transaction import Metadata
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import Surroundings

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import (
     Admission,
@@ -16,7 +17,6 @@ from broker.replica.transaction_verification import (
     Verdicts,
     transactional_header,
 )
-from broker.transactions.machine.transaction import TopicPartition
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Marker
 from protocol.errors import ErrorCode, KafkaError

@@ -20,7 +20,6 @@ from protocol.records.legacy import build_message_set
 from storage.cleaning.cleaner import Throttle, clean, unstage
 from storage.cleaning.log_cleaning import CleanerSettings
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.log.log import Log
 from storage.segments.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
@@ -51,7 +50,7 @@ def test_two_passes_write_the_same_bytes_as_kafka(
     shutil.copytree(LOGS / "compact-before" / f"{topic}-0", tmp_path / f"{topic}-0")
     (tmp_path / names.CLEAN_SHUTDOWN).write_bytes(b"")
     broker = Broker(tmp_path, dataclasses.replace(CONFIG, delete_retention_ms=delete_retention_ms))
-    log = broker.log(TopicPartition(topic, 0))
+    log = broker.log((topic, 0))
     log.advance_high_watermark(139)
     assert broker.clean(1795229382562)
     for number in range(6):
@@ -508,7 +507,7 @@ def test_result_is_discarded_after_a_truncation_of_its_log(broker: Broker) -> No
 
 
 def test_damaged_log_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
-    for name in (NAME, TopicPartition("other", 0)):
+    for name in (NAME, ("other", 0)):
         log = broker.log(name)
         append(log, keyed(("a", "1")))
         append(log, keyed(("a", "2" * 50 if name == NAME else "2")))

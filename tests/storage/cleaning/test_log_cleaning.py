@@ -16,7 +16,6 @@ from storage.cleaning.cleaning_metrics import Uncleanable
 from storage.cleaning.log_cleaning import CleanerSettings
 from storage.cleaning.offset_map import MEMORY_MAX
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Buffer, failure
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
@@ -39,7 +38,7 @@ from tests.storage.builders import (
 )
 from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
 
-OTHER = TopicPartition("other", 0)
+OTHER = ("other", 0)
 
 
 @pytest.fixture
@@ -455,7 +454,7 @@ def test_marker_that_justifies_a_removal_survives_a_power_cut_after_it(control_t
 
 
 def test_log_whose_job_fails_does_not_stop_the_cleaning_of_others(broker: Broker) -> None:
-    logs = {name: broker.log(TopicPartition(name, 0)) for name in ("bad", "good")}
+    logs = {name: broker.log((name, 0)) for name in ("bad", "good")}
     fill(logs["bad"], "1", "2", "3")
     fill(logs["good"], "1")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from storage.directories.log_directory import LogDirectory
 from storage.disk import checkpoints, meta_properties
-from storage.disk.checkpoints import EpochStart, MalformedCheckpointError, TopicPartition
+from storage.disk.checkpoints import EpochStart, MalformedCheckpointError
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 
@@ -19,7 +20,7 @@ FILES = OsFiles()
 
 def test_written_offsets_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    offsets = {TopicPartition("a", 0): 17, TopicPartition("b.c-d", 12): 0}
+    offsets = {("a", 0): 17, ("b.c-d", 12): 0}
     checkpoints.write_offsets(FILES, str(path), offsets)
     assert path.read_bytes() == b"0\n2\na 0 17\nb.c-d 12 0\n"
     assert checkpoints.read_offsets(FILES, str(path)) == offsets
@@ -202,11 +203,11 @@ def test_logs_may_be_added_while_a_checkpoint_is_written(tmp_path: Path) -> None
     """Another thread may add them in each callback of a garbage collection, which any allocation may start."""
     directory = LogDirectory(FILES, str(tmp_path))
     log: Any = SimpleNamespace(high_watermark=7)
-    directory.logs = {TopicPartition("t", number): log for number in range(2_000)}
+    directory.logs = {("t", number): log for number in range(2_000)}
     added: list[TopicPartition] = []
 
     def add(phase: str, _: object) -> None:
-        added.append(TopicPartition("added", len(added)))
+        added.append(("added", len(added)))
         directory.logs[added[-1]] = log
 
     threshold = gc.get_threshold()
@@ -219,4 +220,4 @@ def test_logs_may_be_added_while_a_checkpoint_is_written(tmp_path: Path) -> None
         gc.callbacks.remove(add)
     assert added
     offsets = checkpoints.read_offsets(FILES, str(tmp_path / "replication-offset-checkpoint"))
-    assert offsets.keys() >= {TopicPartition("t", number) for number in range(2_000)}
+    assert offsets.keys() >= {("t", number) for number in range(2_000)}

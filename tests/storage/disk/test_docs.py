@@ -5,7 +5,7 @@ from pathlib import Path
 
 from protocol.ids import parse_id
 from storage.disk import checkpoints, meta_properties
-from storage.disk.checkpoints import EpochStart, TopicPartition
+from storage.disk.checkpoints import EpochStart
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import LOG, OFFSET_INDEX, PRODUCER_SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from tests.storage.builders import NOW_MS, QuickFiles, append
@@ -58,7 +58,7 @@ def test_documented_files_of_a_log_directory_are_the_ones_written(tmp_path: Path
     _, meta, offsets, epochs, topic = blocks("log-directory.md")
     meta_properties.write(files, path, MetaProperties(1, "7ym0r3ycTc-XAnwnQmXzjg"))
     assert files.read_whole(path).decode() == meta
-    checkpoints.write_offsets(files, path, {TopicPartition("orders", 0): 4711, TopicPartition("orders", 1): 12})
+    checkpoints.write_offsets(files, path, {("orders", 0): 4711, ("orders", 1): 12})
     assert files.read_whole(path).decode() == offsets
     checkpoints.write_leader_epochs(files, path, [EpochStart(10, 0), EpochStart(18, 1)])
     assert files.read_whole(path).decode() == epochs

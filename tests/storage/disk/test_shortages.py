@@ -19,7 +19,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Buffer, Files, OpenFile, OsFiles, ShortageError, failure
 from storage.disk.shortages import OutOfResourcesError, Shortages
 from storage.log.log import Log
@@ -360,7 +359,7 @@ def test_checkpoints_and_removals_that_met_a_shortage_are_repeated(tmp_path: Pat
     assert manager.remove_deleted(NOW_MS) == 1
     assert manager.flush_due(NOW_MS + 1000) == 1
     manager.checkpoint_recovery_points()
-    assert manager.directories[0].read_recovery_points(print) == {TopicPartition("t", 0): 1}
+    assert manager.directories[0].read_recovery_points(print) == {("t", 0): 1}
     assert not failed
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from storage.batches.stored_batch import extent_at
 from storage.directories.log_directory import LogDirectory
 from storage.disk import names
-from storage.disk.checkpoints import TopicPartition, read_offsets, write_offsets
+from storage.disk.checkpoints import read_offsets, write_offsets
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties, read
 from storage.log import log_opening
@@ -51,7 +52,7 @@ class Golden:
     @property
     def name(self) -> TopicPartition:
         topic, _, partition = self.source.name.rpartition("-")
-        return TopicPartition(topic, int(partition))
+        return (topic, int(partition))
 
     @property
     def restarts(self) -> set[int]:
@@ -242,7 +243,7 @@ def test_offset_checkpoints_of_kafka_are_read(
     offsets = read_offsets(OsFiles(), str(LOGS / name))
     assert len(offsets) == count
     topic, partition, offset = known
-    assert offsets[TopicPartition(topic, partition)] == offset
+    assert offsets[(topic, partition)] == offset
     write_offsets(OsFiles(), str(tmp_path / name), offsets)
     assert (tmp_path / name).read_bytes() == (LOGS / name).read_bytes()
 

@@ -26,7 +26,6 @@ from storage.cleaning.cleaner import clean
 from storage.cleaning.compaction import Transactions
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.directories.log_directory import LogDirectory
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.meta_properties import MetaProperties
 from storage.log.log import Log
 from storage.log.log_durability import LogDurability
@@ -43,7 +42,7 @@ from tests.storage.builders import NOW_MS, created, done, in_thread, log_config,
 from tests.storage.log_model import NO_SEQUENCE, Batch, Branch, Entry, Left, Model, difference, outcome_of
 from tests.support.same_thread import SameThread
 
-NAME = TopicPartition("topic", 0)
+NAME = ("topic", 0)
 DIRECTORIES = ("/a", "/b")
 KEYS = (b"a", b"b", b"c")
 PLAIN, IDEMPOTENT, TRANSACTIONAL = (-1,), (1, 2), (3, 4)

@@ -18,7 +18,6 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import MAGIC_POSITION
 from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError, LogDirectory
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files, OpenFile
 from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 from storage.disk.shortages import TryLaterError
@@ -773,7 +772,7 @@ def test_log_with_a_damaged_batch_can_be_deleted_and_recreated(tmp_path: Path) -
 
 
 def new_logs(count: int) -> list[NewLog]:
-    return [NewLog(TopicPartition("topic", number), None, CONFIG) for number in range(count)]
+    return [NewLog(("topic", number), None, CONFIG) for number in range(count)]
 
 
 def test_logs_are_created_in_another_thread_and_spread_over_the_directories(tmp_path: Path) -> None:
@@ -813,7 +812,7 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
         (tmp_path / name).mkdir()
     manager = disks.start(Files())
     failed = done(manager.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
-    assert [(name.partition, error.code) for name, error in failed.items()] == [(0, ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert [(number, error.code) for (_, number), error in failed.items()] == [(0, ErrorCode.KAFKA_STORAGE_ERROR)]
     assert [len(directory.logs) for directory in manager.directories] == [0, 5]
     assert manager.directories[0].is_offline
 
@@ -825,7 +824,7 @@ def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_pat
     work()
     manager.directories.fail(manager.directories[0], OSError(errno.EIO, "Input/output error"))
     failed = done(steps)
-    assert list(failed) == [TopicPartition("topic", 0)]
+    assert list(failed) == [("topic", 0)]
     assert manager.get("topic", 0) is None
     assert done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS)) == {}
     assert manager.directory_of("topic", 0) is manager.directories[1]

@@ -16,7 +16,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType
 from storage.cleaning.cleaner import clean
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
-from storage.disk.checkpoints import TopicPartition
 from storage.disk.files import Files
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.names import DirectoryState
@@ -46,7 +45,7 @@ from tests.support.same_thread import SameThread
 
 CONFIG = log_config(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=240, file_delete_delay_ms=1000)
 META = MetaProperties(1, "cluster")
-NAME = TopicPartition("topic", 0)
+NAME = ("topic", 0)
 
 
 def start(folder: Path, files: Files | None = None, config: LogConfig = CONFIG) -> LogManager:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 from confluent_kafka import KafkaException
 
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -28,7 +29,7 @@ from protocol.messages.offset_fetch import (
 )
 from protocol.records.builder import RecordData, build_batch
 from tools.base.command_line import UnreachableError
-from tools.client.admin_client import EARLIEST, CallTimedOut, TopicPartition
+from tools.client.admin_client import EARLIEST, CallTimedOut
 from tools.monitoring.lag import _watch, burrow, metrics_text, read_cluster
 from tools.monitoring.lag_commits import Commits
 from tools.monitoring.lag_reader import ClusterLag, LagReader, Part

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from broker.groups.machine.offsets import GroupOffsets, Offsets, TopicPartition, expiry_rule
+from base.topic_partition import TopicPartition
+from broker.groups.machine.offsets import GroupOffsets, Offsets, expiry_rule
 from broker.groups.machine.records import OffsetAndMetadata
 from broker.groups.machine.states import GroupState
 

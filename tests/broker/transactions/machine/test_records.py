@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from base.topic_partition import TopicPartition
 from broker.transactions.machine.records import (
     PartitionsSchema,
     TransactionLogKey,
@@ -17,7 +18,7 @@ from broker.transactions.machine.records import (
     write_value,
 )
 from broker.transactions.machine.states import RESTING, TransactionState
-from broker.transactions.machine.transaction import Metadata, TopicPartition
+from broker.transactions.machine.transaction import Metadata
 from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.transactions.golden import RECORDS
