@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 from base.clock import Clock
 from base.dataclass import dataclass
@@ -19,9 +20,11 @@ from broker.network.network import Network
 from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
 from controller.state_store import StateStore
-from controller.zookeeper.settings import ZooKeeperSettings
 from storage.disk.dirty_pages import DirtyPages
 from storage.disk.files import Files, OsFiles
+
+if TYPE_CHECKING:
+    from controller.zookeeper.settings import ZooKeeperSettings
 
 
 @dataclass(frozen=True, slots=True)

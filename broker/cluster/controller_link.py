@@ -11,7 +11,7 @@ inter.broker.protocol.version 3.9.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
@@ -20,9 +20,11 @@ from broker.network.outgoing import OutgoingConnection
 from config.addresses import HostAndPort
 from controller.controller import Controller
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+if TYPE_CHECKING:
+    from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
+    from protocol.messages.controlled_shutdown import ControlledShutdownResponse
 
 ALTER_PARTITION_VERSION: Final = 3
 ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
@@ -69,6 +71,8 @@ class ControllerLink:
         """Return a block of producer ids for this broker alone."""
         if self._controller.is_active:
             return await self._controller.allocate_producer_ids(self._broker_id, self._broker_epoch())
+        from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # on demand
+
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         response: AllocateProducerIdsResponse = await self._ask(
             self._producer_ids, request, ALLOCATE_PRODUCER_IDS_VERSION
@@ -79,6 +83,8 @@ class ControllerLink:
         """Have leadership moved off this broker; return the partitions that it still leads."""
         if self._controller.is_active:
             return await self._controller.controlled_shutdown(self._broker_id, self._broker_epoch())
+        from protocol.messages.controlled_shutdown import ControlledShutdownRequest  # on demand
+
         request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         response: ControlledShutdownResponse = await self._ask(self._shutdown, request, CONTROLLED_SHUTDOWN_VERSION)
         return [(each.topic_name, each.partition_index) for each in response.remaining_partitions]

@@ -14,15 +14,17 @@ import heapq
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from base.dataclass import dataclass
-from broker.quotas.callback import QuotaCallback
 from broker.quotas.client_quotas import addresses_of, readable_quotas
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore
+
+if TYPE_CHECKING:
+    from broker.quotas.callback import QuotaCallback
 
 logger = logging.getLogger("kafka.server.ClientQuotaManager")
 

@@ -6,11 +6,14 @@ Must not know quotas.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from broker.quotas.callback import QuotaCallback
 from broker.settings.plug_ins import new_plug_in, plug_in_class
 from config import broker_properties as rows
 from config.broker import BrokerConfig
+
+if TYPE_CHECKING:
+    from broker.quotas.callback import QuotaCallback
 
 
 def quota_callback(config: BrokerConfig) -> Callable[[Callable[[], None]], QuotaCallback] | None:

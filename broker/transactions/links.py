@@ -7,7 +7,7 @@ know: why a coordinator is asked.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from base.topic_partition import TopicPartition
 from broker.coordination.partitioner import partition_for
@@ -17,13 +17,10 @@ from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import NO_LEADER, Leaders, logger
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from storage.producers.producer_state import Producer
+
+if TYPE_CHECKING:
+    from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 VERSION: Final = 5
 
@@ -121,7 +118,7 @@ class RemoteCoordinator:
         self._peer.close()
 
     async def _send(self, questions: Sequence[_Question]) -> Sequence[Verdicts]:
-        request = AddPartitionsToTxnRequest(transactions=[_in_request(each) for each in questions])
+        request = _request(questions)
         try:
             response: AddPartitionsToTxnResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
         except (PeerUnavailable, KafkaError) as error:
@@ -140,16 +137,28 @@ class RemoteCoordinator:
         return [{**each.failed(), **by_id.get(each.transactional_id, {})} for each in questions]
 
 
-def _in_request(question: _Question) -> AddPartitionsToTxnTransaction:
-    topics: dict[str, Any] = {}
-    for topic, partition in question.partitions:
-        if topic not in topics:
-            topics[topic] = AddPartitionsToTxnTopic(name=topic, partitions=[])
-        topics[topic].partitions.append(partition)
-    return AddPartitionsToTxnTransaction(
-        transactional_id=question.transactional_id,
-        producer_id=question.producer.producer_id,
-        producer_epoch=question.producer.epoch,
-        verify_only=True,
-        topics=list(topics.values()),
+def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
+    # On demand: only a broker with others beside it sends these.
+    from protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
     )
+
+    request = AddPartitionsToTxnRequest(transactions=[])
+    for transactional_id, producer, partitions in questions:
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for topic, partition in partitions:
+            if topic not in topics:
+                topics[topic] = AddPartitionsToTxnTopic(name=topic, partitions=[])
+            topics[topic].partitions.append(partition)
+        request.transactions.append(
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                verify_only=True,
+                topics=list(topics.values()),
+            )
+        )
+    return request

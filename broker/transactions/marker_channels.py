@@ -7,19 +7,16 @@ leads their partitions, or what an error code means for a transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.topic_partition import TopicPartition
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
 from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
 from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+
+if TYPE_CHECKING:
+    from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 VERSION: Final = 1
 """By inter.broker.protocol.version: the connections do not begin with ApiVersions."""
@@ -95,7 +92,7 @@ class RemoteMarkerChannel:
         self._peer.close()
 
     async def _send(self, written: Sequence[_Written]) -> Sequence[Codes]:
-        request = WriteTxnMarkersRequest(markers=[_in_request(each) for each in written])
+        request = _request(written)
         try:
             response: WriteTxnMarkersResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
         except PeerUnavailable as error:
@@ -115,17 +112,24 @@ def _codes(by_producer: dict[int, dict[TopicPartition, int]], written: _Written)
     return {partition: codes[partition] for partition in written.partitions if partition in codes}
 
 
-def _in_request(written: _Written) -> WritableTxnMarker:
-    marker = written.marker
-    topics: dict[str, Any] = {}
-    for topic, partition in written.partitions:
-        if topic not in topics:
-            topics[topic] = WritableTxnMarkerTopic(name=topic, partition_indexes=[])
-        topics[topic].partition_indexes.append(partition)
-    return WritableTxnMarker(
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-        transaction_result=marker.is_committed,
-        topics=list(topics.values()),
-        coordinator_epoch=marker.coordinator_epoch,
-    )
+def _request(written: Sequence[_Written]) -> WriteTxnMarkersRequest:
+    # On demand: only a broker with others beside it sends these.
+    from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+
+    request = WriteTxnMarkersRequest(markers=[])
+    for marker, partitions in written:
+        topics: dict[str, WritableTxnMarkerTopic] = {}
+        for topic, partition in partitions:
+            if topic not in topics:
+                topics[topic] = WritableTxnMarkerTopic(name=topic, partition_indexes=[])
+            topics[topic].partition_indexes.append(partition)
+        request.markers.append(
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.is_committed,
+                topics=list(topics.values()),
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+        )
+    return request

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from base.topic_partition import TopicPartition
+from base.topic_partition import TopicPartition, partition_name
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -194,7 +194,7 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> None:
         if not found:
             raise Failed(
                 f"Could not find any open transactions starting at offset {options.start_offset} on partition "
-                f"{_text(partition)}"
+                f"{partition_name(partition)}"
             )
         producer_id, epoch = found[0].producer_id, found[0].producer_epoch
         # -1 where no marker of the transaction was written yet. Brokers reject a marker older than the last one.
@@ -219,7 +219,8 @@ def _abort(admin: AdminClient, options: argparse.Namespace) -> None:
     )[partition]
     if isinstance(result, KafkaError):
         raise Failed(
-            f"Failed to abort the transaction of producer {producer_id} on {_text(partition)}: {result.message}"
+            f"Failed to abort the transaction of producer {producer_id} on {partition_name(partition)}: "
+            f"{result.message}"
         )
 
 
@@ -276,7 +277,9 @@ def _producers(admin: AdminClient, partition: TopicPartition, broker_id: int | N
     found = results[partition]
     if isinstance(found, KafkaError):
         where = f"brokerId {broker_id}" if broker_id is not None else "the leader"
-        raise Failed(f"Failed to describe producers for partition {_text(partition)} on {where}: {found.message}")
+        raise Failed(
+            f"Failed to describe producers for partition {partition_name(partition)} on {where}: {found.message}"
+        )
     return found
 
 
@@ -334,10 +337,6 @@ def _print_table(headers: Sequence[str], rows: Rows) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
     for line in lines:
         print("".join(f"{text:<{width}}\t" for text, width in zip(line, widths, strict=True)))
-
-
-def _text(partition: TopicPartition) -> str:
-    return f"{partition[0]}-{partition[1]}"
 
 
 def _now_ms() -> int:

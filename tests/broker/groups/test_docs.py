@@ -55,7 +55,7 @@ def diagram() -> str:
 
 def meaning_of_states() -> dict[GroupState, str]:
     """The text below each member in the source: Python does not keep it."""
-    source = (DOCS.parent / "broker" / "groups" / "states.py").read_text()
+    source = (DOCS.parent / "broker" / "groups" / "machine" / "states.py").read_text()
     found = re.findall(r'    [A-Z_]+ = "(\w+)"\n    """(.+?)"""', source, re.DOTALL)
     return {GroupState(value): " ".join(text.split()) for value, text in found}
 

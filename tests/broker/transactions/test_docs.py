@@ -58,7 +58,7 @@ def diagram() -> str:
 
 def meaning_of_states() -> dict[str, str]:
     """The text below each member in the source: Python does not keep it."""
-    source = (DOCS.parent / "broker" / "transactions" / "states.py").read_text()
+    source = (DOCS.parent / "broker" / "transactions" / "machine" / "states.py").read_text()
     found = re.findall(r'    [A-Z_]+ = \(\d, "(\w+)"\)\n    """(.+?)"""', source, re.DOTALL)
     return {title: " ".join(text.split()) for title, text in found}
 
