@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
+from base.replaced_file import replace_file
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
@@ -69,12 +70,7 @@ class LineFile:
             os.fsync(target.fileno())
 
     def _store(self) -> None:
-        partial = self.batches.with_suffix(".partial")
-        with partial.open("w") as target:
-            target.write(json.dumps({"batch": self.last_batch, "length_bytes": self._length}))
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(partial, self.batches)
+        replace_file(self.batches, json.dumps({"batch": self.last_batch, "length_bytes": self._length}))
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
+from base.replaced_file import replace_file
 from spark_jobs.skeleton.clients import producer_settings
 from spark_jobs.skeleton.delivery import RECORD_ID
 from spark_jobs.skeleton.errors import JobError
@@ -66,12 +67,7 @@ class Position:
         return Place(**json.loads(self._path.read_text())) if self._path.exists() else Place()
 
     def store(self, place: Place) -> None:
-        partial = self._path.with_suffix(".partial")
-        with partial.open("w") as target:
-            target.write(json.dumps(asdict(place)))
-            target.flush()
-            os.fsync(target.fileno())
-        os.replace(partial, self._path)
+        replace_file(self._path, json.dumps(asdict(place)))
 
 
 class Tail:

@@ -9,7 +9,6 @@ Supported: /subjects, /subjects/S, /subjects/S/versions[/V[/schema]], /schemas/i
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import fastavro
 from aiohttp import web
 
+from base.replaced_file import replace_file
 from spark_jobs.skeleton.avro_compatibility import problems
 from spark_jobs.skeleton.parameters import address, bare_parser
 
@@ -235,9 +235,7 @@ class Server:
                     raise RegistryError(400, 400, f"The body is not JSON: {error}") from error
             content = handle(_Call(request.match_info, request.query, body))
             if self._file is not None and request.method != "GET":
-                partial = self._file.with_suffix(".partial")
-                partial.write_text(self._registry.dump(), encoding="utf-8")
-                os.replace(partial, self._file)
+                replace_file(self._file, self._registry.dump())
             return web.json_response(content, content_type=_CONTENT_TYPE)
 
         return respond

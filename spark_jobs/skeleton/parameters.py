@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
+from base import properties
 from spark_jobs.skeleton.clients import client_settings, sink_options, source_options
 from spark_jobs.skeleton.topics import TopicSpec
 
@@ -304,8 +305,6 @@ class _StoreProperties(argparse.Action):
 
 def properties_file(path: str) -> dict[str, str]:
     """Return the content of a .properties file."""
-    from base import properties  # executors import this module, and have no other package than spark_jobs
-
     try:
         return properties.load(path)
     except OSError as error:

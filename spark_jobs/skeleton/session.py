@@ -108,14 +108,15 @@ def _use_utc(session: SparkSession) -> None:
 
 
 def _send_package(session: SparkSession) -> None:
-    """Give the executors of a cluster the modules of this package, which the jobs' functions import."""
+    """Give the executors of a cluster the modules that the jobs' functions import."""
     session.sparkContext.addPyFile(str(archive_package(Path(tempfile.mkdtemp(prefix="spark-jobs-")))))
 
 
 def archive_package(folder: Path) -> Path:
-    """Write an archive with the modules of this package, all that executors get of the project; return its path."""
+    """Write an archive with this package and `base`, all that executors get of the project; return its path."""
     path = folder / "spark_jobs.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for module in sorted(_PACKAGE.rglob("*.py")):
-            archive.write(module, module.relative_to(_PACKAGE.parent))
+        for package in (_PACKAGE.parent / "base", _PACKAGE):
+            for module in sorted(package.rglob("*.py")):
+                archive.write(module, module.relative_to(_PACKAGE.parent))
     return path

@@ -9,7 +9,7 @@ from spark_jobs.skeleton.catalog import jobs
 from spark_jobs.skeleton.session import archive_package, with_defaults
 
 
-def test_the_archive_for_executors_needs_no_other_package_of_the_project(tmp_path: Path) -> None:
+def test_the_archive_for_executors_needs_nothing_else_of_the_project(tmp_path: Path) -> None:
     """Executors unpickle functions of the jobs' modules, so they import these."""
     modules = ", ".join(f"spark_jobs.{name}" for name in jobs())
     environment = {**os.environ, "PYTHONPATH": str(archive_package(tmp_path))}
