@@ -186,6 +186,17 @@ class ReplicaFetchers:
         self.unfollow(key)
         self.failed[key] = reason
 
+    def hold(self, size: int) -> bool:
+        """Count fetched bytes that wait for a slow log directory; return False if too many wait already."""
+        if self.held_size and self.held_size + size > HELD_SIZE_MAX:
+            return False
+        self.held_size += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Count bytes that no longer wait."""
+        self.held_size -= size
+
     def is_idle(self, fetcher: LeaderFetcher) -> None:
         """Close a fetcher without partitions."""
         self._fetchers.pop((fetcher.leader_id, fetcher.index), None)
@@ -387,10 +398,11 @@ class LeaderFetcher:
                 "%s-%d: the log diverges from that of leader %d, whose epoch %d ends at offset %d; it ends at %d here",
                 *key,
                 self.leader_id,
-                *effect.leaders,
+                effect.epoch,
+                effect.end_offset,
                 partition.position.fetch_offset,
             )
-            self._change_log(partition, partial(_truncate_to_epoch_end, effect.leaders))
+            self._change_log(partition, partial(_truncate_to_epoch_end, EpochEnd(effect.epoch, effect.end_offset)))
         elif isinstance(effect, Fence):
             logger.info(
                 "%s-%d: leader %d has a newer leader epoch than %d; waiting for the controller",
@@ -408,9 +420,9 @@ class LeaderFetcher:
     def _back_off(self, partition: FetchedPartition) -> int:
         """Fetch a partition again after a pause, and return that in milliseconds."""
         fetchers = self._fetchers
-        partition.position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
-        wait_ms = partition.back_off.after_failure(fetchers.settings.backoff_ms)
-        self._machine.delay(partition, fetchers.clock.monotonic_ms() + wait_ms)
+        position = _position_of(self._replicas[partition.key].log)  # what has failed may have changed it
+        now_ms = fetchers.clock.monotonic_ms()
+        wait_ms = self._machine.failed(partition, position, now_ms, fetchers.settings.backoff_ms)
         self._news.set()  # the fetcher may wait without a limit, because nothing was delayed before
         return wait_ms
 
@@ -431,11 +443,10 @@ class LeaderFetcher:
     def _append_held(self, partition: FetchedPartition, data: PartitionData) -> None:
         """Append the records of a part to a slow log directory, from a copy, while the partition is held."""
         fetchers, records = self._fetchers, bytes(data.records or b"")
-        if fetchers.held_size and fetchers.held_size + len(records) > HELD_SIZE_MAX:
+        if not fetchers.hold(len(records)):
             self._back_off(partition)  # the records are fetched again
             return
         self._machine.hold(partition)
-        fetchers.held_size += len(records)
         task = asyncio.create_task(
             self._appended(partition, data, memoryview(records)), name="append to {}-{}".format(*partition.key)
         )
@@ -443,7 +454,7 @@ class LeaderFetcher:
         task.add_done_callback(partial(self._append_ended, len(records)))
 
     def _append_ended(self, size: int, task: asyncio.Task[None]) -> None:
-        self._fetchers.held_size -= size
+        self._fetchers.release(size)
         del self._changes[task]
 
     async def _appended(self, partition: FetchedPartition, data: PartitionData, records: memoryview) -> None:
@@ -506,11 +517,7 @@ class LeaderFetcher:
         if log.durability.needs_flush:
             self._change_log(partition, _flush)
             return False
-        position = _position_of(log)
-        partition.lag = max(0, data.high_watermark - position.fetch_offset)
-        partition.back_off.after_success()
-        if position != partition.position and partition.is_ready:
-            self._machine.resume(partition, position)
+        self._machine.appended(partition, _position_of(log), data.high_watermark)
         return True
 
     def _not_appended(self, partition: FetchedPartition, error: KafkaError) -> None:

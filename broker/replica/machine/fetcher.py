@@ -47,7 +47,6 @@ from protocol.messages.fetch import (
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.schema import ZERO_UUID
-from storage.segments.leader_epochs import EpochEnd
 
 VERSION: Final = 17
 VERSION_WITHOUT_TOPIC_IDS: Final = 12
@@ -150,9 +149,10 @@ class Append(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Truncate the log to where it diverges from the leader's."""
+    """Truncate the log to where it diverges from the leader's, whose records of `epoch` end at `end_offset`."""
 
-    leaders: EpochEnd
+    epoch: int
+    end_offset: int
 
 
 class FindOffset(NamedTuple):
@@ -248,6 +248,20 @@ class Fetcher:
         self.hold(partition)
         self._delay_count += 1
         heapq.heappush(self._delays, (due_ms, self._delay_count, partition))
+
+    def failed(self, partition: FetchedPartition, position: Position, now_ms: int, longest_ms: int) -> int:
+        """Fetch the partition from `position` on after a pause of at most `longest_ms`; return that in milliseconds."""
+        partition.position = position
+        wait_ms = partition.back_off.after_failure(longest_ms)
+        self.delay(partition, now_ms + wait_ms)
+        return wait_ms
+
+    def appended(self, partition: FetchedPartition, position: Position, leader_high_watermark: int) -> None:
+        """Note that the log ends at `position`, after an append; a held partition stays where it is fetched."""
+        partition.lag = max(0, leader_high_watermark - position.fetch_offset)
+        partition.back_off.after_success()
+        if position != partition.position and partition.is_ready:
+            self.resume(partition, position)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -391,7 +405,7 @@ class Fetcher:
         if data.error_code == ErrorCode.NONE:
             diverging = data.diverging_epoch
             if diverging is not None and diverging.end_offset >= 0:
-                return Truncate(EpochEnd(diverging.epoch, diverging.end_offset))
+                return Truncate(diverging.epoch, diverging.end_offset)
             return Append(data)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return FindOffset()

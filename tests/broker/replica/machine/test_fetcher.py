@@ -184,6 +184,32 @@ def test_back_off_grows_until_a_success(longest_ms: int, waits_ms: list[int]) ->
         back_off.after_success()
 
 
+def test_failed_partition_is_fetched_again_where_its_log_ends_after_growing_pauses() -> None:
+    partition = fetched("a", 0)
+    fetcher = opened(partition)
+    assert fetcher.failed(partition, Position(5, 3, 0), 100, 1_000) == 20
+    assert not named(requested(fetcher, 119))
+    fetcher.received(response())
+    assert named(requested(fetcher, 120)) == [(IDS["a"], 0, 5)]
+    assert fetcher.failed(partition, Position(5, 3, 0), 200, 1_000) == 40
+    fetcher.appended(partition, Position(6, 3, 0), leader_high_watermark=6)
+    assert fetcher.failed(partition, Position(6, 3, 0), 300, 1_000) == 20
+
+
+def test_appended_partition_is_fetched_where_its_log_ends_unless_it_is_held() -> None:
+    partition = fetched("a", 0)
+    fetcher = opened(partition)
+    fetcher.appended(partition, Position(5, 3, 0), leader_high_watermark=9)
+    assert partition.lag == 4
+    assert named(requested(fetcher)) == [(IDS["a"], 0, 5)]
+    fetcher.received(response())
+    fetcher.hold(partition)
+    fetcher.appended(partition, Position(7, 3, 0), leader_high_watermark=6)
+    assert partition.lag == 0
+    assert not partition.is_ready
+    assert partition.position.fetch_offset == 5
+
+
 def test_request_in_flight_does_not_name_what_was_added_or_moved_since() -> None:
     first = fetched("a", 0)
     fetcher = fetcher_of(first)
@@ -290,7 +316,7 @@ def test_partition_without_a_topic_id_makes_requests_by_name() -> None:
         (PartitionData(partition_index=0, high_watermark=4), Append),
         (
             PartitionData(partition_index=0, diverging_epoch=EpochEndOffset(epoch=2, end_offset=5)),
-            Truncate((2, 5)),  # type: ignore[arg-type]
+            Truncate(2, 5),
         ),
         (PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE), FindOffset()),
         (PartitionData(partition_index=0, error_code=ErrorCode.FENCED_LEADER_EPOCH), Fence()),
