@@ -25,7 +25,7 @@ from broker.settings.reporters import new_reporters, reporter_names
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
-from controller.zookeeper.session_events import CLOSED, SessionEvents
+from controller.session_events import CLOSED, SessionEvents
 
 if TYPE_CHECKING:
     from broker.metrics.catalog import Measured

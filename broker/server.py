@@ -77,6 +77,7 @@ from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
 from controller import paths
+from controller.embedded.sqlite_store import METADATA_FILE
 from controller.entity_configs import ConfigChangeListener
 from controller.membership import Membership
 from controller.model import Broker, Endpoint
@@ -89,7 +90,6 @@ from controller.registration import (
     choose_broker_id,
     ensure_cluster_id,
 )
-from controller.sqlite_store import METADATA_FILE
 from controller.state_store import StoreError, StoreUnavailable
 from protocol.errors import KafkaError
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning

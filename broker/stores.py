@@ -14,9 +14,9 @@ from broker.cluster.metadata_store import open_store
 from broker.environment import Environment
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.sqlite_store import SqliteStore
+from controller.embedded.sqlite_store import SqliteStore
+from controller.session_events import SessionEvents
 from controller.state_store import StateStore
-from controller.zookeeper.session_events import SessionEvents
 from storage.directories.log_directory import LogDirectory
 from storage.manager.log_manager import LogManager
 

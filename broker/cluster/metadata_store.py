@@ -21,10 +21,10 @@ from base.clock import Clock
 from base.topic_partition import TopicPartition
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
 from controller import log_dir_record, paths
+from controller.embedded.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
+from controller.embedded.store_copies import FoundCopy
 from controller.log_dir_record import FoundDirectory
-from controller.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.state_store import NoNode, StateStore
-from controller.store_copies import FoundCopy
 from storage.directories.log_directory import LogDirectory
 from storage.disk.files import Files
 from storage.manager.log_manager import LogManager

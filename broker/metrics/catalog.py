@@ -30,7 +30,7 @@ from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
-from controller.zookeeper.session_events import SessionEvents
+from controller.session_events import SessionEvents
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from broker.metrics.histogram import Histogram, distribution
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
+from controller.session_events import SessionEvents
 from controller.settings import EventTimes
-from controller.zookeeper.session_events import SessionEvents
 
 CONTROLLER_SUMS = (
     ("OfflinePartitionsCount", "Partitions without a leader."),

@@ -1,7 +1,7 @@
 """The state store of a standalone broker: a SQLite file in each log directory, with ZooKeeper's data model.
 
-Owns one worker thread, the only one that accesses the files (`controller.store_copies`), so the event loop never waits
-for the disk. Must not know what the nodes mean.
+Owns one worker thread, the only one that accesses the files (`controller.embedded.store_copies`), so the event loop
+never waits for the disk. Must not know what the nodes mean.
 
 Invariants: only one process uses the files (they are locked from `open` to `close`); `open` deletes the ephemeral nodes
 of earlier sessions; a transaction is on the disk of every live copy before its `multi` returns, so kill -9, a power
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from base.clock import Clock
-from controller.sqlite_file import DamagedFileError
+from controller.embedded.sqlite_file import DamagedFileError
+from controller.embedded.store_copies import FoundCopy, StoreCopies
 from controller.state_store import (
     Node,
     NoNode,
@@ -30,7 +31,6 @@ from controller.state_store import (
     StoreUnavailable,
     Watch,
 )
-from controller.store_copies import FoundCopy, StoreCopies
 from controller.watches import Watches
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from base.clock import Clock
 from controller import paths
-from controller.sqlite_file import (
+from controller.embedded.sqlite_file import (
     DamagedFileError,
     Session,
     SqliteFile,

@@ -6,8 +6,8 @@ Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not
 from dataclasses import field
 
 from base.dataclass import dataclass
+from controller.session_events import SessionEvents
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
-from controller.zookeeper.session_events import SessionEvents
 
 
 @dataclass(frozen=True, slots=True)

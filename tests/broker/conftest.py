@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controller import paths
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
 
 

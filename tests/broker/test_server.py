@@ -13,8 +13,8 @@ from broker.network.channel import Channel
 from broker.server import Server, StartupError
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
-from controller.memory_store import MemoryStore, MemoryTree
-from controller.sqlite_store import METADATA_FILE
+from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.embedded.sqlite_store import METADATA_FILE
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.messages.metadata import MetadataRequest
 from tests.support.in_process import reason_not_to_start, running_broker

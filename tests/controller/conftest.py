@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess

@@ -16,8 +16,8 @@ from base.topic_partition import TopicPartition, partition_name
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.events import ElectionType, RebalanceDue
-from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import ApiError, Broker, Endpoint, Leadership
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.settings import ControllerSettings

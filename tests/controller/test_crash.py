@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 
 from controller import paths
-from controller.memory_store import MemoryStore
+from controller.embedded.memory_store import MemoryStore
 from controller.state_store import Operation, Result
 from tests.controller.scripted_cluster import ScriptedCluster
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from controller import paths
 from controller.election_node import NO_CONTROLLER, ControllerNode, Won
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.state_store import Operation, Result, WatchEvent
 from tests.support.manual_clock import ManualClock
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from controller import paths
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.entity_configs import (
     ConfigChangeListener,
     all_overrides,
@@ -13,7 +14,6 @@ from controller.entity_configs import (
     entity_overrides,
     overrides_of_topics,
 )
-from controller.memory_store import MemoryStore, MemoryTree
 from controller.paths import ConfigEntity
 from controller.state_store import Node, SessionExpired, StoreUnavailable, Watch
 from protocol.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@ import pytest
 from base.pause import never
 from controller import paths
 from controller.effects import ChangeLeadership
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerMoved, FencedStore
-from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic
 from controller.state_store import Create, NodeExists, NotEmpty, Operation, Result
 from protocol.ids import parse_id

@@ -3,8 +3,8 @@
 import pytest
 
 from controller import log_dir_record, paths
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.log_dir_record import FoundDirectory
-from controller.memory_store import MemoryStore, MemoryTree
 
 EMPTY, OLDER = "it was in use before and is empty now", "it is as it was before an empty directory was accepted"
 

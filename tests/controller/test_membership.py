@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from controller import paths
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.membership import UNREGISTERED_EPOCH, Membership
-from controller.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint
 from controller.registration import BrokerRegistration, IdentityError
 from protocol.errors import ErrorCode, KafkaError

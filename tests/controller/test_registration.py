@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from controller import paths
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.model import Broker, Endpoint
 from controller.registration import (
     BrokerRegistration,

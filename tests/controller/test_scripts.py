@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from controller.memory_store import MemoryStore
+from controller.embedded.memory_store import MemoryStore
 from tests.controller.scripted_cluster import ScriptedCluster
 from tests.controller.scripted_zookeeper import ZooKeeperCluster
 from tests.support.zookeeper import ZooKeeperProcess

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.memory_store import MemoryStore, MemoryTree
-from controller.sqlite_store import SqliteStore
+from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.embedded.sqlite_store import SqliteStore
 from controller.state_store import (
     DATA_SIZE_MAX,
     BadVersion,

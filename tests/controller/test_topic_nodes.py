@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from controller import paths
-from controller.memory_store import MemoryStore
+from controller.embedded.memory_store import MemoryStore
 from controller.model import ReplicaAssignment, Topic
 from controller.state_store import SessionExpired
 from controller.topic_nodes import read_partition_counts, write_new_topic

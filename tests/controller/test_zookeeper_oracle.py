@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from controller.sqlite_store import SqliteStore
+from controller.embedded.sqlite_store import SqliteStore
 from controller.state_store import Check, Create, Delete, Operation, SetData, StateStore, StoreError
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.controller.test_controller import start_alone

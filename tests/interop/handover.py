@@ -28,8 +28,8 @@ from kazoo.client import KazooClient
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from controller import paths
+from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
 from controller.model import ReplicaAssignment, Topic
-from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Create
 from protocol.records.batch import BatchHeader, batches
 from storage.disk.checkpoints import TopicPartition as StoredPartition

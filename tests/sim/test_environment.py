@@ -21,7 +21,7 @@ from tests.sim.test_broker import MINUTE_US, run, scenario, started
 from tests.sim.world import World
 
 OURS = ("base", "broker", "storage", "controller", "protocol", "config")
-STORE = ("controller.sqlite_store", "controller.sqlite_file", "controller.store_copies")
+STORE = ("controller.embedded.sqlite_store", "controller.embedded.sqlite_file", "controller.embedded.store_copies")
 """The embedded store, which a simulation can replace. It names temporary files at random."""
 
 MEANS: list[tuple[object, str]] = [

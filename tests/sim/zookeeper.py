@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from controller.memory_store import MemoryTree
+from controller.embedded.memory_store import MemoryTree
 from controller.state_store import (
     Delete,
     Node,

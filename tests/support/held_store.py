@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.memory_store import MemoryStore
+from controller.embedded.memory_store import MemoryStore
 from controller.state_store import Node, Watch
 
 

@@ -19,8 +19,8 @@ from typing import Final
 from broker.loop.clock import SystemClock
 from config.broker import BrokerConfig
 from config.broker_properties import BROKER_ID, ZOOKEEPER_CONNECT
+from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
 from controller.registration import IdentityError, set_cluster_id
-from controller.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import StoreError, StoreUnavailable
 from controller.zookeeper.security import ZooKeeperSecurity
 from storage.disk import meta_properties, names

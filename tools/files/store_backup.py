@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from broker.loop.clock import SystemClock
-from controller.sqlite_file import DamagedFileError, SqliteFile
+from controller.embedded.sqlite_file import DamagedFileError, SqliteFile
+from controller.embedded.store_copies import StoreCopies
 from controller.state_store import StoreUnavailable
-from controller.store_copies import StoreCopies
 from storage.disk.files import OsFiles
 
 LOG_ENDING: Final = "-wal"

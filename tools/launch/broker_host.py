@@ -36,7 +36,7 @@ from broker.requests.routes import TABLE
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from config.definition import ConfigError, ConfigErrors
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from protocol.api import APIS
 from protocol.codec import encoder
 from protocol.errors import ErrorCode, KafkaError

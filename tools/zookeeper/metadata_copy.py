@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from controller import paths
-from controller.sqlite_store import METADATA_FILE
+from controller.embedded.sqlite_store import METADATA_FILE
 from controller.state_store import Create, Delete, SetData
 from tools.base.command_line import CommandLine, UsageError, run_tool
 from tools.zookeeper.znode_trees import (

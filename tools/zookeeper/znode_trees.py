@@ -34,7 +34,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.loop.clock import SystemClock
 from controller import state_store
-from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
 from controller.state_store import Create, Delete, SetData, Stat, StateStore, StoreError, StoreUnavailable
 from controller.zookeeper.connection import new_client
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity

@@ -11,7 +11,7 @@ from broker.environment import environment_of_this_machine
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
 from controller import paths
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
 from controller.state_store import parent_path
 from protocol.errors import KafkaError

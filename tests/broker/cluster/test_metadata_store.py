@@ -12,8 +12,8 @@ import pytest
 from broker.environment import environment_of_this_machine
 from broker.server import Server
 from config.broker import BrokerConfig
-from controller.sqlite_file import SqliteFile, Transaction
-from controller.sqlite_store import METADATA_FILE
+from controller.embedded.sqlite_file import SqliteFile, Transaction
+from controller.embedded.sqlite_store import METADATA_FILE
 from controller.state_store import Operation, Result
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData

@@ -17,7 +17,7 @@ from broker.quotas.client_quotas import (
     matches,
 )
 from controller import paths
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 

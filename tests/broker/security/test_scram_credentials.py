@@ -9,7 +9,7 @@ import pytest
 from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.security.scram_credentials import Deletion, Mechanism, ScramCredentials, Upsertion, stored_text
 from controller import paths
-from controller.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import SteppingClock
 

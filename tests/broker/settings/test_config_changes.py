@@ -15,8 +15,8 @@ from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange,
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from controller import paths
+from controller.embedded.memory_store import MemoryStore
 from controller.entity_configs import change_overrides, entity_overrides, overrides_of_topics
-from controller.memory_store import MemoryStore
 from controller.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.memory_store import MemoryStore
+from controller.embedded.memory_store import MemoryStore
 from controller.state_store import Node, Watch
 from protocol.errors import ErrorCode
 from tests.broker.cluster.test_control_channels import create

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.sqlite_store import SqliteStore
+from controller.embedded.sqlite_store import SqliteStore
 from controller.state_store import Create, StoreUnavailable, WatchEvent
 from tests.support.manual_clock import ManualClock
 
 # A process of its own, because only the end of one drops the lock without closing the store.
 _WRITER = """
 import asyncio, os, pathlib, signal, sys
-from controller.sqlite_store import SqliteStore
+from controller.embedded.sqlite_store import SqliteStore
 
 class Clock:
     def now_ms(self): return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config.broker_properties import BACKGROUND_THREADS
-from controller.sqlite_store import METADATA_FILE
+from controller.embedded.sqlite_store import METADATA_FILE
 from tests.support.in_process import running_broker
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port

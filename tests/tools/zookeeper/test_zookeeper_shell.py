@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from controller.sqlite_store import METADATA_FILE, SqliteStore
+from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
 from tests.support.java import java_command, pyspark_jars
 from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
