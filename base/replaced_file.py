@@ -4,8 +4,9 @@ Owns the order write, sync, rename. Must not know the content. Files of a broker
 `storage.disk.files.Files`, which tests let fail.
 """
 
-import os
 from pathlib import Path
+
+from base.system_calls import SYSTEM_CALLS
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -14,10 +15,5 @@ def replace_file(path: Path, text: str) -> None:
     with partial.open("w", encoding="utf-8") as target:
         target.write(text)
         target.flush()
-        os.fsync(target.fileno())
+        SYSTEM_CALLS.sync_data(target.fileno())
     partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -31,7 +31,6 @@ from broker.cluster.metadata_store import (
     record_directories,
     retire_copies,
 )
-from broker.console.load_display import load_display
 from broker.environment import Environment, environment_of_this_machine
 from broker.jobs import (
     key_set_jobs,
@@ -44,6 +43,7 @@ from broker.jobs import (
     transaction_jobs,
 )
 from broker.listeners import BrokerListeners
+from broker.load_display import load_display
 from broker.logins import link_security
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer

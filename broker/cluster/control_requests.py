@@ -22,6 +22,7 @@ from base.pause import Pause
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
+from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
@@ -115,7 +116,7 @@ class ControlDoor:
         self._blocking = blocking
         self.on_metadata: Callable[[set[str]], None] = lambda topics: None
         """Called with the topics that an UpdateMetadata changed, after it is applied."""
-        self._in_order = asyncio.Lock()
+        self._in_order = InOrder()
 
     async def submit(self, request: ControlRequest, correlation_id: int | None = None) -> ControlResponse:
         """Apply a request after all earlier ones, and return the response.
@@ -136,7 +137,7 @@ class ControlDoor:
         return await asyncio.shield(applying)
 
     async def _apply(self, request: ControlRequest, correlation_id: int | None) -> ControlResponse:
-        # asyncio.Lock is fair: requests are applied in the order of the calls, even if one has to read the store.
+        # Requests are applied in the order of the calls, even if one has to read the store.
         async with self._in_order:
             error = self._fence.admit(request)
             if error:

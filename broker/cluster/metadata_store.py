@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os.path
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -94,9 +93,9 @@ async def record_directories(store: StateStore, log_manager: LogManager, accepte
     """Record the used directories, so that the next start detects changed ones. Raises StoreError, StoreUnavailable."""
     await log_dir_record.write(
         store,
-        in_use=[_absolute(one) for one in log_manager.directories.live],
-        configured=[_absolute(one) for one in log_manager.directories],
-        replaced=[_absolute(one) for one in accepted],
+        in_use=[one.absolute_path for one in log_manager.directories.live],
+        configured=[one.absolute_path for one in log_manager.directories],
+        replaced=[one.absolute_path for one in accepted],
     )
 
 
@@ -108,9 +107,9 @@ def retire_copies(log_manager: LogManager, files: Files) -> None:
     """
     for directory in log_manager.directories.live:
         for ending in STORE_FILE_ENDINGS:
-            path = os.path.join(directory.path, METADATA_FILE + ending)
+            path = f"{directory.path}/{METADATA_FILE}{ending}"
             if files.exists(path):
-                files.rename(path, os.path.join(directory.path, RETIRED_FILE + ending))
+                files.rename(path, f"{directory.path}/{RETIRED_FILE}{ending}")
                 if not ending:
                     logger.info(
                         "%s was renamed to %s: the metadata is in ZooKeeper now; before this broker runs alone again, "
@@ -140,9 +139,9 @@ def _changed(
     copies: Iterable[FoundCopy], places: Mapping[Path, LogDirectory], in_use_since: Mapping[str, int]
 ) -> dict[LogDirectory, str]:
     """Return the live directories that have changed, each with the reason."""
-    directories = {_absolute(directory): directory for directory in places.values()}
+    directories = {directory.absolute_path: directory for directory in places.values()}
     found = [
-        FoundDirectory(_absolute(places[copy.path]), places[copy.path].is_claimed, copy.zxid)
+        FoundDirectory(places[copy.path].absolute_path, places[copy.path].is_claimed, copy.zxid)
         for copy in copies
         if not places[copy.path].is_offline
     ]
@@ -189,7 +188,3 @@ def _logs_in(directories: Sequence[LogDirectory]) -> set[TopicPartition]:
         with suppress(OSError):
             found.update((name.topic, name.partition) for _, name in directory.partition_directories())
     return found
-
-
-def _absolute(directory: LogDirectory) -> str:
-    return os.path.abspath(directory.path)

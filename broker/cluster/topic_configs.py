@@ -6,12 +6,12 @@ those that have no effect. Must not know: logs; it reports to listeners which to
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from base.pause import Pause
+from broker.loop.in_order import InOrder
 from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
@@ -42,7 +42,7 @@ class TopicConfigs:
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, LogConfig] = {}
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads and their effects in one order: an older read must not undo a newer one."""
         self._forgotten_since_read: set[str] = set()
         """The topics that were forgotten since the load in progress began."""

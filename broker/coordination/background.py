@@ -14,6 +14,17 @@ from base.clock import Clock
 from broker.loop.timer import Timer, TimerHandle
 
 T = TypeVar("T")
+Unfinished = list[asyncio.Future[Any]]
+
+
+async def ended(cancelled: Unfinished) -> None:
+    """Wait until cancelled work has ended."""
+    await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+async def next_turn() -> None:
+    """Let the other work of the event loop have its turn."""
+    await asyncio.sleep(0)
 
 
 class BackgroundTasks:
@@ -30,12 +41,16 @@ class BackgroundTasks:
         self.watch(task)
         return task
 
+    async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a coroutine that is finished even if the caller is cancelled."""
+        return await asyncio.shield(self.start(work))
+
     def watch(self, future: asyncio.Future[Any]) -> None:
         """Keep a reference to `future` until it is done, and log its failure."""
         self._unfinished[future] = None
         future.add_done_callback(self._finished)
 
-    def cancel(self) -> list[asyncio.Future[Any]]:
+    def cancel(self) -> Unfinished:
         """Cancel everything that is unfinished, and return it: a cancelled task still has to end."""
         unfinished = list(self._unfinished)
         for future in unfinished:

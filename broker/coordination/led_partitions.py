@@ -17,7 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.line_limit import LineLimit
-from broker.coordination.background import BackgroundTasks
+from broker.coordination.background import BackgroundTasks, ended
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.partitioner import partition_for
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -161,7 +161,7 @@ class LedPartitions(Generic[P]):
         unfinished = [future for partition in self._led.values() for future in partition.tasks.cancel()]
         for number in list(self._led):
             self.resign(number)
-        await asyncio.gather(*unfinished, return_exceptions=True)
+        await ended(unfinished)
 
     # Lookup
 

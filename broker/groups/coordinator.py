@@ -12,10 +12,10 @@ Methods raise KafkaError when the group cannot be served here now: INVALID_GROUP
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from base.clock import Clock
+from broker.coordination.background import ended
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
@@ -59,7 +59,7 @@ class GroupCoordinator:
         """Stop serving: requests that wait get NOT_COORDINATOR, so that clients look for another coordinator."""
         cancelled = self.removal.stop()
         await self.partitions.stop()
-        await asyncio.gather(*cancelled, return_exceptions=True)
+        await ended(cancelled)
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """Join a member to the group; the result is known when the next generation is formed."""

@@ -6,7 +6,6 @@ know: what members or administrators may do, or when an offset is removed.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from base.clock import Clock
 from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
-from broker.coordination.background import BackgroundTasks
+from broker.coordination.background import BackgroundTasks, next_turn
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
 from broker.groups.machine.events import Moment
@@ -143,7 +142,7 @@ class HostedGroups:
                 partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
             groups[group_id] = CoordinatedGroup(machine, offsets, partition, machine.state)
             if number % SLICE_SIZE == 0:
-                await asyncio.sleep(0)
+                await next_turn()
         return groups
 
     def _build_machine(self, group_id: str, value: GroupMetadataValue | None, moment: Moment) -> Group:
@@ -161,4 +160,4 @@ class HostedGroups:
                 group.machine.resume(self._runner.moment())
                 self._runner.settle(group, "loaded")
             if number % SLICE_SIZE == 0:
-                await asyncio.sleep(0)
+                await next_turn()

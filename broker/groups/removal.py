@@ -6,14 +6,13 @@ rule by which offsets expire (`broker.groups.machine.offsets`), or what members 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
-from broker.coordination.background import BackgroundTasks, PeriodicTask
+from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.offsets import expiry_rule
 from broker.groups.machine.records import offset_key
@@ -65,7 +64,7 @@ class Removal:
         """Start the periodic check for expired offsets."""
         self._expiry.start()
 
-    def stop(self) -> list[asyncio.Future[object]]:
+    def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
         self._expiry.stop()
         return self._tasks.cancel()
@@ -127,7 +126,9 @@ class Removal:
                     inspected = 0
                     await pause()
 
-        self._begin(delete())
+        running = self._sliced_work.start(delete())
+        if isinstance(running, Running):
+            self._tasks.start(_rest_of(running))
 
     async def expire_offsets(self) -> None:
         """Remove expired offsets, and groups that have neither members nor offsets left."""
@@ -202,19 +203,12 @@ class Removal:
 
     async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that has to be finished once it was begun, even if the client disconnects."""
-        begun = self._begin(work)
-        return await asyncio.shield(begun) if isinstance(begun, asyncio.Future) else begun
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> T | asyncio.Future[T]:
-        """Run work, in the background if it takes more than the first slice; return its result or a future of it."""
         running = self._sliced_work.start(work)
-        if not isinstance(running, Running):
-            return running
+        return await self._tasks.run_to_end(_rest_of(running)) if isinstance(running, Running) else running
 
-        async def finish() -> T:
-            return await running
 
-        return self._tasks.start(finish())
+async def _rest_of(running: Running[T]) -> T:
+    return await running
 
 
 def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

@@ -1,6 +1,6 @@
 """The network of this machine: TCP sockets.
 
-Owns the calls that bind, listen, accept and connect. Must not know limits of connections, or requests.
+Owns the calls that resolve names, bind, listen, accept and connect. Must not know limits of connections, or requests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,17 @@ from broker.network.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ClientCo
 
 # A machine without IPv6 fails with these; a listener on all addresses then uses those of IPv4.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+def resolve(host: str) -> list[str]:
+    """Return the numeric addresses that a name stands for. Raises OSError, UnicodeError. May wait for a name server."""
+    return [str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
+async def resolve_in_thread(host: str) -> list[str]:
+    """Return what `resolve` returns, without holding the event loop."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
 
 
 class OsNetwork:

@@ -6,14 +6,13 @@ quotas are enforced. The node of a user also holds SCRAM credentials, which this
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import isfinite, isnan
 
 from base.dataclass import dataclass
+from broker.network.os_network import resolve_in_thread
 from config.definition import ConfigType, text_of
 from controller.entity_configs import all_overrides, change_overrides
 from controller.paths import ConfigEntity
@@ -232,7 +231,7 @@ async def addresses_of(name: str) -> set[str]:
     except ValueError:
         pass
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        found = await resolve_in_thread(name)
     except UnicodeError as error:
         raise OSError(f"{name!r} is no host name") from error
-    return {str(ipaddress.ip_address(str(address[0]).partition("%")[0])) for *_, address in found}
+    return {str(ipaddress.ip_address(address.partition("%")[0])) for address in found}

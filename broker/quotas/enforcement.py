@@ -9,7 +9,6 @@ brokers have no quotas.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from base.dataclass import dataclass
+from broker.loop.in_order import InOrder
 from broker.quotas.client_quotas import addresses_of, readable_quotas
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
@@ -127,7 +127,7 @@ class EnforcedQuotas:
         self._monotonic_ms = monotonic_ms
         self._defaults = defaults or {}
         self._stored: dict[ConfigEntity, dict[str, float]] = {}
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads and their effects in one order: an older read of all quotas must not undo a newer one."""
         self._sources: dict[str, ConfigEntity] = {}
         """The entities whose rates apply to addresses, by address in its usual form."""

@@ -8,11 +8,11 @@ leaves a notification. This broker applies its own changes before it reports suc
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from base.pause import Pause
+from broker.loop.in_order import InOrder
 from broker.security.acls import (
     Acl,
     Filter,
@@ -67,7 +67,7 @@ class AclStore:
         self._pause = pause
         self._store = store
         self._authorizer = authorizer
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads, writes and effects in one order: an older read of all ACLs must not undo a newer change."""
         self._listeners = [
             ChangeListener(store, changes, lambda data, changes=changes: self._changed(changes, data))  # type: ignore[misc]

@@ -11,7 +11,6 @@ A token's HMAC is its password. It follows from the secret of the cluster and th
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -24,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from base.clock import Clock
 from base.dataclass import dataclass
+from broker.loop.in_order import InOrder
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.scram import ITERATIONS_MIN, Digest, ScramCredential, ScramUser
 from controller.change_notifications import ChangeListener
@@ -80,7 +80,7 @@ class DelegationTokens:
         self._times = times
         self._known: dict[str, DelegationToken] = {}
         self._credentials: dict[tuple[str, Digest], ScramCredential] = {}
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads, writes and effects in one order: an older read of all tokens must not undo a newer change."""
         self._listener = ChangeListener(store, CHANGES, self._changed)
 

@@ -10,7 +10,6 @@ use.
 from __future__ import annotations
 
 import hashlib
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,8 +66,10 @@ class PasswordEncoder:
             raise CannotEncode("Password encoder secret not configured")
         if self._cipher != CIPHER or self._algorithm not in DIGESTS:
             raise CannotEncode(f"{self._algorithm} with {self._cipher} is not available, expected {CIPHER}")
-        derivation = _Derivation(self._algorithm, os.urandom(SALT_SIZE), self._iterations, self._key_bits)
-        vector = os.urandom(BLOCK_BITS // 8)
+        from secrets import token_bytes  # on demand
+
+        derivation = _Derivation(self._algorithm, token_bytes(SALT_SIZE), self._iterations, self._key_bits)
+        vector = token_bytes(BLOCK_BITS // 8)
         cipher, padding = _cipher(derivation.key(self._secret), vector)
         padder, encryptor = padding.padder(), cipher.encryptor()
         encrypted = encryptor.update(padder.update(password.encode()) + padder.finalize()) + encryptor.finalize()

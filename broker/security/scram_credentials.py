@@ -7,7 +7,6 @@ user also holds quotas, which stay unchanged.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -17,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from base.dataclass import dataclass
+from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential
 from controller.entity_configs import all_overrides, change_overrides, entity_overrides
@@ -79,7 +79,7 @@ class ScramCredentials:
         self._store = store
         self._sliced_work = sliced_work
         self._in_force: dict[str, dict[str, ScramCredential]] = {}
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads and their effects in one order: an older read of all users must not undo a newer one."""
 
     def credential(self, user: str, mechanism: str) -> ScramCredential | None:

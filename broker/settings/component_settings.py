@@ -5,10 +5,9 @@ Owns the translation, names resolved to addresses included. Must not know what t
 
 from __future__ import annotations
 
-import socket
-
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
+from broker.network.os_network import resolve
 from broker.quotas.enforcement import Key, QuotaWindows
 from broker.replica.fetchers import FetcherSettings
 from broker.replica.machine.fetcher import FetchTerms
@@ -122,11 +121,11 @@ def _connection_overrides(text: str) -> dict[str, int]:
     for entry in filter(None, map(str.strip, text.split(","))):
         host, _, limit = entry.rpartition(":")
         try:
-            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = resolve(host)
         except OSError as error:
             raise UnknownHostError(
                 f"Invalid value {text} for configuration max.connections.per.ip.overrides: "
                 f"{host} is no address and cannot be resolved ({error.strerror})"
             ) from error
-        limits.update({str(sockaddr[0]): int(limit) for *_, sockaddr in addresses})
+        limits.update(dict.fromkeys(addresses, int(limit)))
     return limits

@@ -9,7 +9,6 @@ effect on this broker; an invalid value in the store is ignored and logged, and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from enum import IntEnum
 from base.dataclass import dataclass
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
+from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.dynamic_config import check_change, usable
@@ -121,7 +121,7 @@ class ConfigChanges:
         self._on_broker_changed = on_broker_changed
         self._check_broker = check_broker
         self._check_policy = check_policy
-        self._reading = asyncio.Lock()
+        self._reading = InOrder()
         """Keeps reads of the dynamic layers and their effects in one order: an older one must not undo a newer one."""
 
     async def alter(self, alterations: Sequence[Alteration], *, validate_only: bool) -> list[KafkaError | None]:

@@ -12,11 +12,11 @@ Methods raise KafkaError when the id cannot be served here now: INVALID_REQUEST 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
+from broker.coordination.background import ended
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.loop.timer import Timer
 from broker.transactions.expiry import TransactionExpiry
@@ -65,7 +65,7 @@ class TransactionCoordinator:
         """Stop serving. Markers on their way are sent again by the next broker that loads the partition."""
         cancelled = self.expiry.stop()
         await self.partitions.stop()
-        await asyncio.gather(*cancelled, return_exceptions=True)
+        await ended(cancelled)
 
     async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Producer | None) -> Producer:
         """Return the producer id and epoch of this instance, and fence every older instance of the id.

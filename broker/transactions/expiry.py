@@ -6,13 +6,12 @@ Owns: when ids are checked, and in which pieces. Must not know: which transactio
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from base.clock import Clock
-from broker.coordination.background import BackgroundTasks, PeriodicTask
+from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished, next_turn
 from broker.coordination.coordinator_log import TOMBSTONE_BATCH_SIZE_MAX
 from broker.coordination.led_partitions import LedPartitions
 from broker.loop.timer import Timer
@@ -54,7 +53,7 @@ class TransactionExpiry:
         for check in self._checks:
             check.start()
 
-    def stop(self) -> list[asyncio.Future[object]]:
+    def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
         for check in self._checks:
             check.stop()
@@ -89,7 +88,7 @@ async def _in_slices(partition: StatePartition) -> AsyncIterator[Transaction]:
     """Iterate over the ids of a partition, with turns for other requests in between, while this leadership lasts."""
     for number, transaction in enumerate(list(partition.transactions.values()), 1):
         if number % SLICE_IDS == 0:
-            await asyncio.sleep(0)
+            await next_turn()
         if not partition.is_led:
             return
         yield transaction

@@ -8,9 +8,9 @@ shortage of descriptors or memory takes no directory offline.
 """
 
 import logging
-import os.path
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from posixpath import abspath
 from typing import Final, TypeVar
 
 from protocol.errors import ErrorCode, KafkaError
@@ -62,8 +62,8 @@ class LogDirectories:
 
     def at(self, path: str) -> LogDirectory | None:
         """Return the configured directory that a client means by `path`."""
-        wanted = os.path.abspath(path)
-        return next((one for one in self._directories if os.path.abspath(one.path) == wanted), None)
+        wanted = abspath(path)
+        return next((one for one in self._directories if one.absolute_path == wanted), None)
 
     def unlock(self) -> None:
         """Release the locks without the marker of a clean stop."""

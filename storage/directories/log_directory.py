@@ -10,9 +10,9 @@ Invariants:
   batch of the one before ended. Segments of Apache Kafka's followers begin at their first batch.
 """
 
-import os.path
 import threading
 from collections.abc import Callable, Mapping
+from posixpath import abspath, dirname
 from typing import Final
 
 from base.topic_partition import TopicPartition
@@ -135,17 +135,21 @@ class LogDirectory:
             )
         self._lock = lock
 
+    @property
+    def absolute_path(self) -> str:
+        return abspath(self.path)
+
     def unlock(self) -> None:
         self._lock = None
 
     def _make(self) -> None:
         """Make the directory and sync each parent with a new entry, so that a power cut does not remove the logs."""
-        made = [os.path.abspath(self.path)]
-        while not self._files.exists(parent := os.path.dirname(made[-1])):
+        made = [self.absolute_path]
+        while not self._files.exists(parent := dirname(made[-1])):
             made.append(parent)
         self._files.make_directory(self.path)
         for path in made:
-            self._files.sync_directory(os.path.dirname(path))
+            self._files.sync_directory(dirname(path))
 
     def read_meta(self) -> MetaProperties | None:
         """Return the meta.properties, None in a new directory. Raises OSError, WrongDirectoryError."""

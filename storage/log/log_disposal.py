@@ -15,10 +15,10 @@ checkpoint of log starts that is written at the same time knows the oldest file 
 """
 
 import contextlib
-import os.path
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from posixpath import basename
 
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import names
@@ -185,7 +185,7 @@ class LogDisposal:
 
     def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
         due_ms = now_ms + self._log.config.file_delete_delay_ms
-        self._deleted.extend((due_ms, os.path.basename(path)) for path in segment.mark_deleted())
+        self._deleted.extend((due_ms, basename(path)) for path in segment.mark_deleted())
 
     def remove_deleted(self, now_ms: int) -> int:
         """Unlink the files whose delay is over; return how many. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR.

@@ -14,11 +14,11 @@ Invariants:
 """
 
 import contextlib
-import os.path
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import zip_longest
+from posixpath import dirname
 
 from storage.disk import names
 from storage.disk.directory_writer import Action
@@ -175,7 +175,7 @@ class LogDurability:
             self._files.sync_path(f"{path}/{names.PARTITION_METADATA}")
         self._files.sync_directory(path)
         if not is_metadata_synced:
-            self._files.sync_directory(os.path.dirname(path))
+            self._files.sync_directory(dirname(path))
             self._metadata_synced_in = path
 
     # Holding flushes during a move

@@ -7,9 +7,9 @@ Threads: `open`, `claim` and `load` block until done. `load` uses threads of its
 """
 
 import logging
-import os.path
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from posixpath import basename, dirname
 from threading import Lock, get_ident
 from typing import Final, NamedTuple, Protocol
 
@@ -120,7 +120,7 @@ class _Progress(LoadProgress):
         _logger.warning(text)
 
     def on_damaged_batch(self, damage: CorruptSegmentError) -> None:
-        self._damaged_batches.add(MetBy.RECOVERY, damage, os.path.dirname(damage.path))
+        self._damaged_batches.add(MetBy.RECOVERY, damage, dirname(damage.path))
 
     def on_bytes_scanned(self, size: int) -> None:
         self.bytes_done += size
@@ -326,7 +326,7 @@ class LogStartup:
             try:
                 listed = list(self._list_logs(directory, now_ms))
                 for path in directory.unknown_files():
-                    if os.path.basename(path) not in self._files_beside:
+                    if basename(path) not in self._files_beside:
                         _logger.warning("%s is not a file of a log directory; it is not changed", path)
                 is_own = directory.has_writer_marker() or not listed
                 is_clean = directory.remove_clean_marker()

@@ -11,8 +11,8 @@ Invariants:
 - No intact batch below the first bad byte is dropped. Whatever is dropped is reported with path, position and reason.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from posixpath import basename
 from typing import Final
 from uuid import UUID
 
@@ -95,7 +95,7 @@ class LogLoader:
         self._gaps_below = max(gaps_below, recovery_point)
         self._now_ms = now_ms
         self._progress = progress
-        self._name = os.path.basename(directory)
+        self._name = basename(directory)
 
     def load(self) -> LoadedLog:
         """Load the log, and repair it where needed. Raises OSError."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.console.load_display import LINE_INTERVAL_MS, LoadLines, progress_text, seconds_left, share_done
+from broker.load_display import LINE_INTERVAL_MS, LoadLines, progress_text, seconds_left, share_done
 from storage.manager.log_startup import LoadStatus
 
 GB = 1_000_000_000
