@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from base.clock import Clock
 from broker.assembly import Foundation, Reconfiguration, assemble
+from broker.cluster.acl_session import AclSession
 from broker.cluster.broker_state import BrokerState
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controlled_shutdown import move_leadership
@@ -60,7 +61,6 @@ from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
-from broker.security.acl_session import AclSession
 from broker.setting_problems import unsupported_settings
 from broker.settings.component_settings import (
     UnknownHostError,

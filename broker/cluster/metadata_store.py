@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -20,6 +19,7 @@ from base.clock import Clock
 from base.topic_partition import TopicPartition
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
 from controller import log_dir_record, paths
+from controller.embedded.sqlite_file import SqliteError
 from controller.embedded.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.embedded.store_copies import FoundCopy
 from controller.log_dir_record import FoundDirectory
@@ -121,7 +121,7 @@ def retire_copies(log_manager: LogManager, files: Files) -> None:
 
 def _named(path: Path, error: Exception) -> Exception:
     """Return an error that names the file, which SQLite's errors do not."""
-    return MetadataCopyError(f"{path.name}: {error}") if isinstance(error, sqlite3.Error) else error
+    return MetadataCopyError(f"{path.name}: {error}") if isinstance(error, SqliteError) else error
 
 
 def _refuse_while_offline(log_manager: LogManager) -> None:

@@ -42,6 +42,9 @@ from controller.state_store import (
     parent_path,
 )
 
+SqliteError = sqlite3.Error
+"""What SQLite raises. Its text does not name the file."""
+
 APPLICATION_ID = 0x4D4C4E41  # "MLNA": identifies the store among SQLite databases, also to `file`
 SCHEMA_VERSION = 2
 SESSIONS_KEPT: Final = 1000
