@@ -169,11 +169,14 @@ def selections(module: str, folder: Path) -> list[str]:
 
 
 def killer(module: str, folder: Path) -> str:
-    """Return the first test that fails in a changed copy, or "" if none does."""
+    """Return the first test that fails in a changed copy, or "" if none does.
+
+    Raises RuntimeError if the tests end in another way than a change of the product explains.
+    """
     for selection in selections(module, folder):
         marks = "not soak" if selection.endswith(".py") else "not soak and not slow"
         command = [
-            sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2", "-m", marks,
+            sys.executable, "-P", "-m", "pytest", "-q", "-x", "-n", "2", "-m", marks,
             selection,
             *(f"--deselect={path}" for path in NOT_ABOUT_BEHAVIOUR),
         ]  # fmt: skip
@@ -185,8 +188,13 @@ def killer(module: str, folder: Path) -> str:
         except subprocess.TimeoutExpired:
             return f"{selection} does not end"
         if done.returncode not in (0, 5):  # 5: no test is left
-            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-            return failed[1] if failed else f"{selection} does not start"
+            if failed := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE):
+                return failed[1]
+            if "while loading conftest" in done.stderr + done.stdout:
+                return f"{selection} does not start"
+            raise RuntimeError(
+                f"{selection} ends with status {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+            )
     return ""
 
 
