@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,12 +81,18 @@ def test_users_are_shown_without_passwords() -> None:
     assert "secret" not in repr(ContainerUsers({"a": "secret"}, ("b", "secret")))
 
 
+def port_in(log: Path, broker: subprocess.Popen[bytes]) -> str:
+    """Return the port of the SASL listener, which the broker logs when it has started."""
+    while (found := re.search(r"listening on SASL_PLAINTEXT://127\.0\.0\.1:(\d+)", log.read_text())) is None:
+        assert broker.poll() is None, log.read_text()
+        time.sleep(0.02)
+    return found[1]
+
+
 def test_users_log_in_by_plain_and_scram(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     environment = {
         **{name: value for name, value in os.environ.items() if "KAFKA" not in name},
-        "KAFKA_LISTENERS": f"SASL_PLAINTEXT://127.0.0.1:{port},PLAINTEXT://127.0.0.1:0",
+        "KAFKA_LISTENERS": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
         "KAFKA_LOG_DIRS": str(tmp_path / "data"),
         "LOG_DIR": str(tmp_path / "logs"),
@@ -101,6 +108,7 @@ def test_users_log_in_by_plain_and_scram(tmp_path: Path) -> None:
             env={**environment, "PYTHONPATH": str(ROOT)},
         )
     try:
+        port = port_in(log, broker)
         for user, password, mechanism in (
             ("alice", 'secret"1', "PLAIN"),
             ("bob", "secret2", "SCRAM-SHA-256"),
