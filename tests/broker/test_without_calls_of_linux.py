@@ -12,7 +12,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
-from tests.storage.disk.test_system_calls import CALLS_OF_LINUX
+from tests.base.test_system_calls import CALLS_OF_LINUX
 from tests.support.broker import BrokerProcess
 from tests.support.certificates import Stores
 from tests.support.processes import listening_ports
