@@ -131,7 +131,9 @@ class RequestDispatcher:
             return response
         context.is_recorded = True
         declaration = self._table[context.api_key].API
-        return applied(self._services.enforced_quotas, declaration, context, response, self._monotonic_s())
+        now_s = self._monotonic_s()
+        context.end_wait(now_s)  # its client is not charged for the time that others took
+        return applied(self._services.enforced_quotas, declaration, context, response, now_s)
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -29,6 +33,7 @@ from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID, message_info
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import ManualClock
 
 SIZE = 20_000
 
@@ -60,10 +65,21 @@ def produce(acks: int = 1) -> ProduceRequest:
     )
 
 
-def fetch(version: int = 4) -> FetchRequest:
+def fetch(max_wait_ms: int = 0) -> FetchRequest:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     return FetchRequest(
-        replica_id=-1, max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+
+
+def join() -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
 
 
@@ -119,6 +135,26 @@ async def test_request_time_over_the_quota_mutes_for_a_window_at_most(broker: In
     await set_quota(broker, "request_percentage", 0.00001)
     response = await broker.ask(MetadataRequest(topics=None), 9, client_id="limited")
     assert 0 < response.throttle_time_ms <= 1000
+
+
+async def test_waits_for_others_do_not_use_the_quota(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock) as broker:
+        await broker.create_topic("t")
+        await set_quota(broker, "request_percentage", 50)
+        fetching = asyncio.ensure_future(broker.ask(fetch(max_wait_ms=60_000), 4, client_id="limited"))
+        await broker.ask(FindCoordinatorRequest(key="g"), 2)
+        first = await broker.ask(join(), 3)
+        joining = asyncio.ensure_future(broker.ask(join(), 3, client_id="limited"))
+        await asyncio.sleep(0)
+        assert not fetching.done()
+        assert not joining.done()
+        clock.advance(20_000)
+        await broker.ask(produce(), 9)
+        await broker.ask(LeaveGroupRequest(group_id="g", member_id=first.member_id), 2)
+        responses = await fetching, await joining
+        assert responses[1].generation_id == 2
+        assert [one.throttle_time_ms for one in responses] == [0, 0]
 
 
 async def test_followers_and_other_brokers_have_no_quotas(broker: InProcessBroker) -> None:
