@@ -22,7 +22,7 @@ from base.dataclass import dataclass
 from base.topic_partition import TopicPartition
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
-from broker.loop.purgatory import DelayedOperation, Purgatory
+from broker.loop.purgatory import DelayedOperation, Purgatory, nothing
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
 from config import broker_properties as properties
@@ -68,6 +68,10 @@ class _AwaitedTopic(DelayedOperation):
 
     def on_complete(self) -> None:
         self._on_done()
+
+    def release(self) -> None:
+        self._condition = bool
+        self._on_done = nothing
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ and the waiting consumer, these two turns cost more than all other work.
 
 A task may await a promise as well: asyncio treats it as one of its futures, and the task continues in a later turn.
 
-Invariant: after the callback, a failure is kept without its traceback.
+Invariant: after the callback, the promise holds neither the callback nor the traceback of a failure, which may refer
+to a whole request.
 """
 
 from __future__ import annotations
@@ -165,12 +166,14 @@ class Promise(Generic[T]):
         self._call_back()
 
     def _call_back(self) -> None:
-        if self._callback is None:
+        callback = self._callback
+        if callback is None:
             return
+        self._callback = None
         if self._task_context is not None:
             loop, context = self._task_context  # the end of a loop cancels its tasks when it no longer runs
-            loop.call_soon(self._callback, self, context=context)
+            loop.call_soon(callback, self, context=context)
             return
-        self._callback(self)
+        callback(self)
         if self._error is not None:
             self._error = without_frames(self._error)

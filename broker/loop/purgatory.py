@@ -49,8 +49,15 @@ class DelayedOperation:
         """Perform the effect. Called exactly once, whether the operation is satisfied, forced or expired."""
         raise NotImplementedError
 
+    def release(self) -> None:
+        """Drop what refers to the request. Called once, after the operation is completed or abandoned.
+
+        The purgatory may list the operation under its other keys until their next event, which may never come.
+        """
+        raise NotImplementedError
+
     def expired_subjects(self) -> Iterable[Hashable]:
-        """Return the subjects under which metrics count the expiration. Called after `on_complete`."""
+        """Return the subjects under which metrics count the expiration. Called after `release`."""
         return ("",)
 
     def try_complete(self) -> bool:
@@ -69,7 +76,10 @@ class DelayedOperation:
         if self._timer_handle is not None:
             self._timer_handle.cancel()
             self._timer_handle = None
-        self.on_complete()
+        try:
+            self.on_complete()
+        finally:
+            self.release()
         return True
 
     def abandon(self) -> None:
@@ -78,6 +88,7 @@ class DelayedOperation:
         if self._timer_handle is not None:
             self._timer_handle.cancel()
             self._timer_handle = None
+        self.release()
 
 
 class Purgatory:
@@ -199,6 +210,10 @@ class Purgatory:
             watchers[:] = [operation for operation in watchers if not operation.is_completed]
             if not watchers:
                 del self.watched[key]
+
+
+def nothing() -> None:
+    """Do nothing: in place of the callback that an operation has released."""
 
 
 def _tried(operation: DelayedOperation, key: Hashable) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from base.dataclass import dataclass
-from broker.loop.purgatory import DelayedOperation
+from broker.loop.purgatory import DelayedOperation, nothing
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode
 
@@ -61,3 +61,7 @@ class DelayedDeleteRecords(DelayedOperation):
             if not deletion.decide(self._is_live):
                 deletion.error = ErrorCode.REQUEST_TIMED_OUT
         self._on_decided()
+
+    def release(self) -> None:
+        self._deletions = []
+        self._on_decided = nothing

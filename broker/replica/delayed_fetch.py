@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import StrEnum
 
 from base.dataclass import dataclass
-from broker.loop.purgatory import DelayedOperation
+from broker.loop.purgatory import DelayedOperation, nothing
 from broker.replica.partition import FetchIsolation, Partition
 
 WAIT_PARTS = 128
@@ -154,21 +154,9 @@ class DelayedFetch(DelayedOperation):
         return self._gathered >= self._bytes_min
 
     def on_complete(self) -> None:
-        on_ready = self._on_ready
-        self._release()
-        on_ready()
+        self._on_ready()
 
-    def abandon(self) -> None:
-        super().abandon()
-        self._release()
-
-    def _release(self) -> None:
-        # The purgatory lists the operation under its other partitions until they are checked. Drop the references, so
-        # that the request is not kept in memory until then.
+    def release(self) -> None:
         self._partitions = ()
         self._by_key = self._sizes = None
-        self._on_ready = _nothing
-
-
-def _nothing() -> None:
-    """Do nothing: `on_ready` of a completed fetch."""
+        self._on_ready = nothing

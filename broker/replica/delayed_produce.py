@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from base.dataclass import dataclass
-from broker.loop.purgatory import DelayedOperation
+from broker.loop.purgatory import DelayedOperation, nothing
 from broker.replica.partition import Partition
 from protocol.errors import ErrorCode
 
@@ -88,3 +88,7 @@ class DelayedProduce(DelayedOperation):
             if append.error is None:
                 append.error = append.outcome() or ErrorCode.REQUEST_TIMED_OUT
         self._on_decided()
+
+    def release(self) -> None:
+        self._by_key = {}
+        self._on_decided = nothing

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.loop.promise import Promise
 from broker.metrics.of_replicas import waiting_metrics
 from broker.replica.partition import Partition
 from protocol.codec import encode
@@ -23,14 +25,24 @@ VERSION = 9
 
 
 class Leader:
-    def __init__(self, broker: InProcessBroker, partition: Partition) -> None:
+    def __init__(self, broker: InProcessBroker) -> None:
         self.broker = broker
-        self.partition = partition
+        self.partition = self.lead_with_follower("t")
 
-    def request(self, timeout_ms: int = 60_000) -> bytes:
+    def lead_with_follower(self, topic: str) -> Partition:
+        partition = self.broker.services.replica_manager.find(topic, 0)
+        assert partition is not None
+        both = (0, FOLLOWER)
+        partition.lead(replace(partition.leadership, leader_epoch=1, isr=both, replicas=both), 0)
+        return partition
+
+    def request(self, *topics: str, timeout_ms: int = 60_000) -> bytes:
         batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
-        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
-        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[data])
+        data = [
+            TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+            for topic in topics
+        ]
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=data)
         return request_header(0, VERSION, 7, "test") + b"".join(encode(request, VERSION))
 
     async def produce(self, timeout_ms: int = 60_000) -> ErrorCode:
@@ -44,11 +56,7 @@ class Leader:
 async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
     async with running_broker(tmp_path / "data") as broker:
         await broker.create_topic("t")
-        partition = broker.services.replica_manager.find("t", 0)
-        assert partition is not None
-        both = (0, FOLLOWER)
-        partition.lead(replace(partition.leadership, leader_epoch=1, isr=both, replicas=both), 0)
-        yield Leader(broker, partition)
+        yield Leader(broker)
 
 
 async def parked(leader: Leader, timeout_ms: int = 60_000) -> asyncio.Task[ErrorCode]:
@@ -61,7 +69,7 @@ async def parked(leader: Leader, timeout_ms: int = 60_000) -> asyncio.Task[Error
 
 async def test_waiting_requests_cost_no_task(leader: Leader) -> None:
     before = len(asyncio.all_tasks())
-    frame = leader.request()
+    frame = leader.request("t")
     for _ in range(50):
         leader.broker.dispatcher.dispatch(memoryview(bytearray(frame)), leader.broker.channel)
     assert leader.broker.services.replica_manager.produce_purgatory.delayed_count == 50
@@ -84,6 +92,32 @@ async def test_lost_leadership_ends_the_wait_with_an_error(leader: Leader) -> No
 async def test_wait_ends_at_the_deadline_of_the_request(leader: Leader) -> None:
     assert await leader.produce(timeout_ms=1) is ErrorCode.REQUEST_TIMED_OUT
     assert leader.partition.log.log_end_offset == 1, "the record stays"
+
+
+class Frame(bytearray):
+    """The bytes of a request, whose end can be observed."""
+
+
+@pytest.mark.parametrize("end", ["event", "deadline"])
+async def test_completed_request_leaves_memory_although_its_other_partition_is_quiet(leader: Leader, end: str) -> None:
+    await leader.broker.create_topic("quiet")
+    quiet = leader.lead_with_follower("quiet")
+    frame = Frame(leader.request("t", "quiet", timeout_ms=60_000 if end == "event" else 0))
+    kept = weakref.ref(frame)
+    response = leader.broker.dispatcher.dispatch(memoryview(frame), leader.broker.channel)
+    del frame
+    manager = leader.broker.services.replica_manager
+    assert isinstance(response, Promise)
+    if end == "event":
+        for partition in (quiet, leader.partition):
+            manager.follower_fetched(partition, FOLLOWER, 1, 0)
+    else:
+        await response
+    leader.broker.channel.completed.clear()
+    assert response.done()
+    assert manager.produce_purgatory.watched_count > 0
+    del response
+    assert kept() is None
 
 
 async def test_partition_that_is_late_is_counted_and_others_of_its_request_are_not(leader: Leader) -> None:

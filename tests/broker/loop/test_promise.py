@@ -31,6 +31,21 @@ def test_late_callback_runs_synchronously() -> None:
         promise.result()
 
 
+def test_completed_promise_holds_no_callback() -> None:
+    promise: Promise[int] = Promise()
+
+    class Responder:
+        def respond(self, done: Promise[int]) -> None:
+            self.response = done.result()
+
+    responder = Responder()
+    kept = weakref.ref(responder)
+    promise.add_done_callback(responder.respond)
+    promise.set_result(1)
+    del responder
+    assert kept() is None
+
+
 def test_cancelled_promise_calls_on_cancel_once_and_no_callback() -> None:
     promise: Promise[int] = Promise()
     reported: list[str] = []

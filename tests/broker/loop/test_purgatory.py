@@ -9,12 +9,12 @@ from broker.loop.timer import Timer
 
 
 class Waiter(DelayedOperation):
-    __slots__ = ("completions", "effect", "is_ready")
+    __slots__ = ("completions", "effect", "is_ready", "releases")
 
     def __init__(self, effect: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.is_ready = False
-        self.completions = 0
+        self.completions = self.releases = 0
         self.effect = effect
 
     def is_satisfied(self) -> bool:
@@ -23,6 +23,9 @@ class Waiter(DelayedOperation):
     def on_complete(self) -> None:
         self.completions += 1
         self.effect()
+
+    def release(self) -> None:
+        self.releases += 1
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def test_an_event_completes_once_under_all_keys(purgatory: Purgatory) -> None:
     assert purgatory.check_and_complete("a") == 1
     assert purgatory.check_and_complete("b") == 0
     assert purgatory.force_complete_all("b") == 0
-    assert waiter.completions == 1
+    assert (waiter.completions, waiter.releases) == (1, 1)
     assert purgatory.delayed_count == 0
 
 
@@ -107,6 +110,7 @@ def test_failed_effect_does_not_stop_other_completions(
     else:
         timer.advance(10)
     assert good.completions == 1
+    assert (failing.releases, good.releases) == (1, 1)
     assert purgatory.delayed_count == 0
     assert "ZeroDivisionError: of ours" in caplog.text
 
@@ -125,7 +129,7 @@ def test_an_abandoned_operation_never_completes(purgatory: Purgatory, timer: Tim
     waiter.is_ready = True
     purgatory.check_and_complete("a")
     timer.advance(100)
-    assert waiter.completions == 0
+    assert (waiter.completions, waiter.releases) == (0, 1)
     assert purgatory.delayed_count == 0
 
 
