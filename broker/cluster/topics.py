@@ -324,7 +324,11 @@ class TopicAdministration:
             done = asyncio.get_running_loop().create_future()
             operation = _AwaitedTopic(condition, lambda: None if done.done() else done.set_result(None))
             self.purgatory.try_complete_else_watch(operation, [topic], deadline_ms)
-            await done
+            try:
+                await done
+            except asyncio.CancelledError:
+                self.purgatory.abandon(operation)
+                raise
         return condition()
 
 

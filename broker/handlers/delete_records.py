@@ -114,12 +114,14 @@ def _partition(services: Needs, topic: str, partition_index: int) -> Partition:
 
 async def _until_decided(services: Needs, deletions: list[AwaitedDeletion], timeout_ms: int) -> None:
     decided: Promise[None] = Promise()
-    services.replica_manager.await_deletions(
+    manager = services.replica_manager
+    operation = manager.await_deletions(
         deletions,
         lambda broker_id: broker_id in services.metadata_cache.brokers,
         services.clock.monotonic_ms() + max(timeout_ms, 0),
         lambda: decided.set_result(None),
     )
+    decided.on_cancel(lambda: manager.delete_records_purgatory.abandon(operation))
     await decided
 
 

@@ -481,7 +481,8 @@ class Appends:
         """Wait until each append has its outcome."""
         if appends:
             decided: Promise[None] = Promise()
-            self._manager.await_commit(appends, deadline_ms, lambda: decided.set_result(None))
+            operation = self._manager.await_commit(appends, deadline_ms, lambda: decided.set_result(None))
+            decided.on_cancel(lambda: self._manager.produce_purgatory.abandon(operation))
             await decided
 
 

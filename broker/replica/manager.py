@@ -20,7 +20,7 @@ from uuid import UUID
 
 from base.pause import InThread, Pause
 from base.topic_partition import TopicPartition
-from broker.loop.purgatory import Postpone, Purgatory
+from broker.loop.purgatory import DelayedOperation, Postpone, Purgatory
 from broker.loop.timer import Timer
 from broker.replica.delayed_delete_records import AwaitedDeletion, DelayedDeleteRecords
 from broker.replica.delayed_fetch import DelayedFetch
@@ -203,10 +203,16 @@ class ReplicaManager:
         self.fetch_news.notify(key)
         self.fetch_purgatory.check_and_complete(key)
 
-    def await_commit(self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]) -> None:
-        """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed."""
+    def await_commit(
+        self, appends: list[AwaitedAppend], deadline_ms: int, on_decided: Callable[[], None]
+    ) -> DelayedOperation:
+        """Call `on_decided` once every append is committed, failed, or `deadline_ms` (monotonic) has passed.
+
+        Return what `produce_purgatory` abandons if the caller no longer waits.
+        """
         operation = DelayedProduce(appends, on_decided)
         self.produce_purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
+        return operation
 
     # -- deleting records --------------------------------------------------------------------------------------------
 
@@ -224,15 +230,16 @@ class ReplicaManager:
         is_live: Callable[[int], bool],
         deadline_ms: int,
         on_decided: Callable[[], None],
-    ) -> None:
+    ) -> DelayedOperation:
         """Call `on_decided` once each deletion is complete or failed, or `deadline_ms` (monotonic) has passed.
 
         A deletion is complete when the log start offset of all live replicas is raised. `is_live(broker_id)` returns
-        whether to wait for a broker.
+        whether to wait for a broker. Return what `delete_records_purgatory` abandons if the caller no longer waits.
         """
         keys = [(one.partition.topic, one.partition.partition) for one in deletions]
         operation = DelayedDeleteRecords(deletions, is_live, on_decided)
         self.delete_records_purgatory.try_complete_else_watch(operation, keys, deadline_ms)
+        return operation
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 

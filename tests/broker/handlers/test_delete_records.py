@@ -1,5 +1,7 @@
 """DeleteRecords through the whole broker."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.support.in_process import InProcessBroker, running_broker
 
 EARLIEST = -2
 RECORD_COUNT = 10
+FOLLOWER = 1
 
 
 async def fill(broker: InProcessBroker, topic: str) -> None:
@@ -90,4 +93,22 @@ async def test_deleted_records_stay_deleted(tmp_path: Path) -> None:
         await fill(broker, "t")
         await delete(broker, "t", 4)
     async with running_broker(tmp_path) as broker:
+        assert await start_of(broker, "t") == 4
+
+
+async def test_wait_of_a_lost_client_ends_and_its_records_stay_deleted(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        await fill(broker, "t")
+        manager, metadata = broker.services.replica_manager, broker.services.metadata_cache
+        partition = manager.find("t", 0)
+        assert partition is not None
+        metadata.brokers = {**metadata.brokers, FOLLOWER: metadata.brokers[0]}
+        partition.lead(replace(partition.leadership, leader_epoch=1, replicas=(0, FOLLOWER)), 0)
+        deleting = asyncio.ensure_future(delete(broker, "t", 4))
+        await asyncio.sleep(0)
+        assert manager.delete_records_purgatory.delayed_count == 1
+        deleting.cancel()
+        await asyncio.wait({deleting})
+        assert manager.delete_records_purgatory.delayed_count == 0
         assert await start_of(broker, "t") == 4

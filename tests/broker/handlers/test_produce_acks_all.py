@@ -82,6 +82,17 @@ async def test_commit_ends_the_wait(leader: Leader) -> None:
     assert await producing is ErrorCode.NONE
 
 
+async def test_wait_of_a_lost_client_ends_and_its_record_stays(leader: Leader) -> None:
+    producing = await parked(leader)
+    purgatory = leader.broker.services.replica_manager.produce_purgatory
+    assert purgatory.delayed_count == 1
+    producing.cancel()
+    await asyncio.wait({producing})
+    assert purgatory.delayed_count == 0
+    leader.broker.services.replica_manager.follower_fetched(leader.partition, FOLLOWER, 1, 0)
+    assert (purgatory.watched_count, leader.partition.log.high_watermark) == (0, 1)
+
+
 async def test_lost_leadership_ends_the_wait_with_an_error(leader: Leader) -> None:
     producing = await parked(leader)
     leader.partition.follow(replace(leader.partition.leadership, leader_id=FOLLOWER, leader_epoch=2))

@@ -297,6 +297,23 @@ async def test_request_without_a_timeout_times_out_and_takes_effect(served: InPr
     assert not await exists(served, name)
 
 
+async def test_wait_of_a_lost_client_ends_and_its_topic_stays(
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.services.metadata_cache, "has_leaders", lambda topic, partition_count: False)
+    purgatory = served.services.topics.purgatory
+    creating = asyncio.ensure_future(
+        served.ask(CreateTopicsRequest(topics=[creatable(name)], timeout_ms=60_000, validate_only=False))
+    )
+    async with asyncio.timeout(10):
+        while not (purgatory.delayed_count and await exists(served, name)):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    creating.cancel()
+    await asyncio.wait({creating})
+    assert purgatory.delayed_count == 0
+    assert await exists(served, name)
+
+
 async def test_validation_alone_creates_nothing(served: InProcessBroker, name: str) -> None:
     request = CreateTopicsRequest(topics=[creatable(name)], timeout_ms=10_000, validate_only=True)
     assert (await served.ask(request)).topics[0].error_code == ErrorCode.NONE
