@@ -190,10 +190,12 @@ class Removal:
         pause = self._sliced_work.pause
         *pieces, last = _pieces(group.offsets.partitions()) or [[]]
         for piece in pieces:
-            self._append_tombstones(group, group.offsets.remove(piece))
-            await pause()
             if not self._groups.is_hosted(group):
                 return ErrorCode.NOT_COORDINATOR
+            self._append_tombstones(group, group.offsets.remove(piece))
+            await pause()
+        if not self._groups.is_hosted(group):
+            return ErrorCode.NOT_COORDINATOR
         self._groups.drop(group, group.offsets.remove(last))
         return ErrorCode.NONE
 

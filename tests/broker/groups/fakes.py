@@ -136,6 +136,7 @@ class Surroundings:
         self.creation_error: KafkaError | None = None
         self.created: list[str] = []
         self.settings = settings or CoordinatorSettings()
+        self.sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
         self.coordinator = self.new_coordinator()
 
     def new_coordinator(self) -> GroupCoordinator:
@@ -146,7 +147,7 @@ class Surroundings:
             self.timer,
             self.clock,
             self.ensure_internal_topic,
-            SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1),
+            self.sliced_work,
         )
 
     async def ensure_internal_topic(self, name: str) -> None:

@@ -18,6 +18,7 @@ from broker.groups.offset_commits import CommitResult, Committer
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.driver import start
 from broker.loop.promise import Promise
+from broker.loop.slices import GRACE_MS, SLICE_MS
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches
@@ -565,6 +566,18 @@ async def test_resigning_ends_the_removal_of_a_large_group(here: Surroundings) -
     assert await deleting is ErrorCode.NOT_COORDINATOR
     await here.lead()
     assert len(committed(here)) == 700
+
+
+async def test_resigning_before_its_first_slice_ends_the_removal_of_a_group(here: Surroundings) -> None:
+    commit(here, {T0: at(1)})
+    for _ in range(1 + (SLICE_MS + GRACE_MS) // SLICE_MS):
+        here.sliced_work.has_time()  # others have used this turn, and each look takes a slice
+    deleting = start(here.coordinator.removal.delete_group("g"))
+    assert isinstance(deleting, Promise)
+    here.coordinator.partitions.resign(0)
+    assert await deleting is ErrorCode.NOT_COORDINATOR
+    await here.lead()
+    assert committed(here) == {T0: 1}
 
 
 async def test_many_offsets_are_deleted_in_slices(here: Surroundings) -> None:
