@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from broker.security.web_tokens import KeySet, parse_key_set
+from broker.security.web_tokens import NO_KEYS, KeySet, parse_key_set
 
 logger = logging.getLogger("kafka.security.oauthbearer.RefreshingHttpsJwks")
 
@@ -22,7 +22,7 @@ class RemoteKeys:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.keys: KeySet = {}
+        self.keys: KeySet = NO_KEYS
         self._read_ms: int | None = None
         self._is_key_missing = False
         self.failure_count = 0
@@ -54,4 +54,5 @@ class RemoteKeys:
             self.failure_count = 0
         except Exception as error:  # the response may be anything, and a broker serves also without new keys
             self.failure_count += 1
-            logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, len(self.keys), error)
+            count = len(self.keys.verifiers)
+            logger.error("cannot read the keys of %s, %d keys stay in use: %s", self.url, count, error)

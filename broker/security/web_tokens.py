@@ -24,9 +24,6 @@ NO_SIGNATURE = "none"
 
 # The library is imported by the functions that use it: few brokers have an identity provider, and it costs every start.
 
-KeySet = Mapping[str | None, "Mapping[str, PyJWK]"]
-"""Keys by their ids, each by the algorithms that it may verify. They are all asymmetric."""
-
 _ALGORITHMS: Mapping[tuple[str, str], Sequence[str]] = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -35,6 +32,23 @@ _ALGORITHMS: Mapping[tuple[str, str], Sequence[str]] = {
 """By the type of the key, and the curve of an EC key."""
 _PUBLIC_FIELDS = ("kty", "kid", "alg", "n", "e", "crv", "x", "y")
 """Of a key set that was published with its private keys, the others must not be used."""
+
+
+RSA_BITS_MIN = 2048
+"""RFC 7518, sections 3.3 and 3.5."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys that an identity provider has published."""
+
+    verifiers: Mapping[str | None, Mapping[str, PyJWK]]
+    """Keys by their ids, each by the algorithms that it may verify. They are all asymmetric."""
+    refused: Mapping[str | None, str]
+    """Why other keys, by their ids, do not verify tokens."""
+
+
+NO_KEYS = KeySet({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +77,10 @@ def verified_login(token: str, keys: KeySet, rules: TokenRules, now_s: float) ->
 
     header, claims, _ = _parts(token)
     key_id, algorithm = header.get("kid"), str(header.get("alg"))
-    by_algorithm = keys.get(key_id)
+    by_algorithm = keys.verifiers.get(key_id)
     if by_algorithm is None:
+        if key_id in keys.refused:
+            raise InvalidToken(f"the key with the id {key_id!r} is not used: {keys.refused[key_id]}")
         raise UnknownKeyError(f"no key with the id {key_id!r}")
     if algorithm not in by_algorithm:
         raise InvalidToken(f"the algorithm {algorithm} is not the one of the key")
@@ -95,15 +111,37 @@ def token_claims(token: str) -> dict[str, Any]:
 
 
 def parse_key_set(data: bytes) -> KeySet:
-    """Return the keys of a JWKS document. Keys of other kinds are left out. Raises ValueError."""
+    """Return the keys of a JWKS document. Keys of unknown kinds are left out. Raises ValueError: no key can be used."""
     document = json.loads(data)
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("expected a JSON object with a list of keys")
-    keys = [key for key in document["keys"] if isinstance(key, dict) and isinstance(key.get("kid"), str | None)]
-    found = {key.get("kid"): by_algorithm for key in keys if (by_algorithm := dict(_verifiers(key)))}
-    if not found:
-        raise ValueError("it has no key of a known kind, expected RSA or EC")
-    return found
+    verifiers: dict[str | None, Mapping[str, PyJWK]] = {}
+    refused: dict[str | None, str] = {}
+    for key in document["keys"]:
+        if not isinstance(key, dict) or not isinstance(key_id := key.get("kid"), str | None):
+            continue
+        by_algorithm = dict(_verifiers(key))
+        if by_algorithm and (reason := _reason_to_refuse(key, by_algorithm)):
+            refused[key_id] = reason
+        elif by_algorithm:
+            verifiers[key_id] = by_algorithm
+    if not verifiers:
+        reasons = "".join(f"; {key_id!r}: {reason}" for key_id, reason in refused.items())
+        raise ValueError(f"it has no key that verifies signatures, expected RSA or EC{reasons}")
+    return KeySet(verifiers, refused)
+
+
+def _reason_to_refuse(key: dict[str, Any], by_algorithm: Mapping[str, PyJWK]) -> str | None:
+    """Return why a key of a known kind must not verify tokens, or None."""
+    use, operations = key.get("use"), key.get("key_ops")
+    if use not in (None, "sig"):
+        return f"its use is {use!r}, expected 'sig'"
+    if operations is not None and (not isinstance(operations, list) or "verify" not in operations):
+        return f"its key_ops are {operations!r}, expected 'verify' among them"
+    size = next(iter(by_algorithm.values())).key.key_size
+    if key["kty"] == "RSA" and size < RSA_BITS_MIN:
+        return f"it has {size} bits, expected at least {RSA_BITS_MIN}"
+    return None
 
 
 def _verifiers(key: dict[str, Any]) -> Iterator[tuple[str, PyJWK]]:

@@ -23,19 +23,23 @@ def _number(value: int) -> str:
 class IdentityProvider:
     """One RSA key, `rsa`, and one on a curve, `ec`."""
 
-    def __init__(self) -> None:
-        self._rsa = rsa.generate_private_key(65537, 2048)
+    def __init__(self, rsa_bits: int = 2048) -> None:
+        self._rsa = rsa.generate_private_key(65537, rsa_bits)
         self._ec = ec.generate_private_key(ec.SECP256R1())
 
     @property
     def key_set(self) -> bytes:
+        return json.dumps(self.key_set_document).encode()
+
+    @property
+    def key_set_document(self) -> dict[str, Any]:
         rsa_numbers, ec_numbers = self._rsa.public_key().public_numbers(), self._ec.public_key().public_numbers()
         keys = [
             {"kty": "RSA", "kid": "rsa", "n": _number(rsa_numbers.n), "e": _number(rsa_numbers.e)},
             {"kty": "EC", "kid": "ec", "crv": "P-256", "x": _number(ec_numbers.x), "y": _number(ec_numbers.y)},
             {"kty": "oct", "kid": "symmetric", "k": "AAAA"},
         ]
-        return json.dumps({"keys": keys}).encode()
+        return {"keys": keys}
 
     def publish(self, path: Path) -> str:
         """Write the key set to a file and return its URL."""

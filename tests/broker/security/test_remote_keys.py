@@ -19,12 +19,12 @@ def test_keys_are_read_and_kept_if_they_cannot_be_read_again(tmp_path: Path, cap
     path = tmp_path / "keys.json"
     keys = RemoteKeys(IdentityProvider().publish(path))
     keys.refresh(0)
-    assert keys.keys.keys() == {"rsa", "ec"}
+    assert keys.keys.verifiers.keys() == {"rsa", "ec"}
     path.write_text("nonsense")
     keys.refresh(0)
     path.unlink()
     keys.refresh(0)
-    assert keys.keys.keys() == {"rsa", "ec"}
+    assert keys.keys.verifiers.keys() == {"rsa", "ec"}
     assert caplog.text.count("2 keys stay in use") == 2
 
 
@@ -65,7 +65,7 @@ async def test_failed_reads_are_repeated_after_growing_pauses(tmp_path: Path, mo
         monkeypatch.setattr(asyncio, "sleep", sleep)
         await job.run()
         assert pauses_s == [0.05, 0.1, 0.15, 0.15]
-        assert keys.keys
+        assert keys.keys.verifiers
         await job.run()
         assert len(pauses_s) == 4, "the keys are not old yet"
         path.unlink()
@@ -80,7 +80,7 @@ def test_a_response_without_keys_changes_nothing(tmp_path: Path, text: str, capl
     path.write_text(text, encoding="latin-1")
     keys = RemoteKeys(path.as_uri())
     keys.refresh(0)
-    assert not keys.keys
+    assert not keys.keys.verifiers
     assert "0 keys stay in use" in caplog.text
 
 
@@ -111,7 +111,7 @@ def test_redirects_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFix
             for path_of_url in targets:
                 keys = RemoteKeys(f"http://127.0.0.1:{server.server_port}{path_of_url}")
                 keys.refresh(0)
-                found[path_of_url] = keys.keys.keys()
+                found[path_of_url] = keys.keys.verifiers.keys()
         finally:
             server.shutdown()
             thread.join()

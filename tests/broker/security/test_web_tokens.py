@@ -11,6 +11,7 @@ from broker.security.web_tokens import TokenRules, parse_key_set, unsecured_logi
 from tests.support.identity_provider import IdentityProvider, encoded
 
 PROVIDER = IdentityProvider()
+WEAK = IdentityProvider(rsa_bits=1024)
 KEYS = parse_key_set(PROVIDER.key_set)
 NOW_S = 1_000_000
 CLAIMS: dict[str, Any] = {
@@ -84,6 +85,37 @@ def test_algorithm_must_be_one_of_the_key(algorithm: str) -> None:
 def test_unknown_key_is_rejected() -> None:
     with pytest.raises(InvalidToken, match="no key"):
         verify(PROVIDER.token(CLAIMS, key_id="other"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"use": "enc"}, "its use is 'enc', expected 'sig'"),
+        ({"use": ["sig"]}, r"its use is \['sig'\]"),
+        ({"key_ops": ["encrypt"]}, r"its key_ops are \['encrypt'\], expected 'verify' among them"),
+        ({"key_ops": "verify"}, "its key_ops are 'verify'"),
+        (WEAK.key_set_document["keys"][0], "it has 1024 bits, expected at least 2048"),
+    ],
+)
+def test_key_that_is_not_for_signatures_or_weak_is_refused(changes: dict[str, Any], reason: str) -> None:
+    document = PROVIDER.key_set_document
+    document["keys"][0].update(changes)
+    keys = parse_key_set(json.dumps(document).encode())
+    assert verified_login(PROVIDER.token(CLAIMS, algorithm="ES256"), keys, RULES, NOW_S).user == "alice"
+    signer = WEAK if "n" in changes else PROVIDER
+    with pytest.raises(InvalidToken, match=f"the key with the id 'rsa' is not used: {reason}"):
+        verified_login(signer.token(CLAIMS), keys, RULES, NOW_S)
+    document["keys"] = document["keys"][:1]
+    with pytest.raises(ValueError, match=f"no key that verifies signatures.*; 'rsa': {reason}"):
+        parse_key_set(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("changes", [{"use": "sig"}, {"key_ops": ["verify"]}])
+def test_key_that_is_declared_for_signatures_is_used(changes: dict[str, Any]) -> None:
+    document = PROVIDER.key_set_document
+    document["keys"][0].update(changes)
+    keys = parse_key_set(json.dumps(document).encode())
+    assert verified_login(PROVIDER.token(CLAIMS), keys, RULES, NOW_S).user == "alice"
 
 
 @pytest.mark.parametrize("key_id", [["rsa"], {"rsa": 1}, 5])
