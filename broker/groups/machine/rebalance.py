@@ -8,10 +8,17 @@ Theory of operation. In the join phase (PreparingRebalance) the members' joins a
 the time is up; the responses open generation n+1. In the sync phase (CompletingRebalance) the syncs are parked until
 the leader's assignment is in the log; the responses carry it and the group is Stable.
 
-Invariants:
-* The generation never decreases, and rises exactly once per completed join phase.
-* A ticket is resolved exactly once: with its result, or with an error when its request is replaced or its member goes.
-* A member parked in a join exists only in PreparingRebalance, or in Stable while its new id is being stored.
+The generation never decreases, and rises exactly once per completed join phase. A ticket is resolved exactly once: with
+its result, or with an error when its request is replaced or its member goes.
+
+Invariants, which `check` tests:
+* A join is parked only in PreparingRebalance, or in Stable while the id of a static member is stored.
+* A sync is parked only in CompletingRebalance.
+* An Empty or Dead group has no members.
+* The join phase has a deadline in PreparingRebalance and in no other state.
+* Whoever has not synced is a member, and the group CompletingRebalance or Stable.
+* A pending member id is not that of a member.
+* `wake_at_ms` is not later than any deadline.
 """
 
 from __future__ import annotations
@@ -247,6 +254,7 @@ class Rebalancing:
         for member in self.members.values():
             self._respond_to_parked(member, error)
         self._roster = Roster()
+        self._awaiting_sync.clear()
         self._join_deadline_ms = self._sync_deadline_ms = self.wake_at_ms = NEVER
         self.state = DEAD
 
@@ -310,6 +318,28 @@ class Rebalancing:
             members=[member.to_stored(name, assignments[key]) for key, member in self.members.items()],
         )
         self._effects.append(StoreGroup(value, outcome))
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold between two events."""
+        self._roster.check()
+        state, members = self.state, self.members.values()
+        for member in members:
+            is_being_stored = state is STABLE and member.group_instance_id is not None
+            assert member.join_ticket is None or state is PREPARING or is_being_stored, (
+                "A join is parked only in PreparingRebalance, or in Stable while the id of a static member is stored"
+            )
+            assert member.sync_ticket is None or state is COMPLETING, "A sync is parked only in CompletingRebalance"
+        assert not members or state not in (EMPTY, DEAD), "An Empty or Dead group has no members"
+        assert (self._join_deadline_ms != NEVER) == (state is PREPARING), (
+            "The join phase has a deadline in PreparingRebalance and in no other state"
+        )
+        assert not self._awaiting_sync or (state in (COMPLETING, STABLE) and self._awaiting_sync <= set(members)), (
+            "Whoever has not synced is a member, and the group CompletingRebalance or Stable"
+        )
+        assert self._pending_members.keys().isdisjoint(self.members), "A pending member id is not that of a member"
+        deadlines = [member.session_deadline_ms for member in members]
+        deadlines += self._join_deadline_ms, self._sync_deadline_ms, *self._pending_members.values()
+        assert self.wake_at_ms <= min(deadlines), "`wake_at_ms` is not later than any deadline"
 
 
 AFTER_REMOVAL: Mapping[GroupState, Callable[[Rebalancing, Moment], None]] = MappingProxyType(

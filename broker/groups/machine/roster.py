@@ -2,9 +2,14 @@
 
 Owns: what must agree with the members at any time. Must not know: states, generations, time or responses.
 
-Invariants:
-* `_supporters[name]` is the number of members that list protocol `name`, `parked_count` that of waiting joins.
-* At least one protocol is listed by all members: members are added or updated only with one in common with the others.
+Members are added or updated only with a protocol in common with the others.
+
+Invariants, which `check` tests:
+* Each member is listed under its member id.
+* Each static member is found by its instance id.
+* `_supporters[name]` is the number of members that list protocol `name`.
+* `parked_count` is the number of parked joins.
+* At least one protocol is listed by all members.
 * The leader is a member, unless the group has no members.
 """
 
@@ -147,6 +152,19 @@ class Roster:
         if leader is not None:
             self.leader_id = leader.member_id
         return leader is not None
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        members = self.members
+        assert all(it.member_id == key for key, it in members.items()), "Each member is listed under its member id"
+        static_ids = {it.group_instance_id: it.member_id for it in members.values() if it.group_instance_id is not None}
+        assert self._static_member_ids == static_ids, "Each static member is found by its instance id"
+        supporters = Counter(name for member in members.values() for name in _names(member.protocols))
+        assert self._supporters == supporters, "`_supporters[name]` is the number of members that list protocol `name`"
+        parked_count = sum(member.join_ticket is not None for member in members.values())
+        assert self.parked_count == parked_count, "`parked_count` is the number of parked joins"
+        assert not members or len(members) in supporters.values(), "At least one protocol is listed by all members"
+        assert self.leader_id in (members or (None,)), "The leader is a member, unless the group has no members"
 
 
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:

@@ -14,11 +14,14 @@ state: the epoch is raised in memory before the append, and stays raised if the 
 is fenced from that moment on. After a failed append the state is Ongoing again, and the next attempt does not raise the
 epoch a second time, as no producer was given the raised epoch.
 
-Invariants:
-* At most one change is pending, and `complete` makes a transition that is in `VALID_PREVIOUS`.
-* The epoch of a producer id only rises, and each epoch is given to at most one instance of a producer. An instance that
-  repeats its own request is the same instance.
+Each epoch of a producer id is given to at most one instance of a producer. An instance that repeats its own request is
+the same instance. At most one change is pending.
+
+Invariants, which `check` tests:
+* The pending change is a transition that is in `VALID_PREVIOUS`.
+* The epoch of a producer id only rises.
 * The set of partitions is not empty exactly in Ongoing and Prepare*.
+* Only in Ongoing is the epoch raised in memory alone.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 DEAD = TransactionState.DEAD
 PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
+
+WITH_PARTITIONS: Final = frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT})
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
 
@@ -307,6 +312,25 @@ class Transaction:
         assert self.current.state in VALID_PREVIOUS[metadata.state], f"{self.current.state} to {metadata.state}"
         self.pending = metadata
         return metadata
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        current, pending = self.current, self.pending
+        if pending is not None:
+            assert current.state in VALID_PREVIOUS[pending.state], (
+                "The pending change is a transition that is in `VALID_PREVIOUS`"
+            )
+            is_same = pending.producer_id == current.producer_id
+            assert not is_same or pending.producer_epoch >= current.producer_epoch, (
+                "The epoch of a producer id only rises"
+            )
+        for metadata in (current, current if pending is None else pending):
+            assert bool(metadata.partitions) == (metadata.state in WITH_PARTITIONS), (
+                "The set of partitions is not empty exactly in Ongoing and Prepare*"
+            )
+        assert not self.is_epoch_fenced or current.state is ONGOING, (
+            "Only in Ongoing is the epoch raised in memory alone"
+        )
 
 
 OnInit = Callable[[Transaction, NewProducer, int], Decision | NeedsProducerId]

@@ -140,7 +140,9 @@ class Harness:
 
     def heartbeat(self, member_id: str, generation_id: int | None = None, instance_id: str | None = None) -> ErrorCode:
         generation_id = self.group.generation_id if generation_id is None else generation_id
-        return self.group.heartbeat(member_id, instance_id, generation_id, self.now)
+        code = self.group.heartbeat(member_id, instance_id, generation_id, self.now)
+        self.settle()
+        return code
 
     def commit(
         self,
@@ -150,7 +152,9 @@ class Harness:
         *,
         is_transactional: bool = False,
     ) -> ErrorCode:
-        return self.group.commit(member_id, instance_id, generation_id, self.now, is_transactional=is_transactional)
+        code = self.group.commit(member_id, instance_id, generation_id, self.now, is_transactional=is_transactional)
+        self.settle()
+        return code
 
     def leave(self, member_id: str = "", instance_id: str | None = None) -> ErrorCode:
         code = self.group.leave(member_id, instance_id, self.now)
@@ -163,6 +167,7 @@ class Harness:
         self.settle()
 
     def settle(self) -> None:
+        self.group.check()
         while effects := self.group.take_effects():
             for effect in effects:
                 self.effects.append(effect)

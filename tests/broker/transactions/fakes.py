@@ -158,9 +158,12 @@ class Surroundings:
         self.clock.advance(target - self.clock.monotonic_ms())
 
     async def idle(self) -> None:
-        """Let everything that can run do so."""
+        """Let everything that can run do so, and check each transactional id."""
         for _ in range(50):
             await asyncio.sleep(0)
+        for partition in self.coordinator.partitions:
+            for transaction in partition.transactions.values():
+                transaction.check()
 
     def stored(self, transactional_id: str = "id", partition: int = 0) -> list[Metadata | None]:
         """Return the records of an id in the log; None for a tombstone."""

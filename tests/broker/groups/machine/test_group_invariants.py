@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.groups.machine import rebalance, roster
 from broker.groups.machine.events import JoinResult, RespondToJoin, RespondToSync, StoreGroup, SyncRequest
 from broker.groups.machine.group import Group
-from broker.groups.machine.member import NEVER
+from broker.groups.machine.member import NEVER, Member
 from broker.groups.machine.rebalance import GroupSettings
 from broker.groups.machine.records import group_value, read_group
 from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
-from tests.broker.groups.support import join_request, later, protocols
+from tests.broker.groups.support import completing_group, join_request, later, protocols, stable_group
+from tests.support.invariants import broken, stated
 
 STEPS = 250
 OFFERS = (*3 * (protocols("range"),), protocols("range", "sticky"), protocols("sticky", "range"), protocols("x"))
@@ -177,40 +179,12 @@ class History:
 
     def check(self) -> None:
         group = self.group
+        group.check()
         members = list(group.members.values())
-        assert [member.member_id for member in members] == list(group.members)
-        assert group._roster.parked_count == sum(member.join_ticket is not None for member in members)
-        assert +group._roster._supporters == sum_of_protocols(group)
-        assert group._roster._static_member_ids == {
-            m.group_instance_id: m.member_id for m in members if m.group_instance_id
-        }
-        assert not group._pending_members.keys() & group.members.keys()
-        assert group._awaiting_sync <= set(members)
-        assert (group.leader_id in group.members) if members else group.state is not GroupState.STABLE
         if group.state is not GroupState.PREPARING_REBALANCE:
             assert sum(member.group_instance_id is None for member in members) <= group._settings.max_size
-        deadlines = [member.session_deadline_ms for member in members] + list(group._pending_members.values())
-        deadlines += [group._join_deadline_ms, group._sync_deadline_ms]
-        assert group.wake_at_ms <= min(deadlines)
-        if group.state is GroupState.EMPTY:
-            assert not members
-        if group.state in (GroupState.EMPTY, GroupState.STABLE):
-            assert group._join_deadline_ms == NEVER
-        if group.state is GroupState.PREPARING_REBALANCE:
-            assert group._join_deadline_ms != NEVER
-            assert all(member.sync_ticket is None for member in members)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            assert all(member.join_ticket is None for member in members)
         parked = [t for m in members for t in (m.join_ticket, m.sync_ticket) if t is not None]
         assert sorted(parked, key=str) == sorted(self.waiting, key=str)
-
-
-def sum_of_protocols(group: Group) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for member in group.members.values():
-        for name, _ in member.protocols:
-            counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -248,3 +222,69 @@ def test_histories_reach_every_state() -> None:
     assert steps[GroupState.EMPTY] > 0
     assert steps[GroupState.COMPLETING_REBALANCE] > STEPS // 2
     assert steps[GroupState.STABLE] > STEPS
+
+
+def a_group() -> Group:
+    """Return a stable group of a, its leader, and the static member s; p has got an id and not joined yet."""
+    harness = stable_group("a", "s", instance_ids={"s": "i"})
+    harness.join("p", requires_id=True)
+    return harness.group
+
+
+def first(group: Group) -> Member:
+    return next(iter(group.members.values()))
+
+
+BREAKS: dict[str, Callable[[Group], object]] = {
+    "Each member is listed under its member id": lambda group: setattr(first(group), "member_id", "b-1"),
+    "Each static member is found by its instance id": lambda group: group._roster._static_member_ids.clear(),
+    "`_supporters[name]` is the number of members that list protocol `name`": lambda group: (
+        group._roster._supporters.update(["range"])
+    ),
+    "`parked_count` is the number of parked joins": lambda group: setattr(group._roster, "parked_count", 1),
+    "At least one protocol is listed by all members": lambda group: group._roster.update(
+        first(group), protocols("other"), 0, 0
+    ),
+    "The leader is a member, unless the group has no members": lambda group: setattr(group._roster, "leader_id", "p-1"),
+    "A join is parked only in PreparingRebalance, or in Stable while the id of a static member is stored": (
+        lambda group: group._roster.park(first(group), "ticket")
+    ),
+    "A sync is parked only in CompletingRebalance": lambda group: setattr(first(group), "sync_ticket", "ticket"),
+    "An Empty or Dead group has no members": lambda group: setattr(group, "state", GroupState.EMPTY),
+    "The join phase has a deadline in PreparingRebalance and in no other state": lambda group: setattr(
+        group, "_join_deadline_ms", group.wake_at_ms
+    ),
+    "Whoever has not synced is a member, and the group CompletingRebalance or Stable": lambda group: (
+        group._awaiting_sync.add(Member("p-1", None, "p", "/", 0, 0, ()))
+    ),
+    "A pending member id is not that of a member": lambda group: group._pending_members.update({"a-1": NEVER}),
+    "`wake_at_ms` is not later than any deadline": lambda group: setattr(first(group), "session_deadline_ms", 0),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(roster) + stated(rebalance)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(invariant: str) -> None:
+    group = a_group()
+    assert broken(group.check) is None
+    BREAKS[invariant](group)
+    assert broken(group.check) == invariant
+
+
+@pytest.mark.parametrize("state", [GroupState.EMPTY, GroupState.DEAD])
+def test_member_of_a_group_without_members_is_noticed(state: GroupState) -> None:
+    group = a_group()
+    group.state = state
+    assert broken(group.check) == "An Empty or Dead group has no members"
+
+
+def test_member_that_waits_for_no_state_is_noticed() -> None:
+    group = completing_group("a").group
+    group._awaiting_sync = {first(group)}
+    assert broken(group.check) is None
+    group.state = GroupState.PREPARING_REBALANCE
+    group._join_deadline_ms = group.wake_at_ms
+    assert broken(group.check) == "Whoever has not synced is a member, and the group CompletingRebalance or Stable"

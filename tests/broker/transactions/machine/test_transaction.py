@@ -36,7 +36,9 @@ def planned(decision: object) -> Metadata:
 
 def completed(transaction: Transaction, decision: object) -> Producer:
     metadata = planned(decision)
+    transaction.check()
     transaction.complete()
+    transaction.check()
     return Producer(metadata.producer_id, metadata.producer_epoch)
 
 

@@ -23,6 +23,7 @@ from broker.transactions.machine.transaction import (
 from protocol.errors import ErrorCode
 from storage.producers.producer_state import Producer
 from tests.broker.transactions.support import A0, A1, PRODUCER, T0_MS, TIMEOUT_MS, new_producer, transaction_in
+from tests.support.invariants import broken, stated
 
 NOW_MS = T0_MS + 1_000
 LATE_MS = T0_MS + TIMEOUT_MS
@@ -115,6 +116,7 @@ def test_request_in_each_state_returns_the_code_of_kafka(name: str, state: Trans
     transaction = transaction_in(state)
     before = transaction.current
     decision = REQUESTS[name](transaction)
+    transaction.check()
     assert outcome(decision) is expected
     if not isinstance(decision, Metadata):
         assert transaction.current is before
@@ -129,6 +131,7 @@ def test_request_in_each_state_returns_the_code_of_kafka(name: str, state: Trans
         assert transaction.current is before
         assert state in VALID_PREVIOUS[decision.state]
     transaction.complete()
+    transaction.check()
     assert transaction.current is decision
     assert transaction.pending is None
 
@@ -150,9 +153,46 @@ def test_a_change_that_cannot_be_stored_can_be_retried(name: str, state: Transac
     if not isinstance(decision, Metadata):
         return
     transaction.fail()
+    transaction.check()
     assert transaction.pending is None
     assert transaction.current.state is state
     assert transaction.current.partitions == transaction_in(state).current.partitions
     if "instance continues" in name and decision.state is PREPARE_ABORT:
         name = "a new instance"
     assert REQUESTS[name](transaction) == decision, "in the end it is the same change"
+
+
+def _plan(transaction: Transaction, state: TransactionState, epoch: int) -> None:
+    transaction.pending = transaction.current._replace(state=state, producer_epoch=epoch)
+
+
+BREAKS: dict[str, Callable[[Transaction], object]] = {
+    "The pending change is a transition that is in `VALID_PREVIOUS`": lambda t: _plan(t, COMPLETE_COMMIT, 3),
+    "The epoch of a producer id only rises": lambda t: _plan(t, PREPARE_COMMIT, 2),
+    "The set of partitions is not empty exactly in Ongoing and Prepare*": lambda t: setattr(
+        t, "current", t.current._replace(partitions={})
+    ),
+    "Only in Ongoing is the epoch raised in memory alone": lambda t: (
+        setattr(t, "is_epoch_fenced", True),
+        setattr(t, "current", t.current._replace(state=PREPARE_ABORT)),
+    ),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(machine)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(invariant: str) -> None:
+    transaction = transaction_in(ONGOING)
+    assert broken(transaction.check) is None
+    BREAKS[invariant](transaction)
+    assert broken(transaction.check) == invariant
+
+
+@pytest.mark.parametrize(("state", "pending"), [(EMPTY, ONGOING), (PREPARE_COMMIT, COMPLETE_COMMIT)])
+def test_pending_set_of_partitions_is_checked(state: TransactionState, pending: TransactionState) -> None:
+    transaction = transaction_in(state)
+    transaction.pending = transaction.current._replace(state=pending)
+    assert broken(transaction.check) == "The set of partitions is not empty exactly in Ongoing and Prepare*"
