@@ -22,8 +22,12 @@ Threads: one thread owns the log and makes all changes, except that the director
 that a log which is reserved (`PlannedAppends.reserve`) belongs to the thread that it is reserved for. Reads and lookups
 by time may run in other threads at the same time.
 
-Invariant: the thread that owns the log renames its directory in one step. A thread that missed a file under the old
-name tries again under the new one.
+The thread that owns the log renames its directory in one step. A thread that missed a file under the old name tries
+again under the new one.
+
+Invariants, which `check` tests in addition to those of `LogState`:
+- recovery point <= log end <= next offset.
+- No leader epoch begins above the next offset.
 """
 
 import errno
@@ -212,3 +216,14 @@ class Log(LogState):
                 raise
         finally:
             self.take_offline()
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        super().check()
+        if self.is_offline or self.was_truncated_since(self.truncation_count):
+            return
+        assert self.durability.recovery_point <= self.log_end_offset <= self.next_offset, (
+            "recovery point <= log end <= next offset"
+        )
+        epochs = self.leader_epochs.entries
+        assert not epochs or epochs[-1].start_offset <= self.next_offset, "No leader epoch begins above the next offset"

@@ -3,11 +3,15 @@
 Owns these values and the rules that hold between them. Must not know how batches are appended, read or removed: the
 parts do that (`log_appends`, `log_reader`, `log_truncation`, `log_durability`, `log_disposal`, `log_lookups`).
 
-Invariants:
+An I/O error fails the request with KAFKA_STORAGE_ERROR and is reported to the log manager, which takes the directory
+offline; the log then rejects everything. A shortage of descriptors or memory fails the request with the same code, but
+the log stays unchanged and in service. Only a shortage in a step that cannot be repeated takes the log offline.
+
+Invariants, which `check` tests for a log in service that no thread is truncating:
 - log start <= last stable offset <= high watermark <= log end.
-- An I/O error fails the request with KAFKA_STORAGE_ERROR and is reported to the log manager, which takes the directory
-  offline; the log then rejects everything. A shortage of descriptors or memory fails the request with the same code,
-  but the log stays unchanged and in service. Only a shortage in a step that cannot be repeated takes the log offline.
+- The first segment begins at or below the log start.
+- The active segment begins at or below the log end.
+- The end up to which readers look is the log end.
 """
 
 from collections.abc import Callable
@@ -216,3 +220,19 @@ class LogState:
         if text not in self._reported and len(self._reported) < _REPORTS_MAX:
             self._reported.add(text)
             self.options.on_damage(text)
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        if self.is_offline or self.was_truncated_since(self.truncation_count):
+            return
+        assert self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset, (
+            "log start <= last stable offset <= high watermark <= log end"
+        )
+        assert self.segments.first.base_offset <= self.log_start_offset, (
+            "The first segment begins at or below the log start"
+        )
+        assert self.segments.active.base_offset <= self.log_end_offset, (
+            "The active segment begins at or below the log end"
+        )
+        assert self.segment_reader.end[0] == self.log_end_offset, "The end up to which readers look is the log end"
+        self.leader_epochs.check()

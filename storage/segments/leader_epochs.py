@@ -3,11 +3,15 @@
 Owns the rules with which a follower and a leader find the offset where their logs diverge. Must not know which broker
 leads. Every batch contains its epoch, so a lost file is rebuilt from the log.
 
-Invariant: epochs and start offsets both rise strictly from entry to entry.
+Invariants, which `check` tests:
+- Epochs rise strictly from entry to entry.
+- Start offsets rise strictly from entry to entry.
+- `latest` is the epoch of the last entry.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -139,6 +143,14 @@ class LeaderEpochs:
     def persist_with(self, write: Callable[[Sequence[EpochStart]], None]) -> None:
         """Persist with another function from now on, which has persisted the present entries already."""
         self._write = write
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        entries = self._entries
+        for before, after in pairwise(entries):
+            assert before.epoch < after.epoch, "Epochs rise strictly from entry to entry"
+            assert before.start_offset < after.start_offset, "Start offsets rise strictly from entry to entry"
+        assert self.latest == (entries[-1].epoch if entries else NO_EPOCH), "`latest` is the epoch of the last entry"
 
     def _with_entry(self, epoch: int, start_offset: int) -> tuple[EpochStart, ...]:
         kept = (entry for entry in self._entries if entry.epoch < epoch and entry.start_offset < start_offset)

@@ -131,6 +131,7 @@ class History:
         self.highest_start = max(self.highest_start, plan.start_max)
         if random.random() >= crash_probability:
             plan.run()
+            self.log.check()
             self.model = plan.after
             return
         self.files.crash_after(random.randint(0, random.choice((2, 10, 40))), self.files.die)
@@ -200,6 +201,7 @@ class History:
     ) -> str | None:
         """Return why the log is not the beginning of `branch`; None if it is."""
         log = self.log
+        log.check()
         least_end = min(least_end, branch.end_of_batches(least_end))
         if not least_end <= log.log_end_offset <= branch.end:
             return f"the log ends at {log.log_end_offset}, not between {least_end} and {branch.end}"

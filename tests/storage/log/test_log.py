@@ -5,7 +5,7 @@ import errno
 import itertools
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,15 @@ from protocol.records.control import ControlType
 from protocol.records.legacy import build_message_set
 from storage.batches.validation import AppendOrigin, PreparedAppend, TooCostlyError
 from storage.disk import names
+from storage.disk.checkpoints import EpochStart
 from storage.disk.files import OpenFile
+from storage.log import log as log_module
+from storage.log import log_state
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.log.segment_reader import SLICE_SIZE_MIN
 from storage.producers.producer_snapshots import encode
+from storage.segments import leader_epochs
 from storage.segments.leader_epochs import EpochEnd
 from tests.storage.builders import (
     NOW_MS,
@@ -41,6 +45,7 @@ from tests.storage.builders import (
     read_all,
 )
 from tests.support.faulty_files import FaultyFiles
+from tests.support.invariants import broken, stated
 
 DAY_MS = 86_400_000
 
@@ -975,3 +980,61 @@ def test_a_damaged_segment_does_not_stop_retention(
     assert len([text for text in reports if "retention goes by" in text]) <= 1
     if not is_index_damaged and "retention_ms" in limit:
         assert any("retention goes by" in text for text in reports)
+
+
+# Invariants
+
+
+def set_entries(log: Log, entries: Sequence[EpochStart]) -> None:
+    log.leader_epochs._entries = tuple(entries)
+
+
+BREAKS: dict[str, Callable[[Log], object]] = {
+    "log start <= last stable offset <= high watermark <= log end": lambda log: setattr(
+        log, "high_watermark", log.log_end_offset + 1
+    ),
+    "The first segment begins at or below the log start": lambda log: setattr(log, "log_start_offset", 0),
+    "The active segment begins at or below the log end": lambda log: setattr(
+        log.segments.active, "base_offset", log.log_end_offset + 1
+    ),
+    "The end up to which readers look is the log end": lambda log: setattr(
+        log.segment_reader, "end", (0, log.segments.active, 0)
+    ),
+    "recovery point <= log end <= next offset": lambda log: setattr(
+        log.durability, "recovery_point", log.log_end_offset + 1
+    ),
+    "No leader epoch begins above the next offset": lambda log: log.leader_epochs.begin(9, log.log_end_offset + 1),
+    "Epochs rise strictly from entry to entry": lambda log: set_entries(log, log.leader_epochs.entries[::-1]),
+    "Start offsets rise strictly from entry to entry": lambda log: set_entries(
+        log, [EpochStart(1, 2), EpochStart(2, 2)]
+    ),
+    "`latest` is the epoch of the last entry": lambda log: setattr(log.leader_epochs, "latest", 9),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(log_state) + stated(log_module) + stated(leader_epochs)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(log: Log, invariant: str) -> None:
+    for epoch in range(3):
+        append(log, batch(2), leader_epoch=epoch)
+        log.appends.roll(NOW_MS)
+    log.advance_high_watermark(4)
+    log.delete_records_before(2)
+    delete_expired(log, NOW_MS)
+    assert broken(log.check) is None
+    BREAKS[invariant](log)
+    assert broken(log.check) == invariant
+
+
+def test_log_out_of_service_is_not_checked(log: Log) -> None:
+    """A step that failed has stopped in the middle of a change."""
+    log.high_watermark = 1
+    log.truncation_count = 1
+    assert broken(log.check) is None
+    log.truncation_count = 2
+    assert broken(log.check) is not None
+    log.take_offline()
+    assert broken(log.check) is None

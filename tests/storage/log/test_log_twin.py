@@ -128,7 +128,7 @@ class LogAndTwin(RuleBasedStateMachine):
     @invariant()
     def offsets_agree(self) -> None:
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
-        assert self.start <= self.log.last_stable_offset <= self.log.high_watermark <= self.end
+        self.log.check()
 
     @precondition(lambda self: hasattr(self, "log"))
     @invariant()
