@@ -20,9 +20,19 @@ time passed                   followers that lag for too long are to leave the I
                               commits no longer wait for it
 ============================  ==========================================================================
 
-Invariants: the leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing; the high
-watermark never goes back; nothing is appended unless this broker leads; at most one change of the ISR is in flight,
-and until the controller has responded the larger set counts (`broker.replica.machine.isr`).
+The leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing. The high watermark never
+goes back unless the log is truncated. Nothing is appended unless this broker leads. At most one change of the ISR is in
+flight, and until the controller has responded the larger set counts (`broker.replica.machine.isr`).
+
+Invariants, which `check` tests in addition to those of the log:
+* The leader epoch is that of the leadership.
+* A leader is the replica that the leadership names.
+* A leader leads since an epoch that is not above the present one; another replica leads since none.
+* A leader knows the progress of each other replica; another replica knows none.
+* Alone is a leader without other replicas, and only that.
+* The in-sync replicas are replicas.
+* Only a leader has a change of the ISR in flight.
+* The change of the ISR that is in flight starts from the present ISR.
 """
 
 from __future__ import annotations
@@ -544,3 +554,27 @@ class Partition:
         self.leader_epoch = leadership.leader_epoch
         self.version += 1
         self.isr_change = None
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        self.log.check()
+        leadership, is_leader = self.leadership, self.is_leader
+        assert self.leader_epoch == leadership.leader_epoch, "The leader epoch is that of the leadership"
+        assert not is_leader or leadership.leader_id == self._broker_id, (
+            "A leader is the replica that the leadership names"
+        )
+        assert NO_EPOCH < self.leading_since <= self.leader_epoch if is_leader else self.leading_since == NO_EPOCH, (
+            "A leader leads since an epoch that is not above the present one; another replica leads since none"
+        )
+        others = {*leadership.replicas} - {self._broker_id}
+        assert others <= self._followers.keys() if is_leader else not self._followers, (
+            "A leader knows the progress of each other replica; another replica knows none"
+        )
+        assert self.is_alone == (is_leader and not others), "Alone is a leader without other replicas, and only that"
+        assert {*leadership.isr} <= {*leadership.replicas}, "The in-sync replicas are replicas"
+        change = self.isr_change
+        if change is not None:
+            assert is_leader, "Only a leader has a change of the ISR in flight"
+            assert change.committed == tuple(leadership.isr), (
+                "The change of the ISR that is in flight starts from the present ISR"
+            )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from broker.replica import partition as partition_module
 from broker.replica.machine.isr import NEVER_MS, IsrChange
 from broker.replica.partition import Effect, IsrResponse, Partition, ReplicaRules
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.replica.test_partition import ME, A, B, append, led_by, partition_in
+from tests.support.invariants import broken, stated
 
 LAG_MS = 30_000
 LATE_MS = LAG_MS + 1
@@ -302,3 +305,44 @@ def test_added_replica_joins_later_although_the_others_are_in_sync(tmp_path: Pat
     (change,) = partition.expand_isr()
     assert isinstance(change, IsrChange)
     assert change.proposed == (ME, A, B)
+
+
+def leads(partition: Partition, **changes: object) -> None:
+    partition.leadership = replace(partition.leadership, **changes)  # type: ignore[arg-type]
+
+
+def follows_with_change(partition: Partition, change: IsrChange | None) -> None:
+    partition.follow(led_by(A, 1))
+    partition.isr_change = change
+
+
+BREAKS: dict[str, Callable[[Partition], object]] = {
+    "The leader epoch is that of the leadership": lambda it: setattr(it, "leader_epoch", 7),
+    "A leader is the replica that the leadership names": lambda it: leads(it, leader_id=A),
+    "A leader leads since an epoch that is not above the present one; another replica leads since none": lambda it: (
+        setattr(it, "leading_since", 1)
+    ),
+    "A leader knows the progress of each other replica; another replica knows none": lambda it: it._followers.pop(B),
+    "Alone is a leader without other replicas, and only that": lambda it: setattr(it, "is_alone", True),
+    "The in-sync replicas are replicas": lambda it: leads(it, isr=(ME, A, 9)),
+    "Only a leader has a change of the ISR in flight": lambda it: follows_with_change(it, it.isr_change),
+    "The change of the ISR that is in flight starts from the present ISR": lambda it: leads(it, isr=(ME,)),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(partition_module)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(tmp_path: Path, invariant: str) -> None:
+    partition, _ = expanding(tmp_path)
+    assert broken(partition.check) is None
+    BREAKS[invariant](partition)
+    assert broken(partition.check) == invariant
+
+
+def test_broken_invariant_of_the_log_is_named(tmp_path: Path) -> None:
+    partition, _ = expanding(tmp_path)
+    partition.log.high_watermark = 99
+    assert broken(partition.check) == "log start <= last stable offset <= high watermark <= log end"
