@@ -4,12 +4,16 @@ Owns this state and the queries on it. Every state change goes through `move_par
 transitions that the tables do not allow. Must not know the store, the brokers' connections or time. Queries that visit
 all partitions pause.
 
-Invariants:
+`leaderships` equals the store for every partition with a state node. If two topics were given the same id by hand,
+`topic_names` holds the later one.
 
-- a partition that has a state is in `assignments`;
-- `leaderships` equals the store for every partition with a state node;
-- `topic_names` is the inverse of `topic_ids` (if two topics were given the same id by hand, it holds the later one);
-- `shutting_down` and the keys of `offline_directory_replicas` are ids of live brokers.
+Invariants, which `check` tests:
+
+- A partition that has a state is in `assignments`.
+- A partition that has a leadership is in `assignments`.
+- `topic_names` is the inverse of `topic_ids`.
+- Brokers that are shutting down are alive.
+- Brokers with a replica in an offline directory are alive.
 """
 
 from collections.abc import Iterable, Iterator
@@ -203,3 +207,16 @@ class ControllerContext:
             del self.replica_states[replica]
         else:
             self.replica_states[replica] = target
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        assert all(map(self.has_partition, self.partition_states)), "A partition that has a state is in `assignments`"
+        assert all(map(self.has_partition, self.leaderships)), "A partition that has a leadership is in `assignments`"
+        assert self.topic_names.keys() == set(self.topic_ids.values()), "`topic_names` is the inverse of `topic_ids`"
+        assert all(self.topic_ids.get(name) == topic_id for topic_id, name in self.topic_names.items()), (
+            "`topic_names` is the inverse of `topic_ids`"
+        )
+        assert self.shutting_down <= self.live_brokers.keys(), "Brokers that are shutting down are alive"
+        assert self.offline_directory_replicas.keys() <= self.live_brokers.keys(), (
+            "Brokers with a replica in an offline directory are alive"
+        )

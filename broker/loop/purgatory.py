@@ -6,6 +6,12 @@ know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
 The verbs are Kafka's (try, force once, expire, watch keys). All code runs on one event loop, so no event can happen
 between the first try of an operation and its watch. One complication of Kafka's remains: `try_complete` may complete
 other operations.
+
+Invariants, which `check` tests:
+* No key is listed without an operation.
+* An operation has a deadline until it is completed, and none afterwards.
+* `delayed_count` is at least the number of listed operations that wait.
+* Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows.
 """
 
 from __future__ import annotations
@@ -204,6 +210,22 @@ class Purgatory:
         if self._completed_since_purge >= max(self._purge_interval, self.delayed_count):
             self._completed_since_purge = 0
             self._purge()
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold between two events."""
+        assert all(self.watched.values()), "No key is listed without an operation"
+        operations = {operation for watchers in self.watched.values() for operation in watchers}
+        for operation in operations:
+            assert (operation._timer_handle is None) == operation.is_completed, (
+                "An operation has a deadline until it is completed, and none afterwards"
+            )
+        waiting_count = sum(not operation.is_completed for operation in operations)
+        assert waiting_count <= self.delayed_count, (
+            "`delayed_count` is at least the number of listed operations that wait"
+        )
+        assert self._completed_since_purge < max(self._purge_interval, self.delayed_count), (
+            "Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows"
+        )
 
     def _purge(self) -> None:
         for key, watchers in list(self.watched.items()):

@@ -18,6 +18,13 @@ follower's evicts a consumer's; a larger one evicts a smaller one that was creat
 A session knows which of its partitions have news: those that the request names, those that changed since they were last
 read to their end (`broker.replica.fetch_news`), and those that are in error or were not read to their end. Only these
 are read. Served partitions move to the end, so that one that always has records cannot starve the others.
+
+Invariants, which `check` tests:
+* There are at most as many sessions as slots.
+* A session is found by its id until it is closed.
+* The epoch of a session is positive.
+* A partition belongs to its session alone, once the response that opens the session has named it.
+* Only partitions of the session have news.
 """
 
 from __future__ import annotations
@@ -239,6 +246,20 @@ class FetchSessionCache:
         """Notify the partition's session of the next event. Has no effect if the partition has no session."""
         if partition.session is not None and not partition.session.is_closed:
             self._news.watch((partition.topic, partition.partition), partition)
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        assert len(self._sessions) <= self._slots_max, "There are at most as many sessions as slots"
+        for session_id, session in self._sessions.items():
+            assert session.id == session_id, "A session is found by its id until it is closed"
+            assert not session.is_closed, "A session is found by its id until it is closed"
+            assert 0 < session.epoch <= EPOCH_MAX, "The epoch of a session is positive"
+            assert all(it.session in (None, session) for it in session.partitions.values()), (
+                "A partition belongs to its session alone, once the response that opens the session has named it"
+            )
+            assert all(session.partitions.get(key) is it for key, it in session.news.items()), (
+                "Only partitions of the session have news"
+            )
 
     async def _update(
         self,

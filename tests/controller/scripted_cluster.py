@@ -201,8 +201,15 @@ class ScriptedCluster:
             quiet = quiet + 1 if now == before else 0
             before = now
             if quiet > quiet_turns:
+                self.check()
                 return
         raise AssertionError("the cluster does not come to rest")
+
+    def check(self) -> None:
+        """Check what each active controller knows."""
+        for controller in self.controllers.values():
+            if controller._active_term is not None:
+                controller._active_term.context.check()
 
     async def close(self) -> None:
         for store in self.stores.values():

@@ -16,7 +16,7 @@ import pytest
 
 T = TypeVar("T")
 
-_LIST = re.compile(r"^Invariants, which .*:\n((?:(?:[*-] |  ).*\n?)+)", re.MULTILINE)
+_LIST = re.compile(r"^Invariants, which .*:\n\n?((?:(?:[*-] |  ).*\n?)+)", re.MULTILINE)
 
 
 def stated(module: ModuleType) -> list[str]:

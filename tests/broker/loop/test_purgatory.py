@@ -4,8 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.loop import purgatory as purgatory_module
 from broker.loop.purgatory import TRIED_TOGETHER_MAX, DelayedOperation, Purgatory
 from broker.loop.timer import Timer
+from tests.support.invariants import broken, check_after, stated
+
+EVENTS = (
+    "_expire",
+    "abandon",
+    "check_and_complete",
+    "force_complete_all",
+    "force_one",
+    "try_complete_else_watch",
+    "try_one",
+)
 
 
 class Waiter(DelayedOperation):
@@ -26,6 +38,11 @@ class Waiter(DelayedOperation):
 
     def release(self) -> None:
         self.releases += 1
+
+
+@pytest.fixture(autouse=True)
+def purgatories_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_after(monkeypatch, Purgatory, *EVENTS)
 
 
 @pytest.fixture
@@ -188,3 +205,31 @@ def test_an_event_between_the_parts_is_not_lost(timer: Timer) -> None:
     purgatory.check_and_complete("a")
     postponed.pop(0)()
     assert waiters[-1].completions == 1
+
+
+def first(purgatory: Purgatory) -> DelayedOperation:
+    return purgatory.watched["a"][0]
+
+
+BREAKS: dict[str, Callable[[Purgatory], object]] = {
+    "No key is listed without an operation": lambda it: it.watched.update(b=[]),
+    "An operation has a deadline until it is completed, and none afterwards": lambda it: setattr(
+        first(it), "is_completed", True
+    ),
+    "`delayed_count` is at least the number of listed operations that wait": lambda it: setattr(it, "delayed_count", 0),
+    "Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows": (
+        lambda it: setattr(it, "_completed_since_purge", 4)
+    ),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(purgatory_module)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(purgatory: Purgatory, invariant: str) -> None:
+    purgatory.try_complete_else_watch(Waiter(), ["a"], 10)
+    assert broken(purgatory.check) is None
+    BREAKS[invariant](purgatory)
+    assert broken(purgatory.check) == invariant

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from base.pause import never, whole
+from broker.replica import fetch_sessions
 from broker.replica.fetch_news import FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
@@ -21,6 +22,7 @@ from broker.replica.fetch_sessions import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from tests.storage.builders import done, pause, steps_of
+from tests.support.invariants import broken, stated
 
 NO_ID = UUID(int=0)
 CONSUMER = (-1, False)
@@ -48,11 +50,14 @@ def ask(
     by_id: bool = False,
     now_ms: int = 0,
 ) -> FetchContext:
-    return whole(
-        cache.context(
-            session_id, epoch, partitions, forgotten, never, uses_topic_ids=by_id, reader=CONSUMER, now_ms=now_ms
+    try:
+        return whole(
+            cache.context(
+                session_id, epoch, partitions, forgotten, never, uses_topic_ids=by_id, reader=CONSUMER, now_ms=now_ms
+            )
         )
-    )
+    finally:
+        cache.check()
 
 
 def opened(
@@ -64,6 +69,7 @@ def opened(
     if session is not None:
         for partition in session.partitions.values():
             partition.session = session
+    cache.check()
     return session
 
 
@@ -367,3 +373,36 @@ def test_thousands_of_watches_of_a_session_are_removed_in_parts() -> None:
     while postponed:
         postponed.pop()()
     assert not news.watched
+
+
+BREAKS: dict[str, Callable[[FetchSessionCache, FetchSession], object]] = {
+    "There are at most as many sessions as slots": lambda cache, session: setattr(cache, "_slots_max", 0),
+    "A session is found by its id until it is closed": lambda cache, session: setattr(session, "is_closed", True),
+    "The epoch of a session is positive": lambda cache, session: setattr(session, "epoch", INITIAL_EPOCH),
+    "A partition belongs to its session alone, once the response that opens the session has named it": (
+        lambda cache, session: setattr(session.partitions["t", 0], "session", opened(cache, wanted("t", 0)))
+    ),
+    "Only partitions of the session have news": lambda cache, session: session.news.update({("u", 0): wanted("u", 0)}),
+}
+
+
+def test_every_stated_invariant_is_checked() -> None:
+    assert list(BREAKS) == stated(fetch_sessions)
+
+
+@pytest.mark.parametrize("invariant", BREAKS)
+def test_broken_invariant_is_named(invariant: str) -> None:
+    cache = cache_of(2)
+    session = opened(cache, wanted("t", 0))
+    assert session is not None
+    assert broken(cache.check) is None
+    BREAKS[invariant](cache, session)
+    assert broken(cache.check) == invariant
+
+
+def test_session_under_another_id_is_noticed() -> None:
+    cache = cache_of(2)
+    session = opened(cache, wanted("t", 0))
+    assert session is not None
+    session.id += 1
+    assert broken(cache.check) == "A session is found by its id until it is closed"
