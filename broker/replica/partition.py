@@ -22,15 +22,15 @@ time passed                   followers that lag for too long are to leave the I
 
 The leader epoch only rises, also over a stop, and an epoch that does not rise changes nothing. The high watermark never
 goes back unless the log is truncated. Nothing is appended unless this broker leads. At most one change of the ISR is in
-flight, and until the controller has responded the larger set counts (`broker.replica.machine.isr`).
+flight, and until the controller has responded the larger set counts (`broker.replica.machine.isr`). The ISR may hold a
+replica that is no longer assigned: a reassignment takes it out of the assignment first.
 
 Invariants, which `check` tests in addition to those of the log:
 * The leader epoch is that of the leadership.
 * A leader is the replica that the leadership names.
 * A leader leads since an epoch that is not above the present one; another replica leads since none.
-* A leader knows the progress of each other replica; another replica knows none.
-* Alone is a leader without other replicas, and only that.
-* The in-sync replicas are replicas.
+* A leader knows the progress of each other replica that is assigned or in sync; another replica knows none.
+* Alone is a leader without such replicas, and only that.
 * Only a leader has a change of the ISR in flight.
 * The change of the ISR that is in flight starts from the present ISR.
 """
@@ -566,12 +566,11 @@ class Partition:
         assert NO_EPOCH < self.leading_since <= self.leader_epoch if is_leader else self.leading_since == NO_EPOCH, (
             "A leader leads since an epoch that is not above the present one; another replica leads since none"
         )
-        others = {*leadership.replicas} - {self._broker_id}
+        others = {*leadership.replicas, *leadership.isr} - {self._broker_id}
         assert others <= self._followers.keys() if is_leader else not self._followers, (
-            "A leader knows the progress of each other replica; another replica knows none"
+            "A leader knows the progress of each other replica that is assigned or in sync; another replica knows none"
         )
-        assert self.is_alone == (is_leader and not others), "Alone is a leader without other replicas, and only that"
-        assert {*leadership.isr} <= {*leadership.replicas}, "The in-sync replicas are replicas"
+        assert self.is_alone == (is_leader and not others), "Alone is a leader without such replicas, and only that"
         change = self.isr_change
         if change is not None:
             assert is_leader, "Only a leader has a change of the ISR in flight"

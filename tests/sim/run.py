@@ -38,6 +38,7 @@ from tests.sim.inspection import (
     remains_of_topics,
     replica_logs,
 )
+from tests.sim.invariant_checks import InvariantChecks
 from tests.sim.network import SimulatedHost
 from tests.sim.plain_log import KEPT
 from tests.sim.replica_checks import ReplicaChecks, stored_batches
@@ -143,6 +144,7 @@ class Run:
         self.states = StateRecorder(self.cluster, self.history)
         self.cluster.zookeeper.on_session_end = self._depart
         self._checks = ReplicaChecks(self.cluster, self.history, self.states, self._note)
+        self._invariants = InvariantChecks(self.cluster, self._note)
         self.cluster.on_started.append(WaitChecks(self.history, self._note).watch)
         random = Random(f"{seed}/schedule")
         drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
@@ -199,11 +201,12 @@ class Run:
     def perform(self) -> list[Violation]:
         """Run to the end; return the violations."""
         steps = (self._start, self._work, self._heal, self._read_everything)
-        for step in steps:
-            if not step():
-                break
-        else:
-            self._collect_logs()
+        with self._invariants.after_every_event():
+            for step in steps:
+                if not step():
+                    break
+            else:
+                self._collect_logs()
         return self._judge()
 
     def _judge(self) -> list[Violation]:
@@ -290,6 +293,7 @@ class Run:
         while self.world.now_us < end_us:
             self.world.run_for(min(looks.randrange(LOOKS_US), end_us - self.world.now_us))
             self._checks.look()
+            self._invariants.look()
         for _, kind, details in self.world.trace:
             if kind == "fault":
                 text = str(details[0]).partition(" s ")[2].partition(":")[0]
@@ -408,6 +412,7 @@ class Run:
         # The leaders may have been rebalanced a moment ago. The checkers report what has not settled in time.
         self._until(self._has_settled, 5 * SECOND_US)
         self._checks.look()
+        self._invariants.look()
         self.history.remains = remains_of_topics(self.cluster, self.history)
         for broker_id, machine in self.cluster.machines.items():
             if self.cluster.is_running(broker_id):

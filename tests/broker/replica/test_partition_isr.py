@@ -322,9 +322,10 @@ BREAKS: dict[str, Callable[[Partition], object]] = {
     "A leader leads since an epoch that is not above the present one; another replica leads since none": lambda it: (
         setattr(it, "leading_since", 1)
     ),
-    "A leader knows the progress of each other replica; another replica knows none": lambda it: it._followers.pop(B),
-    "Alone is a leader without other replicas, and only that": lambda it: setattr(it, "is_alone", True),
-    "The in-sync replicas are replicas": lambda it: leads(it, isr=(ME, A, 9)),
+    "A leader knows the progress of each other replica that is assigned or in sync; another replica knows none": (
+        lambda it: leads(it, isr=(ME, A, 9))
+    ),
+    "Alone is a leader without such replicas, and only that": lambda it: setattr(it, "is_alone", True),
     "Only a leader has a change of the ISR in flight": lambda it: follows_with_change(it, it.isr_change),
     "The change of the ISR that is in flight starts from the present ISR": lambda it: leads(it, isr=(ME,)),
 }
