@@ -31,6 +31,10 @@ class Turn(Promise[None]):
 
     __slots__ = ()
 
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
 
 class Running(Promise[T]):
     """The outcome of a coroutine that waits.
@@ -49,17 +53,27 @@ class Running(Promise[T]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the coroutine waits for others, and not for a turn in which it continues to compute."""
-        return not self._is_done and self._awaited is not None and type(self._awaited) is not Turn
+        """Whether the coroutine waits for others, and not for a turn in which it, or what it awaits, computes on."""
+        awaited = self._awaited
+        return not self._is_done and (awaited.is_waiting if isinstance(awaited, Promise) else awaited is not None)
 
     def computed(self) -> Promise[None]:
         """Return a promise that is done when the coroutine waits for others or has ended, whatever its outcome."""
         computed: Promise[None] = Promise()
         computed.on_cancel(self.cancel)
         self._computed = computed
-        if self._is_done or self.is_waiting:
-            computed.set_result(None)
+        self._report_computed()
         return computed
+
+    def _report_computed(self, _: object = None) -> None:
+        """Complete the promise of `computed` if it is done; else ask what the coroutine awaits and what computes."""
+        if self._computed is None:
+            return
+        awaited = self._awaited
+        if self._is_done or self.is_waiting:
+            self._computed.set_result(None)
+        elif isinstance(awaited, Running) and not awaited.done():
+            awaited.computed().add_done_callback(self._report_computed)
 
     def cancel(self, msg: object = None) -> bool:
         """Cancel what the coroutine waits for and end it; see `Promise.cancel`.
@@ -80,8 +94,8 @@ class Running(Promise[T]):
         awaited._asyncio_future_blocking = False
         self._awaited = awaited
         awaited.add_done_callback(self._resume)
-        if self._computed is not None and self.is_waiting:
-            self._computed.set_result(None)
+        if self._computed is not None:
+            self._report_computed()
 
     def _resume(self, awaited: object) -> None:
         """Run the coroutine until it waits again or ends."""

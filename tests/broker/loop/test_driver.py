@@ -451,6 +451,50 @@ def test_cancelling_the_wait_for_computed_work_ends_it() -> None:
     assert "resumed" not in guarded.seen
 
 
+@pytest.mark.parametrize("end", ["waits", "ends", "fails"])
+def test_awaiting_what_computes_is_no_wait_for_others(end: str) -> None:
+    """A guard awaits the work of a handler, for example, which pauses."""
+    turns = [Turn(), Turn()]
+    promise: Promise[int] = Promise()
+
+    async def compute() -> int:
+        for turn in turns:
+            await turn
+        if end == "waits":
+            return await promise
+        if end == "fails":
+            raise ValueError("failed")
+        return 1
+
+    inner = start(compute())
+    assert isinstance(inner, Running)
+    outer = started(started(inner))
+    computed = outer.computed()
+    for turn in turns:
+        assert (inner.is_waiting, outer.is_waiting, computed.done()) == (False, False, False)
+        turn.set_result(None)
+    assert computed.done()
+    assert (outer.is_waiting, outer.done()) == ((True, False) if end == "waits" else (False, True))
+
+
+def test_awaiting_what_computes_again_is_reported_once_it_waits() -> None:
+    promise: Promise[int] = Promise()
+    turn = Turn()
+
+    async def again() -> int:
+        await started(promise)
+        await turn
+        return 2
+
+    outer = started(start(again()))  # type: ignore[arg-type]
+    assert outer.computed().done()
+    promise.set_result(1)
+    computed = outer.computed()
+    assert not computed.done()
+    outer.cancel()
+    assert computed.done()
+
+
 # -- tasks -----------------------------------------------------------------------------------------------------------
 
 
