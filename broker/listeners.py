@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.environment import Environment
@@ -138,14 +139,9 @@ class BrokerListeners:
         except InvalidSecurityError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
-    @property
-    def has_tls(self) -> bool:
-        return self._tls is not None
-
-    def reload_stores(self) -> None:
-        """Read the key stores and trust stores again whose files have changed. Blocks."""
-        if self._tls is not None:
-            self._tls.reload(self._config)
+    def stores_reload(self) -> Callable[[], None] | None:
+        """Return a function that reads the stores again whose files have changed, and blocks; None without TLS."""
+        return None if self._tls is None else partial(self._tls.reload, self._config)
 
 
 def _new_tls(config: BrokerConfig) -> ListenerTls:

@@ -612,8 +612,9 @@ class Server:
 
     async def _reload_stores(self) -> None:
         """Read the key stores and trust stores again whose files have changed."""
-        if self._listeners.has_tls:
-            await self._loop.run_in_executor(self._background, self._listeners.reload_stores)
+        reload = self._listeners.stores_reload()
+        if reload is not None:
+            await self._loop.run_in_executor(self._background, reload)
             if self._metrics_endpoint is not None:
                 self._metrics_endpoint.renew_tls()
 
