@@ -231,7 +231,7 @@ def assemble(on: Foundation, changed: Reconfiguration, broker_epoch: Callable[[]
     marker_writer = MarkerWriter(
         replica_manager, own_appends, guards, clock, config[properties.REQUEST_TIMEOUT_MS], _offsets_listener(groups)
     )
-    marker_channels = MarkerChannels(on.broker_id, marker_writer, (), peers, config[properties.REQUEST_TIMEOUT_MS])
+    marker_channels = MarkerChannels(on.broker_id, marker_writer, peers, config[properties.REQUEST_TIMEOUT_MS])
     transactions = TransactionCoordinator(
         TransactionSettings.from_config(config),
         ReplicatedLog(

@@ -26,16 +26,12 @@ PURPOSE: Final = "txn-marker-sender"
 class MarkerChannels:
     """The marker channels of one broker."""
 
-    def __init__(
-        self, broker_id: int, own: MarkerChannel, live: Collection[int], peers: Peers, timeout_ms: int
-    ) -> None:
-        """`live` are the ids of the live brokers, as far as the controller has reported. `timeout_ms` limits a request.
-
-        `own` is the channel to this broker itself.
-        """
+    def __init__(self, broker_id: int, own: MarkerChannel, peers: Peers, timeout_ms: int) -> None:
+        """`own` is the channel to this broker itself. `timeout_ms` limits a request."""
         self._broker_id = broker_id
         self._own = own
-        self._live = live
+        self._live: Collection[int] = ()
+        """The ids of the live brokers, as far as the controller has reported."""
         self._peers = peers
         self._timeout_ms = timeout_ms
         self._remote: dict[int, RemoteMarkerChannel] = {}

@@ -114,7 +114,7 @@ def test_channels_exist_to_this_broker_and_to_live_ones() -> None:
             peers[broker_id] = FakePeer(unreachable)
             return peers[broker_id]
 
-    channels = MarkerChannels(1, own, (), FakePeers(), 500)
+    channels = MarkerChannels(1, own, FakePeers(), 500)
     assert channels.get(1) is own
     assert channels.get(2) is None
     channels.brokers_changed([1, 2])
