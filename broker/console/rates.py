@@ -10,7 +10,7 @@ series to a new one above `TOPICS_MAX`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -163,9 +163,6 @@ class RatesHistory:
         """Return the series of records in, bytes in and bytes out; None for a topic without activity."""
         found = self._topics.get(name)
         return None if found is None else found.series
-
-    def active_topics(self) -> Iterable[str]:
-        return self._topics.keys()
 
     def _figure(self, name: str) -> Series:
         series = self._figures.get(name)

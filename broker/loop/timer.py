@@ -63,11 +63,6 @@ class Timer:
             bucket.append(handle)
         return handle
 
-    @property
-    def entry_count(self) -> int:
-        """Entries that take up memory, cancelled ones included."""
-        return self._armed_count + self._cancelled_count
-
     def next_deadline_ms(self) -> int | None:
         """Return when `advance` has to be called next; None while nothing is armed."""
         return self._ticks[0] * TICK_MS if self._ticks else None

@@ -238,10 +238,6 @@ class MemoryStore(SingleWrites):
         for callback in self._on_expired:
             callback()
 
-    async def lose_session(self) -> None:
-        """`lose_session_silently`, as for stores whose server is elsewhere."""
-        self.lose_session_silently()
-
     def lose_session_silently(self) -> None:
         """Expire the session on the server; the client learns of it at its next operation."""
         self._expired = True

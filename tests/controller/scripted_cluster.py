@@ -127,11 +127,19 @@ class ScriptedStore(StateStore, Protocol):
         ...
 
 
+class ScriptedMemoryStore(MemoryStore):
+    """A `ScriptedStore` in memory."""
+
+    async def lose_session(self) -> None:
+        """Part of `ScriptedStore`."""
+        self.lose_session_silently()
+
+
 class ScriptedCluster:
     def __init__(
         self,
         settings: ControllerSettings | None = None,
-        make_store: Callable[[MemoryTree], ScriptedStore] = MemoryStore,
+        make_store: Callable[[MemoryTree], ScriptedStore] = ScriptedMemoryStore,
         tree: MemoryTree | None = None,
     ) -> None:
         self.settings = settings or ControllerSettings(auto_leader_rebalance_enable=False)

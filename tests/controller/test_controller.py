@@ -36,7 +36,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaTopicState,
 )
-from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster
+from tests.controller.scripted_cluster import ScriptedBroker, ScriptedCluster, ScriptedMemoryStore
 from tests.support.manual_clock import ManualClock
 
 
@@ -182,7 +182,7 @@ async def test_alter_partition_with_an_old_broker_epoch_is_stale(store: MemorySt
     await controller.stop()
 
 
-class FailingStore(MemoryStore):
+class FailingStore(ScriptedMemoryStore):
     """Fails one operation with an unexpected exception."""
 
     failures_left = 0

@@ -5,9 +5,8 @@ import itertools
 from collections.abc import Sequence
 
 from controller import paths
-from controller.embedded.memory_store import MemoryStore
 from controller.state_store import Operation, Result
-from tests.controller.scripted_cluster import ScriptedCluster
+from tests.controller.scripted_cluster import ScriptedCluster, ScriptedMemoryStore
 
 CREATE_AND_DELETE = [
     "create first partitions=3",
@@ -39,7 +38,7 @@ MOVE_AND_ELECT = [
 ]
 
 
-class CrashingStore(MemoryStore):
+class CrashingStore(ScriptedMemoryStore):
     """Stops for ever instead of doing one write, like a process that was killed."""
 
     writes_left: int | None = None

@@ -15,8 +15,7 @@ from random import Random
 
 import pytest
 
-from controller.embedded.memory_store import MemoryStore
-from tests.controller.scripted_cluster import ScriptedCluster
+from tests.controller.scripted_cluster import ScriptedCluster, ScriptedMemoryStore
 from tests.controller.scripted_zookeeper import ZooKeeperCluster
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -51,7 +50,7 @@ def test_scripted_events_lead_to_the_expected_state_and_requests(path: Path) -> 
 def test_late_watches_lead_to_the_same(path: Path, seed: int) -> None:
     seeds = itertools.count(seed * 100)
     script = path.read_text()
-    cluster = ScriptedCluster(make_store=lambda tree: MemoryStore(tree, late=Random(next(seeds))))
+    cluster = ScriptedCluster(make_store=lambda tree: ScriptedMemoryStore(tree, late=Random(next(seeds))))
     assert asyncio.run(_play(script, cluster)) == script
 
 

@@ -44,7 +44,7 @@ def test_failed_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixtu
     assert timer.advance(10) == 4
     assert ran == ["before", "beside", "after"]
     assert "ZeroDivisionError" in caplog.text
-    assert timer.entry_count == 0
+    assert timer.next_deadline_ms() is None
 
 
 def test_driver_is_notified_of_earlier_deadlines_only() -> None:
@@ -60,7 +60,7 @@ def test_cancelled_far_deadlines_do_not_accumulate() -> None:
     timer.schedule(50, lambda: ran.append("kept"))
     for number in range(20 * CANCELLED_MAX):
         timer.schedule(10**9 + number, lambda: None).cancel()
-    assert timer.entry_count <= CANCELLED_MAX + 2
+    assert sum(map(len, timer._buckets.values())) <= CANCELLED_MAX + 2
     assert timer.next_deadline_ms() == 50
     timer.advance(50)
     assert ran == ["kept"]
