@@ -18,6 +18,7 @@ from base.pause import Pause
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from protocol.errors import ErrorCode, KafkaError
+from storage.log.segment_reader import Wanted
 
 if TYPE_CHECKING:
     from storage.segments.transaction_index import AbortedTransaction
@@ -177,15 +178,16 @@ def _read_partition(
     read.log_start_offset = log.log_start_offset
     read.high_watermark = log.high_watermark
     read.last_stable_offset = log.last_stable_offset
-    upper_bound_offset = partition.readable_end_offset(isolation)
-    fetched = log.reader.read(
-        wanted.fetch_offset,
-        min(bytes_left, wanted.bytes_max),
-        upper_bound_offset=upper_bound_offset,
-        min_one_batch=needs_whole_batch,
-        nowait=nowait,
-        may_slice=limits.may_slice,
-        with_aborted=limits.read_committed,
+    fetched = log.reader.read_or_slice(
+        Wanted(
+            wanted.fetch_offset,
+            min(bytes_left, wanted.bytes_max),
+            partition.readable_end_offset(isolation),
+            needs_whole_batch,
+            not nowait,
+            limits.may_slice,
+            limits.read_committed,
+        )
     )
     if fetched is None:
         read.is_cold = True

@@ -4,7 +4,7 @@ Owns what a read returns when segments leave the log or are damaged at the same 
 is what it is; `segment_reader` finds the bytes.
 """
 
-from typing import Any, overload
+from typing import cast
 
 from base.file_slice import FileSlice
 from protocol.errors import ErrorCode, KafkaError
@@ -23,7 +23,6 @@ class LogReader:
     def __init__(self, state: LogState) -> None:
         self.state = state
 
-    @overload
     def read(
         self,
         offset: int,
@@ -33,54 +32,24 @@ class LogReader:
         min_one_batch: bool,
         nowait: bool = False,
         with_aborted: bool = False,
-    ) -> FetchedRecords[memoryview] | None: ...
+    ) -> FetchedRecords[memoryview] | None:
+        """Do the same as `read_or_slice`, but return the bytes in memory in any case."""
+        wanted = Wanted(offset, max_bytes, upper_bound_offset, min_one_batch, not nowait, False, with_aborted)
+        return cast("FetchedRecords[memoryview] | None", self.read_or_slice(wanted))
 
-    @overload
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        upper_bound_offset: int,
-        min_one_batch: bool,
-        nowait: bool,
-        may_slice: bool,
-        with_aborted: bool = False,
-    ) -> FetchedRecords[memoryview | FileSlice] | None: ...
-
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        upper_bound_offset: int,
-        min_one_batch: bool,
-        nowait: bool = False,
-        may_slice: bool = False,
-        with_aborted: bool = False,
-    ) -> FetchedRecords[Any] | None:
-        """Return the bytes from the batch that holds `offset` on. Any thread.
+    def read_or_slice(self, wanted: Wanted) -> FetchedRecords[memoryview | FileSlice] | None:
+        """Return the bytes from the batch that holds the wanted offset on. Any thread.
 
         If cleaning has removed that batch, they begin with the next one. They may end with a partial batch, and are
         empty at the end of the log.
 
-        Args:
-            max_bytes: the most to return; with `min_one_batch` the first batch is whole even if it is larger.
-            upper_bound_offset: nothing at or above it is returned.
-            nowait: return None if the bytes are not in memory. The caller repeats the read without it in a thread.
-            may_slice: a large range that is in memory may be returned as a slice of its file. What has to be read from
-                the disk never is.
-            with_aborted: also return the aborted transactions that overlap the bytes, from the same segments. Then
-                `upper_bound_offset` must not be above the last stable offset.
+        Returns None if the read must not wait and the bytes are not in memory. The caller repeats it in a thread.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR.
         """
-        state = self.state
-        wanted = Wanted(
-            offset, max_bytes, upper_bound_offset, min_one_batch, not nowait, may_slice and nowait, with_aborted
-        )
+        state, offset, nowait = self.state, wanted.offset, not wanted.wait
         while True:
             state.refuse_offline()
             if not state.log_start_offset <= offset <= state.log_end_offset:

@@ -59,17 +59,27 @@ class FetchedRecords(NamedTuple, Generic[Records]):
 
 
 class Wanted(NamedTuple):
-    """What a read asks for; see the arguments of `LogReader.read`."""
+    """What a read asks for."""
 
     offset: int
     max_bytes: int
+    """The most bytes to return."""
     bound: int
     """Nothing at or above this offset is returned."""
     min_one_batch: bool
+    """Whether the first batch is whole even if it is larger than `max_bytes`."""
     wait: bool
-    """Whether the read waits for the disk."""
+    """Whether the read waits for the disk. If not, it fails when the bytes are not in memory."""
     may_slice: bool
+    """Whether a large range that is in memory may be returned as a slice of its file.
+
+    What has to be read from the disk never is.
+    """
     with_aborted: bool
+    """Whether to return the aborted transactions that overlap the bytes as well, from the same segments.
+
+    Then `bound` must not be above the last stable offset.
+    """
 
 
 LogEnd: TypeAlias = tuple[int, Segment, int]
@@ -103,7 +113,7 @@ class SegmentReader:
         self.positions = {}
 
     def read(self, wanted: Wanted) -> FetchedRecords[memoryview | FileSlice]:
-        """Return the wanted bytes, from the batch that holds the offset on; see `LogReader.read`.
+        """Return the wanted bytes, from the batch that holds the offset on; see `LogReader.read_or_slice`.
 
         Raises NotInMemoryError, SegmentGoneError, CorruptSegmentError, CorruptIndexError, OSError.
         """
@@ -123,7 +133,6 @@ class SegmentReader:
         """
         read = _Read(self, wanted)
         read.wait = True
-        read.may_slice = False
         read.uses_index = False
         read.positions = {}
         return read.run()
@@ -311,7 +320,7 @@ class _Read:
         size_wanted = max(self.max_bytes, _FIRST_READ_SIZE_MIN)
         if self.min_one_batch:
             size_wanted = max(size_wanted, min(self.reader.first_batch_size, _READ_AHEAD_MAX))
-        is_sliced = self.may_slice and min(size_wanted, limit - position) >= SLICE_SIZE_MIN
+        is_sliced = self.may_slice and not self.wait and min(size_wanted, limit - position) >= SLICE_SIZE_MIN
         if is_sliced:
             size_wanted = _FIRST_READ_SIZE_MIN
         if indexed_offset is not None:

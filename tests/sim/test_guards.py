@@ -52,6 +52,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage.log import log_truncation
 from storage.log.log_reader import LogReader
+from storage.log.segment_reader import Wanted
 from storage.log.truncation import TruncationPoint
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
@@ -1301,16 +1302,16 @@ def records_are_deleted(script: Script) -> None:
 
 
 def reads_begin_anywhere(patch: Patch) -> None:
-    original = LogReader.read
+    original = LogReader.read_or_slice
 
-    def read(self: LogReader, *arguments: Any, **terms: Any) -> Any:
+    def read(self: LogReader, wanted: Wanted) -> Any:
         start, self.state.log_start_offset = self.state.log_start_offset, 0
         try:
-            return original(self, *arguments, **terms)
+            return original(self, wanted)
         finally:
             self.state.log_start_offset = start
 
-    patch.setattr(LogReader, "read", read)
+    patch.setattr(LogReader, "read_or_slice", read)
 
 
 # Fetch sessions

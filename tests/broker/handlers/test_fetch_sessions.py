@@ -43,6 +43,7 @@ from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.batches.validation import AppendOrigin
 from storage.log.log_reader import LogReader
+from storage.log.segment_reader import Wanted
 from tests.broker.handlers.test_produce_and_fetch import topic_id_of, values_in
 from tests.storage.builders import NOW_MS, batch, delete_expired, marker
 from tests.support.in_process import InProcessBroker, reserved
@@ -250,13 +251,13 @@ async def set_config(broker: InProcessBroker, topic: str, name: str, value: str)
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the partitions whose logs are read, in order."""
     numbers: list[int] = []
-    original = LogReader.read
+    original = LogReader.read_or_slice
 
-    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
+    def read(self: LogReader, wanted: Wanted) -> Any:
         numbers.append(self.state.partition)
-        return original(self, *arguments, **options)
+        return original(self, wanted)
 
-    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(LogReader, "read_or_slice", read)
     return numbers
 
 
@@ -911,20 +912,20 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
 ) -> None:
     await served.create_topic(name, 4)
     client = await client_of(served, name, dict.fromkeys(range(4), 0))
-    original = LogReader.read
+    original = LogReader.read_or_slice
     is_reading, may_go_on = threading.Event(), threading.Event()
 
-    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
+    def read(self: LogReader, wanted: Wanted) -> Any:
         if self.state.partition == 2 and self.state.topic == name:
-            if options.get("nowait"):
+            if not wanted.wait:
                 return None
             is_reading.set()
             assert may_go_on.wait(10)
-        return original(self, *arguments, **options)
+        return original(self, wanted)
 
     await produce(served, name, 2)
     with monkeypatch.context() as cold:
-        cold.setattr(LogReader, "read", read)
+        cold.setattr(LogReader, "read_or_slice", read)
         fetching = asyncio.ensure_future(client.fetch({1: 0}, wait_ms=FOREVER_MS))
         async with asyncio.timeout(10):
             while not is_reading.is_set():  # noqa: ASYNC110 - the thread cannot notify the event loop
@@ -1014,16 +1015,16 @@ async def test_memory_of_a_cold_read_is_reserved_until_its_response_is_complete(
     await served.create_topic(name, 1)
     await produce(served, name, 0)
     reserved_sizes: list[int] = []
-    unsent, original, sent = served.services.unsent_responses, LogReader.read, Fetch.sent
+    unsent, original, sent = served.services.unsent_responses, LogReader.read_or_slice, Fetch.sent
 
-    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
-        return None if options.get("nowait") else original(self, *arguments, **options)
+    def read(self: LogReader, wanted: Wanted) -> Any:
+        return original(self, wanted) if wanted.wait else None
 
     async def note_and_send(self: Fetch, *arguments: Any) -> Any:
         reserved_sizes.append(unsent.size)
         return await sent(self, *arguments)
 
-    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(LogReader, "read_or_slice", read)
     monkeypatch.setattr(Fetch, "sent", note_and_send)
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=1000)
@@ -1040,12 +1041,12 @@ async def test_negative_limits_of_a_cold_read_reserve_nothing(
     unsent = served.services.unsent_responses
     reserve = unsent.reserve
     monkeypatch.setattr(unsent, "reserve", lambda size: (sizes.append(size), reserve(size)))
-    original = LogReader.read
+    original = LogReader.read_or_slice
 
-    def read(self: LogReader, *arguments: Any, **options: Any) -> Any:
-        return None if options.get("nowait") else original(self, *arguments, **options)
+    def read(self: LogReader, wanted: Wanted) -> Any:
+        return original(self, wanted) if wanted.wait else None
 
-    monkeypatch.setattr(LogReader, "read", read)
+    monkeypatch.setattr(LogReader, "read_or_slice", read)
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=-(1 << 30))
     assert sizes == [0]

@@ -14,6 +14,7 @@ from protocol.records.control import ControlType
 from protocol.schema import ZERO_UUID
 from storage.log.log import Log
 from storage.log.log_reader import LogReader
+from storage.log.segment_reader import Wanted
 from tests.storage.builders import NOW_MS, append, append_marker, batch, create_log, delete_expired, log_config, marker
 
 PRODUCER_ID = 7
@@ -64,14 +65,14 @@ def test_retention_after_a_read_loses_no_aborted_transaction(
     log.appends.roll(NOW_MS)
     append(log, batch(1, timestamp_ms=NOW_MS + 5000))
     partition.advance_high_watermark(0)
-    original = LogReader.read
+    original = LogReader.read_or_slice
 
-    def read_then_expire(self: LogReader, *arguments: Any, **options: Any) -> Any:
-        fetched = original(self, *arguments, **options)
+    def read_then_expire(self: LogReader, wanted: Wanted) -> Any:
+        fetched = original(self, wanted)
         assert delete_expired(log, NOW_MS + 3000) == 1
         return fetched
 
-    monkeypatch.setattr(LogReader, "read", read_then_expire)
+    monkeypatch.setattr(LogReader, "read_or_slice", read_then_expire)
     read = committed_read(partition, 0, 1000, nowait=False)
     assert len(read.records)
     assert first_offsets(read) == [0]

@@ -25,7 +25,7 @@ from storage.log import log as log_module
 from storage.log import log_state
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
-from storage.log.segment_reader import SLICE_SIZE_MIN
+from storage.log.segment_reader import SLICE_SIZE_MIN, Wanted
 from storage.producers.producer_snapshots import encode
 from storage.segments import leader_epochs
 from storage.segments.leader_epochs import EpochEnd
@@ -454,7 +454,7 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"upper_bound_offset": bound, "min_one_batch": whole, "nowait": True}
         copy = log.reader.read(offset, max_bytes, **arguments)
         everything = log.reader.read(offset, 1 << 30, **arguments)
-        slice_or_copy = log.reader.read(offset, max_bytes, may_slice=True, **arguments)
+        slice_or_copy = log.reader.read_or_slice(Wanted(offset, max_bytes, bound, whole, False, True, False))
         assert copy is not None
         assert everything is not None
         assert slice_or_copy is not None
@@ -469,7 +469,7 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         first_size = read_header(everything.records).size
         assert records.read() == everything.records[: max(max_bytes, first_size if whole else 0)]
     assert sliced > 1000
-    waited = log.reader.read(0, 1 << 20, upper_bound_offset=end, min_one_batch=True, nowait=False, may_slice=True)
+    waited = log.reader.read_or_slice(Wanted(0, 1 << 20, end, True, True, True, False))
     assert waited is not None
     assert isinstance(waited.records, memoryview), "what may come from the disk is brought into memory"
 

@@ -12,7 +12,7 @@ from protocol.records.batch import batches
 from protocol.records.control import ControlType
 from storage.log import segment_reader
 from storage.log.log import Log
-from storage.log.segment_reader import FetchedRecords, SegmentReader
+from storage.log.segment_reader import FetchedRecords, SegmentReader, Wanted
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.segment import Segment
 from storage.segments.transaction_index import AbortedTransaction, TransactionIndex
@@ -115,15 +115,7 @@ def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: py
     slices = 0
     for offset in range(0, log.log_end_offset, 3):
         copy = committed(log, offset, 1500)
-        sliced = log.reader.read(
-            offset,
-            1500,
-            upper_bound_offset=log.last_stable_offset,
-            min_one_batch=True,
-            nowait=True,
-            may_slice=True,
-            with_aborted=True,
-        )
+        sliced = log.reader.read_or_slice(Wanted(offset, 1500, log.last_stable_offset, True, False, True, True))
         assert sliced is not None
         slices += isinstance(sliced.records, FileSlice)
         assert sliced[1:] == copy[1:]
