@@ -38,13 +38,13 @@ class LogDisposal:
         "_directory",
         "_dropped",
         "_files",
-        "_log",
         "_planned",
         "_segments",
+        "_state",
     )
 
     def __init__(self, state: LogState, appends: LogAppends) -> None:
-        self._log = state
+        self._state = state
         self._appends = appends
         self._planned = appends.planned
         self._files = state.files
@@ -73,7 +73,7 @@ class LogDisposal:
             self._count_expired(self._segments.all()[:-1], now_ms)
         except OSError as error:
             if not self._directory.has_moved(error):
-                raise self._log.storage_error(error) from error
+                raise self._state.storage_error(error) from error
 
     def expire(self, now_ms: int) -> int:
         """Raise the log start by retention.ms and retention.bytes; return how many segments lie wholly below it now.
@@ -87,23 +87,23 @@ class LogDisposal:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR; CORRUPT_MESSAGE if damage hides a timestamp.
         """
-        log = self._log
+        state = self._state
         self._planned.refuse_change()
         try:
             segments = self._segments.all()
             count = self._count_expired(segments, now_ms)
-            if count == len(segments) and log.writer.is_slow:
+            if count == len(segments) and state.writer.is_slow:
                 count -= 1
             if count and count == len(segments):
                 self._appends.roll(now_ms)
         except OSError as error:
-            raise log.storage_error(error) from error
+            raise state.storage_error(error) from error
         except (CorruptIndexError, CorruptSegmentError) as damage:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         if count:
             start_offset = self._segments.all()[count].base_offset
-            if start_offset > log.log_start_offset:
-                log.raise_log_start(start_offset)
+            if start_offset > state.log_start_offset:
+                state.raise_log_start(start_offset)
         return count
 
     def _count_expired(self, segments: Sequence[Segment], now_ms: int) -> int:
@@ -112,23 +112,23 @@ class LogDisposal:
             self._retention_policy(),
             total_size=self._segments.size,
             now_ms=now_ms,
-            log_start_offset=self._log.log_start_offset,
-            high_watermark=self._log.high_watermark,
+            log_start_offset=self._state.log_start_offset,
+            high_watermark=self._state.high_watermark,
         )
 
     def _segment_facts(self, segments: Sequence[Segment]) -> Iterator[SegmentFacts]:
-        ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self._log.log_end_offset]
+        ends = [*(segment.base_offset for segment in self._segments.all()[1:]), self._state.log_end_offset]
         for segment, end in zip(segments, ends, strict=False):
             if segment is self._segments.active and not segment.size:
                 return  # deleting it would create another empty one
             yield SegmentFacts(end, segment.size, segment.age_timestamp_ms(self._on_damaged_age))
 
     def _on_damaged_age(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
-        self._log.count_damage(damage)
-        self._log.report_once(f"{damage}; retention goes by the time at which the file was modified")
+        self._state.count_damage(damage)
+        self._state.report_once(f"{damage}; retention goes by the time at which the file was modified")
 
     def _retention_policy(self) -> RetentionPolicy:
-        config = self._log.config
+        config = self._state.config
         if "delete" not in config.cleanup_policy:
             return RetentionPolicy(NO_LIMIT, NO_LIMIT)
         return RetentionPolicy(config.retention_ms, config.retention_bytes)
@@ -138,14 +138,14 @@ class LogDisposal:
 
         `start_offset` is a log start that is on the disk.
         """
-        assert start_offset <= self._log.log_start_offset
+        assert start_offset <= self._state.log_start_offset
         segments = self._segments.all()
         dropped = [segment for segment, following in pairwise(segments) if following.base_offset <= start_offset]
         if dropped:
             # Added here before they leave the log: `first_file_offset` must find them in one of the two.
-            self._dropped.extend((segment, self._log.snapshots.forget(segment.base_offset)) for segment in dropped)
+            self._dropped.extend((segment, self._state.snapshots.forget(segment.base_offset)) for segment in dropped)
             self._segments.replace(dropped)
-            self._log.segment_reader.forget_positions()
+            self._state.segment_reader.forget_positions()
         return len(dropped)
 
     # Delayed deletion
@@ -172,7 +172,7 @@ class LogDisposal:
             for _ in range(count):
                 self._dropped.popleft()
         except OSError as error:
-            raise self._log.storage_error(error) from error
+            raise self._state.storage_error(error) from error
 
     def _sync_names(self) -> None:
         """Sync the directory, also if it is renamed at the same time: a sync must not keep a rename waiting."""
@@ -184,7 +184,7 @@ class LogDisposal:
             self._sync_names()
 
     def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
-        due_ms = now_ms + self._log.config.file_delete_delay_ms
+        due_ms = now_ms + self._state.config.file_delete_delay_ms
         self._deleted.extend((due_ms, basename(path)) for path in segment.mark_deleted())
 
     def remove_deleted(self, now_ms: int) -> int:
@@ -204,7 +204,7 @@ class LogDisposal:
                 times_named[name] -= 1
                 self._deleted.popleft()
         except OSError as error:
-            raise self._log.storage_error(error) from error
+            raise self._state.storage_error(error) from error
         return count
 
     # Cleaned segments
@@ -220,7 +220,7 @@ class LogDisposal:
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        log = self._log
+        state = self._state
         self._planned.refuse_change()
         replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
@@ -231,8 +231,8 @@ class LogDisposal:
                 self._directory.path,
                 cleaned.base_offset,
                 now_ms=now_ms,
-                index_interval_bytes=log.config.index_interval_bytes,
-                index_size_max=log.config.segment_index_bytes,
+                index_interval_bytes=state.config.index_interval_bytes,
+                index_size_max=state.config.segment_index_bytes,
                 size=cleaned.size,
                 offset_index_size=cleaned.offset_index_size,
                 time_index_size=cleaned.time_index_size,
@@ -240,18 +240,18 @@ class LogDisposal:
             )
             segment.preload()
         except OSError as error:
-            raise log.storage_error(error) from error
+            raise state.storage_error(error) from error
         try:
             segment.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
-            self._log.segment_reader.forget_positions()
+            self._state.segment_reader.forget_positions()
             for old in replaced:
                 self._mark_deleted(old, now_ms)
                 if old.base_offset != cleaned.base_offset:
-                    self._log.snapshots.delete(old.base_offset)
+                    self._state.snapshots.delete(old.base_offset)
             segment.restage("")
         except OSError as error:
-            failure = log.unfinished_error(error)
-            log.take_offline()  # the swap is half done: the next start completes or undoes it
+            failure = state.unfinished_error(error)
+            state.take_offline()  # the swap is half done: the next start completes or undoes it
             raise failure from error
         return True

@@ -40,10 +40,10 @@ class LogDurability:
         "_flushed_ms",
         "_flushing",
         "_is_held",
-        "_log",
         "_lowering",
         "_metadata_synced_in",
         "_segments",
+        "_state",
         "_was_scanned",
         "_when_released",
         "recovery_point",
@@ -58,7 +58,7 @@ class LogDurability:
         now_ms: int,
     ) -> None:
         """`was_scanned` says that loading the log wrote indexes that nothing has synced."""
-        self._log = state
+        self._state = state
         self._files = state.files
         self._directory = state.folder
         self._segments = state.segments
@@ -76,18 +76,18 @@ class LogDurability:
     @property
     def unflushed_count(self) -> int:
         """Offsets that a crash of the machine could lose."""
-        return self._log.log_end_offset - self.recovery_point
+        return self._state.log_end_offset - self.recovery_point
 
     @property
     def needs_flush(self) -> bool:
         """Whether flush.messages requires a sync before the last append is acknowledged."""
-        log = self._log
-        return log.log_end_offset - self.recovery_point >= log.config.flush_messages
+        state = self._state
+        return state.log_end_offset - self.recovery_point >= state.config.flush_messages
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Return whether flush.ms has passed since the last flush, or the load left indexes that are not synced."""
         return self.unflushed_count > 0 and (
-            self._was_scanned or now_ms - self._flushed_ms >= self._log.config.flush_ms
+            self._was_scanned or now_ms - self._flushed_ms >= self._state.config.flush_ms
         )
 
     def without_rise(self) -> AbstractContextManager[object]:
@@ -114,14 +114,14 @@ class LogDurability:
                 kernel may have dropped the pages that it could not write, and reports that only once.
             FlushHeldError: flushes are held.
         """
-        log = self._log
-        truncation_count, end_offset = log.truncation_count, log.log_end_offset
+        state = self._state
+        truncation_count, end_offset = state.truncation_count, state.log_end_offset
         had_unflushed = self.recovery_point < end_offset
         with self._flushing:
             was_done_by_another = (
-                had_unflushed and self.recovery_point >= end_offset and not log.was_truncated_since(truncation_count)
+                had_unflushed and self.recovery_point >= end_offset and not state.was_truncated_since(truncation_count)
             )
-            if log.is_offline or not was_done_by_another:
+            if state.is_offline or not was_done_by_another:
                 self._flush(with_active=True)
         self._flushed_ms = now_ms
         self._was_scanned = False
@@ -132,16 +132,16 @@ class LogDurability:
             try:
                 self._flush(with_active=False)
             except TryLaterError:
-                self._log.options.on_flush_wanted(
-                    self._log
+                self._state.options.on_flush_wanted(
+                    self._state
                 )  # nothing else would sync these segments before the next roll
                 raise
 
     def _flush(self, *, with_active: bool) -> None:
-        log = self._log
-        log.refuse_offline()
-        truncation_count = log.truncation_count  # read first, so that no truncation comes between it and the end
-        end_offset = log.log_end_offset if with_active else self._segments.active.base_offset
+        state = self._state
+        state.refuse_offline()
+        truncation_count = state.truncation_count  # read first, so that no truncation comes between it and the end
+        end_offset = state.log_end_offset if with_active else self._segments.active.base_offset
         if self._is_held:  # checked after the end was read, see `hold_flushes`
             raise FlushHeldError(f"{self._directory.path} is being moved to another log directory")
         started_s = self._files.monotonic_s()
@@ -151,15 +151,15 @@ class LogDurability:
             if self._directory.has_moved(error):
                 self._flush(with_active=with_active)
                 return
-            raise log.storage_error(error) from error
+            raise state.storage_error(error) from error
         # A concurrent append may have consumed the kernel's write-back error. Then the success of this sync proves
         # nothing, but that append has taken the log offline.
-        log.refuse_offline()
+        state.refuse_offline()
         with self._lowering:
             # After a concurrent truncation, offsets up to the old end may belong to batches that this sync missed.
-            if not log.was_truncated_since(truncation_count):
+            if not state.was_truncated_since(truncation_count):
                 self.recovery_point = max(self.recovery_point, end_offset)
-        self._log.options.on_flushed(self._files.monotonic_s() - started_s)
+        self._state.options.on_flushed(self._files.monotonic_s() - started_s)
 
     def _sync_files(self, end_offset: int) -> None:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
@@ -167,7 +167,7 @@ class LogDurability:
                 if segment.size and segment is self._segments.active:
                     segment.create_indexes()
                 segment.sync()
-        self._log.snapshots.sync()
+        self._state.snapshots.sync()
         path = self._directory.path
         self._files.sync_path(f"{path}/{names.LEADER_EPOCH_CHECKPOINT}")
         is_metadata_synced = self._metadata_synced_in == path
@@ -212,7 +212,7 @@ class LogDurability:
         try:
             self._segments.active.start_writeback()
         except OSError as error:
-            raise self._log.storage_error(error) from error
+            raise self._state.storage_error(error) from error
 
     def release_idle(self) -> Sequence[Segment]:
         """Close the files of segments that were not used since the last call; return those that must stay open.
@@ -225,7 +225,7 @@ class LogDurability:
         for segment, following in zip_longest(segments, segments[1:]):
             if not segment.was_idle():
                 continue
-            end_offset = self._log.log_end_offset if following is None else following.base_offset
+            end_offset = self._state.log_end_offset if following is None else following.base_offset
             if segment.size and end_offset > recovery_point:
                 waiting.append(segment)
             else:
@@ -238,7 +238,7 @@ class LogDurability:
             for segment in segments:
                 segment.finish_writeback()
         except OSError as error:
-            raise self._log.storage_error(error) from error
+            raise self._state.storage_error(error) from error
 
     def release_written(self, segments: Sequence[Segment]) -> None:
         """Close the files of those that were not used since `release_idle` returned them."""

@@ -28,10 +28,10 @@ class TimestampedOffset(NamedTuple):
 class LogLookups:
     """The lookups of one log."""
 
-    __slots__ = ("_log", "_reader", "_segments")
+    __slots__ = ("_reader", "_segments", "_state")
 
     def __init__(self, state: LogState) -> None:
-        self._log = state
+        self._state = state
         self._reader = state.segment_reader
         self._segments = state.segments
 
@@ -41,7 +41,7 @@ class LogLookups:
         Any thread. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         return self._found(
-            lambda: self._reader.first_at_or_after(timestamp_ms, self._log.log_start_offset), upper_bound_offset
+            lambda: self._reader.first_at_or_after(timestamp_ms, self._state.log_start_offset), upper_bound_offset
         )
 
     def max_timestamp(self, *, upper_bound_offset: int) -> TimestampedOffset | None:
@@ -52,25 +52,27 @@ class LogLookups:
         return self._found(self._reader.with_max_timestamp, upper_bound_offset)
 
     def _found(self, look_up: Callable[[], FoundOffset | None], upper_bound_offset: int) -> TimestampedOffset | None:
-        self._log.refuse_offline()
-        truncation_count = self._log.truncation_count
+        self._state.refuse_offline()
+        truncation_count = self._state.truncation_count
         try:
             found = look_up()
         except SegmentGoneError:
             # Retention or cleaning removed the segment during the lookup: search the present segments instead.
-            return None if self._log.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
+            return (
+                None if self._state.was_truncated_since(truncation_count) else self._found(look_up, upper_bound_offset)
+            )
         except (CorruptIndexError, CorruptSegmentError) as damage:
-            if self._log.was_truncated_since(truncation_count):
+            if self._state.was_truncated_since(truncation_count):
                 return None
-            self._log.count_damage(damage)
+            self._state.count_damage(damage)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from damage
         except OSError as error:
-            if self._log.folder.has_moved(error):
+            if self._state.folder.has_moved(error):
                 return self._found(look_up, upper_bound_offset)
-            raise self._log.storage_error(error) from error
+            raise self._state.storage_error(error) from error
         if found is None or found.offset >= upper_bound_offset:
             return None
-        return TimestampedOffset(found.timestamp_ms, found.offset, self._log.leader_epochs.epoch_at(found.offset))
+        return TimestampedOffset(found.timestamp_ms, found.offset, self._state.leader_epochs.epoch_at(found.offset))
 
     def legacy_offsets_before(self, timestamp_ms: int, max_count: int, *, now_ms: int) -> list[int]:
         """Return at most `max_count` base offsets of segments not younger than the timestamp, newest first.
@@ -78,10 +80,12 @@ class LogLookups:
         This is what ListOffsets version 0 returns. -1 means from the log's end, -2 the log's start. A segment is as old
         as its file; the log's end has the age 0.
         """
-        offsets = [(max(segment.base_offset, self._log.log_start_offset), segment) for segment in self._segments.all()]
+        offsets = [
+            (max(segment.base_offset, self._state.log_start_offset), segment) for segment in self._segments.all()
+        ]
         aged = [(offset, segment.modified_ms) for offset, segment in offsets]
         if self._segments.active.size:
-            aged.append((self._log.log_end_offset, now_ms))
+            aged.append((self._state.log_end_offset, now_ms))
         if timestamp_ms == -2:
             aged = aged[:1]
         elif timestamp_ms != -1:

@@ -18,10 +18,10 @@ from storage.segments.transaction_index import AbortedTransaction
 class LogReader:
     """See the module."""
 
-    __slots__ = ("state",)
+    __slots__ = ("_state",)
 
     def __init__(self, state: LogState) -> None:
-        self.state = state
+        self._state = state
 
     def read(
         self,
@@ -49,7 +49,7 @@ class LogReader:
             KafkaError: OFFSET_OUT_OF_RANGE below the log's start or above its end, CORRUPT_MESSAGE,
                 KAFKA_STORAGE_ERROR.
         """
-        state, offset, nowait = self.state, wanted.offset, not wanted.wait
+        state, offset, nowait = self._state, wanted.offset, not wanted.wait
         while True:
             state.refuse_offline()
             if not state.log_start_offset <= offset <= state.log_end_offset:
@@ -89,7 +89,7 @@ class LogReader:
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        state = self.state
+        state = self._state
         if isinstance(error, SegmentGoneError):
             if state.was_truncated_since(truncation_count):
                 raise self._gone_error(offset) from error
@@ -105,7 +105,7 @@ class LogReader:
 
         Raises KafkaError: CORRUPT_MESSAGE; SegmentGoneError; OSError.
         """
-        state = self.state
+        state = self._state
         try:
             fetched = state.segment_reader.read_without_index(wanted)
         except (CorruptSegmentError, CorruptIndexError) as error:
@@ -124,7 +124,7 @@ class LogReader:
         Returns None if finding out needs the disk or meets an error, which the read of that range will report.
         """
         try:
-            return self.state.segment_reader.size_between(start_offset, end_offset)
+            return self._state.segment_reader.size_between(start_offset, end_offset)
         except (NotInMemoryError, SegmentGoneError, OSError, CorruptIndexError, CorruptSegmentError):
             return None
 
@@ -135,7 +135,7 @@ class LogReader:
 
         Raises KafkaError: CORRUPT_MESSAGE if an index is damaged, KAFKA_STORAGE_ERROR.
         """
-        state = self.state
+        state = self._state
         try:
             return state.segment_reader.aborted_transactions(state.segments.all(), start_offset, end_offset)
         except CorruptIndexError as damage:
@@ -145,7 +145,7 @@ class LogReader:
             raise state.storage_error(error) from error
 
     def _gone_error(self, offset: int) -> KafkaError:
-        state = self.state
+        state = self._state
         return KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Offset {offset} of partition {state.topic}-{state.partition} was removed while it was read",

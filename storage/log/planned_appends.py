@@ -108,9 +108,9 @@ class PlannedAppends:
         "_directory",
         "_is_drained",
         "_last",
-        "_log",
         "_on_finished",
         "_segment_size",
+        "_state",
         "_when_released",
         "_when_stored",
         "_writer",
@@ -129,7 +129,7 @@ class PlannedAppends:
         """`store(append)` writes it, in the threads of the directory. `on_finished(append, error)` follows, in the
         owner's thread.
         """
-        self._log = state
+        self._state = state
         self._writer = state.writer
         self._directory = state.folder
         self._on_finished = on_finished
@@ -149,7 +149,7 @@ class PlannedAppends:
     def begins_segment(self, size: int, active_size: int) -> bool:
         """Return whether an append of `size` bytes begins a new segment; `active_size` is that of the active one."""
         position = self._segment_size if self.count else active_size
-        return position > 0 and position + size > self._log.config.segment_bytes
+        return position > 0 and position + size > self._state.config.segment_bytes
 
     def add(
         self,
@@ -188,7 +188,7 @@ class PlannedAppends:
             last.join(records, last_offset, max_timestamp_ms, aborted)
             self._writer.grew(size)
             return
-        last = self._last = PlannedAppend(self, self._log, end_offset, offset, leader_epoch, now_ms, snapshot)
+        last = self._last = PlannedAppend(self, self._state, end_offset, offset, leader_epoch, now_ms, snapshot)
         last.join(records, last_offset, max_timestamp_ms, aborted)
         self.count += 1
         self._writer.submit(last)
@@ -237,7 +237,7 @@ class PlannedAppends:
     @property
     def is_being_stored(self) -> bool:
         """Whether another thread is changing the log; then nothing else may change it."""
-        return self.is_reserved or (self.count > 0 and self._writer.is_writing(self._log))
+        return self.is_reserved or (self.count > 0 and self._writer.is_writing(self._state))
 
     @property
     def is_pending(self) -> bool:
@@ -268,7 +268,7 @@ class PlannedAppends:
         if self.is_reserved:
             self._when_released.append(action)
         else:
-            self._writer.run_between(self._log, action)
+            self._writer.run_between(self._state, action)
 
     def refuse_change(self) -> None:
         """Raises TryLaterError while another thread is changing the log."""

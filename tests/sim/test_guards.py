@@ -1305,11 +1305,11 @@ def reads_begin_anywhere(patch: Patch) -> None:
     original = LogReader.read_or_slice
 
     def read(self: LogReader, wanted: Wanted) -> Any:
-        start, self.state.log_start_offset = self.state.log_start_offset, 0
+        start, self._state.log_start_offset = self._state.log_start_offset, 0
         try:
             return original(self, wanted)
         finally:
-            self.state.log_start_offset = start
+            self._state.log_start_offset = start
 
     patch.setattr(LogReader, "read_or_slice", read)
 

@@ -254,7 +254,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     original = LogReader.read_or_slice
 
     def read(self: LogReader, wanted: Wanted) -> Any:
-        numbers.append(self.state.partition)
+        numbers.append(self._state.partition)
         return original(self, wanted)
 
     monkeypatch.setattr(LogReader, "read_or_slice", read)
@@ -916,7 +916,7 @@ async def test_an_append_while_cold_records_are_read_is_in_the_next_response(
     is_reading, may_go_on = threading.Event(), threading.Event()
 
     def read(self: LogReader, wanted: Wanted) -> Any:
-        if self.state.partition == 2 and self.state.topic == name:
+        if self._state.partition == 2 and self._state.topic == name:
             if not wanted.wait:
                 return None
             is_reading.set()
