@@ -24,8 +24,12 @@ Pause = Callable[[], Awaited]
 State that was read before may have changed afterwards.
 """
 
-InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Awaited for work that waits for a disk, which runs in a thread: `result = await in_thread(work)`."""
+
+class InThread(Protocol):
+    """Awaited for work that may wait for a disk, which runs in a thread: `result = await in_thread(work)`."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
 
 _EXHAUSTED: Any = iter(())
 

@@ -202,7 +202,7 @@ class ClusterClient:
         if size > RESPONSE_SIZE_MAX:
             raise Malformed(f"a response of {size} bytes, expected at most {RESPONSE_SIZE_MAX}")
         if FileSlice in map(type, buffers):
-            return await self._services.run_blocking(lambda: _whole(buffers))
+            return await self._services.in_thread(lambda: _whole(buffers))
         return _whole(buffers)
 
     def _require(self, api: Api, request: Any) -> None:

@@ -6,10 +6,11 @@ Owns: committed appends to a partition, and reads of its batches, by partition n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from base.clock import Clock
+from base.pause import InThread
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.bound_partition import Bound, bind
@@ -22,7 +23,6 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.records.batch import batches
 from storage.batches.validation import AppendOrigin
 
-T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 COMMIT_CHECK_MS: Final = 30_000
@@ -37,12 +37,6 @@ FOLLOWER_TIMEOUT_MS: Final = 10_000
 _COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: access to an enum member costs as much as a call
 
 
-class RunBlocking(Protocol):
-    """Runs work that may wait for a disk in a thread."""
-
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
-
-
 class ReplicatedLog:
     """Appends with acks=all and reads whole batches of one internal topic, by partition number."""
 
@@ -53,7 +47,7 @@ class ReplicatedLog:
         own_appends: OwnAppends,
         metadata: MetadataCache,
         clock: Clock,
-        run_blocking: RunBlocking,
+        in_thread: InThread,
         connect: Callable[[int, str], Peer],
     ) -> None:
         """`connect(broker_id, purpose)` returns a new connection to another broker."""
@@ -63,7 +57,7 @@ class ReplicatedLog:
         self._bound: Bound = {}
         self._metadata = metadata
         self._clock = clock
-        self._run_blocking = run_blocking
+        self._in_thread = in_thread
         self._connect = connect
 
     def partition_count(self) -> int | None:
@@ -126,7 +120,7 @@ class ReplicatedLog:
     async def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
         """Read batches from `offset` up to the log end, at least one whole batch; b"" at the end. Raises KafkaError."""
         log = self._require(partition).log
-        fetched = await self._run_blocking(
+        fetched = await self._in_thread(
             lambda: log.reader.read(offset, max_bytes, upper_bound_offset=log.log_end_offset, min_one_batch=True)
         )
         return b"" if fetched is None else fetched.records

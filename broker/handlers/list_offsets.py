@@ -97,7 +97,7 @@ class Needs(Protocol):
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
 
-    def run_blocking(self, work: Callable[[], T]) -> Awaitable[T]: ...
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]: ...
 
 
 def handle(
@@ -130,7 +130,7 @@ async def _handle_all(services: Needs, request: ScannedListOffsets, version: int
             await pause()
     if not reads_records:
         return await _find_all(services, request, version, asked, pause)
-    return await services.run_blocking(lambda: whole(_find_all(services, request, version, asked, never)))
+    return await services.in_thread(lambda: whole(_find_all(services, request, version, asked, never)))
 
 
 def _reads_records(timestamp: int) -> bool:

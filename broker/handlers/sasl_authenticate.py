@@ -42,7 +42,7 @@ async def handle(
         evaluate = session.evaluation(bytes(request.auth_bytes), is_raw=False)
     except WrongState:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    outcome = evaluate() if session.run_blocking is None else await session.run_blocking(evaluate)
+    outcome = evaluate() if session.in_thread is None else await session.in_thread(evaluate)
     return _concluded(outcome, session, services.clock, context.channel)
 
 

@@ -108,6 +108,6 @@ class Services:
         """Return the error for a request to a partition of which no replica is served here."""
         return why_not_hosted(self.replica_manager, self.metadata_cache, topic, partition)
 
-    def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run `work`, which may wait for a disk, in a thread."""
         return asyncio.get_running_loop().run_in_executor(self.blocking, work)

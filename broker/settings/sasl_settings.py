@@ -133,8 +133,8 @@ def _mechanisms(
             new_exchange = _plain(listener, module)
         session_ms_max = config.for_listener(listener.name, rows.CONNECTIONS_MAX_REAUTH_MS, name)
         may_block = checker is not None or name == gssapi.NAME  # that reads the keytab at each login
-        run_blocking = sources.run_blocking if may_block else None
-        mechanisms[name] = SaslMechanism(new_exchange, session_ms_max, run_blocking)
+        in_thread = sources.in_thread if may_block else None
+        mechanisms[name] = SaslMechanism(new_exchange, session_ms_max, in_thread)
     return mechanisms
 
 

@@ -11,8 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
+from base.pause import InThread
 from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
-from broker.network.sasl.session import RunBlocking
 from config.listeners import SecurityProtocol
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Sources:
     """Milliseconds since the epoch."""
     token_user: Callable[[str, Digest], ScramUser | None] = lambda token_id, digest: None
     """Returns the owner of a delegation token by its id."""
-    run_blocking: RunBlocking | None = None
+    in_thread: InThread | None = None
     """Runs evaluations that read files in a thread; None: they block the caller."""
     remote_keys: dict[str, RemoteKeys] = field(default_factory=dict)
     """The key sets in use, by their URLs. The caller refreshes them."""

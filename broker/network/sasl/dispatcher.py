@@ -85,8 +85,8 @@ class SaslDispatcher:
     def _evaluate(self, token: bytes, channel: Channel, session: SaslSession) -> Response:
         """Return the response to a token that is a frame of its own, which is a frame of its own as well."""
         evaluate = session.evaluation(token, is_raw=True)
-        if session.run_blocking is not None:
-            evaluated = session.run_blocking(evaluate)
+        if session.in_thread is not None:
+            evaluated = session.in_thread(evaluate)
             return start(self._conclude_later(evaluated, channel, session))
         return self._conclude(evaluate(), channel, session)
 

@@ -12,11 +12,12 @@ sockets, message classes or credentials. Pure: times are arguments, in milliseco
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum, auto
 
 from base.dataclass import dataclass
+from base.pause import InThread
 from broker.network.sasl.exchange import AuthenticationFailed, Exchange, InvalidCredentials, Login, Step
 
 REAUTHENTICATION_INTERVAL_MS_MIN = 1000
@@ -24,8 +25,6 @@ REAUTHENTICATION_INTERVAL_MS_MIN = 1000
 
 Evaluation = Callable[[], Step | AuthenticationFailed]
 """Evaluates one token and returns the outcome."""
-RunBlocking = Callable[[Evaluation], Awaitable[Step | AuthenticationFailed]]
-"""Runs an evaluation in a thread."""
 
 
 class Stage(Enum):
@@ -57,7 +56,7 @@ class SaslMechanism:
     new_exchange: Callable[[], Exchange]
     session_ms_max: int = 0
     """`connections.max.reauth.ms`; 0: logins have no lifetime of their own."""
-    run_blocking: RunBlocking | None = None
+    in_thread: InThread | None = None
     """Runs evaluations in a thread, because they read files; None: they only compute."""
 
 
@@ -103,7 +102,7 @@ class SaslSession:
         "_since_ms",
         "expires_ms",
         "failure",
-        "run_blocking",
+        "in_thread",
         "stage",
     )
 
@@ -118,7 +117,7 @@ class SaslSession:
         self.stage = Stage.HANDSHAKE
         self.expires_ms: int | None = None
         """When a completed login ends (monotonic); None: it does not."""
-        self.run_blocking: RunBlocking | None = None
+        self.in_thread: InThread | None = None
         """Runs `evaluation` of the chosen mechanism in a thread; None: that is not necessary."""
         self.failure = ""
         """Why the authentication has failed, for the log."""
@@ -157,7 +156,7 @@ class SaslSession:
             self._exchange = chosen.new_exchange()
             self._mechanism_name = mechanism
             self._session_ms_max = chosen.session_ms_max
-            self.run_blocking = chosen.run_blocking
+            self.in_thread = chosen.in_thread
         self.stage = Stage.RAW_TOKENS if is_raw else Stage.TOKENS
         return True
 

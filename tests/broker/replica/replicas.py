@@ -124,7 +124,7 @@ class Node:
             self.sliced_work,
             self.cpu_pool,
             self.clock,
-            in_thread=self.run_blocking,
+            in_thread=self.in_thread,
         )
         self.isr_changes = IsrChanges(
             self.broker_id, lambda: self.epoch, self.cluster.alter_partition, self.replica_manager.isr_responded
@@ -137,7 +137,7 @@ class Node:
             self.replica_manager,
             self.clock,
             self.sliced_work,
-            self.run_blocking,
+            self.in_thread,
             FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), BACKOFF_MS, timeout_ms=5_000),
             lambda: 1,
         )
@@ -167,7 +167,7 @@ class Node:
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:
         return why_not_hosted(self.replica_manager, self.metadata_cache, topic, partition)
 
-    def run_blocking(self, work: Callable[[], Any]) -> Awaitable[Any]:
+    def in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(self.executor, work)
 
     # Peers

@@ -109,7 +109,7 @@ async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
     clock, api_key = ManualClock(), 36
     mechanism = SaslMechanism(
         lambda: Blocking(by_table({"alice": "secret"}.get)),
-        run_blocking=lambda work: asyncio.get_running_loop().run_in_executor(None, work),
+        in_thread=lambda work: asyncio.get_running_loop().run_in_executor(None, work),
     )
     session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
     channel = Channel("127.0.0.1", 5, "A")
