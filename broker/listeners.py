@@ -33,7 +33,7 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 
 class BrokerListeners:
-    """See the module."""
+    """The listeners of one broker."""
 
     def __init__(self, config: BrokerConfig, environment: Environment, sources: Sources, undo: AsyncExitStack) -> None:
         """Bind the addresses of all listeners; `undo` closes them. Raises ListenError, InvalidSecurityError."""

@@ -22,7 +22,7 @@ REOPEN_DELAY_S = 1.0
 
 
 class LostLogs:
-    """See the module. Belongs to the event loop."""
+    """Ends the service of what is lost on one broker. Belongs to the event loop."""
 
     def __init__(
         self, foundation: Foundation, services: Services, notify: Callable[[Coroutine[None, None, None], str], None]

@@ -58,7 +58,7 @@ def open_endpoint(
 
 
 class Observation:
-    """See the module."""
+    """Starts and stops what observes one broker."""
 
     def __init__(
         self,

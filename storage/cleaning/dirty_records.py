@@ -28,7 +28,7 @@ _RECORDS_PER_SLOT: Final = 4
 
 
 class DirtyRecords:
-    """See the module. `mapped` is the number of the first record that is not mapped."""
+    """The records of the dirty part of one log. `mapped` is the number of the first record that is not mapped."""
 
     __slots__ = ("_capacity", "_states", "mapped", "offsets", "without_key")
 

@@ -95,7 +95,9 @@ class Cleaning(NamedTuple):
 
 
 class LogCleaning(LogObserver):
-    """See the module. `settings` may be replaced at any time; passes in progress keep theirs.
+    """Chooses the logs to clean, and takes over what a pass has cleaned.
+
+    `settings` may be replaced at any time; passes in progress keep theirs.
 
     `on_checkpoint_wanted` is called when `write_checkpoints` should run soon, not only after the next pass.
     """

@@ -31,7 +31,7 @@ _ENTRY: Final = struct.Struct(">16sQ")
 
 
 class OffsetMap:
-    """See the module. The map is full at `usable` keys, because probing gets slow above the load factor."""
+    """A hash table of keys. It is full at `usable` keys, because probing gets slow above the load factor."""
 
     __slots__ = ("_slots", "_table", "count", "probes", "usable")
 

@@ -103,7 +103,7 @@ def _start_beyond_file_name(log: Log) -> int | None:
 
 
 class LogDirectory:
-    """See the module. Only the log manager changes `logs`."""
+    """One log directory and its own files. Only the log manager changes `logs`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files

@@ -104,7 +104,7 @@ class DeferredWrite(Protocol):
 
 
 class DirectoryWriter:
-    """See the module. `is_slow` is for reading; it stays False until `use` is called."""
+    """The writes to one log directory. `is_slow` is for reading; it stays False until `use` is called."""
 
     def __init__(
         self,

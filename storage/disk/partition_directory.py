@@ -15,7 +15,7 @@ from storage.disk.files import Files
 
 
 class PartitionDirectory:
-    """See the module. `path` is for reading."""
+    """The directory of one log. `path` is for reading."""
 
     __slots__ = ("_files", "_naming", "_previous_path", "path")
 

@@ -52,7 +52,7 @@ from storage.recovery.log_loader import LoadedLog, epochs_writer
 
 
 class Log(LogState):
-    """See the module."""
+    """One partition's log, whose parts are its attributes."""
 
     __slots__ = ("appends", "disposal", "durability", "lookups", "planned", "reader", "truncation")
 

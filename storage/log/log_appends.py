@@ -57,7 +57,7 @@ class AppendResult(NamedTuple):
 
 
 class LogAppends:
-    """See the module. `planned` and `rolls` are for the other parts of the log."""
+    """Appends to one log. `planned` and `rolls` are for the other parts of the log."""
 
     __slots__ = ("_state", "planned", "rolls")
 

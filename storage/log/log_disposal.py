@@ -30,7 +30,7 @@ from storage.segments.segment import CleanedSegment, CorruptSegmentError, Segmen
 
 
 class LogDisposal:
-    """See the module."""
+    """Removes and replaces the segments of one log."""
 
     __slots__ = (
         "_appends",

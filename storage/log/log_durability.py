@@ -32,7 +32,7 @@ class FlushHeldError(TryLaterError):
 
 
 class LogDurability:
-    """See the module. `recovery_point` is for reading."""
+    """Flushes one log. `recovery_point` is for reading."""
 
     __slots__ = (
         "_directory",

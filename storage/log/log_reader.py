@@ -16,7 +16,7 @@ from storage.segments.transaction_index import AbortedTransaction
 
 
 class LogReader:
-    """See the module."""
+    """The reads of one log by offset."""
 
     __slots__ = ("_state",)
 

@@ -74,7 +74,7 @@ class EndGap(NamedTuple):
 
 
 class LogState:
-    """See the module. Other rooms may read everything; only the parts of the log and its owner change it."""
+    """What the parts of one log share. Other rooms may read everything; only the parts and the owner change it."""
 
     __slots__ = (
         "_reported",

@@ -22,7 +22,7 @@ from storage.segments.segment import CorruptSegmentError, Segment
 
 
 class LogTruncation:
-    """See the module."""
+    """Truncates one log."""
 
     __slots__ = ("_appends", "_disposal", "_durability", "_planned", "_rolls", "_state")
 

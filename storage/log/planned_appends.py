@@ -102,7 +102,10 @@ class PlannedAppend:
 
 
 class PlannedAppends:
-    """See the module. `count` and `end_offset` are for reading; `end_offset` is valid while `count` is above 0."""
+    """The planned appends of one log.
+
+    `count` and `end_offset` are for reading; `end_offset` is valid while `count` is above 0.
+    """
 
     __slots__ = (
         "_directory",

@@ -97,7 +97,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 class SegmentReader:
-    """See the module. The log sets `end`."""
+    """Finds and reads the bytes of one log. The log sets `end`."""
 
     __slots__ = ("_lowest_aborted", "end", "first_batch_size", "positions", "segments")
 

@@ -15,7 +15,7 @@ from storage.segments.segment import Segment
 
 
 class SegmentRolls:
-    """See the module."""
+    """Begins the segments of one log."""
 
     __slots__ = ("_planned", "_state")
 

@@ -174,7 +174,7 @@ class StartedLogs(Protocol):
 
 
 class LogStartup:
-    """See the module. One start: `open`, `claim`, `load`, in this order."""
+    """One start of all logs: `open`, `claim`, `load`, in this order."""
 
     def __init__(
         self, logs: StartedLogs, directories: LogDirectories, files: Files, files_beside: Collection[str]

@@ -35,7 +35,7 @@ class LoadedSnapshot(NamedTuple):
 
 
 class ProducerSnapshots:
-    """See the module. `offsets` is sorted; each offset has a file."""
+    """The snapshots in one directory. `offsets` is sorted; each offset has a file."""
 
     __slots__ = ("_directory", "_files", "offsets")
 

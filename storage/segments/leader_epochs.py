@@ -32,7 +32,9 @@ class EpochEnd(NamedTuple):
 
 
 class LeaderEpochs:
-    """See the module. `write` persists all entries; it is called for each change, before the change takes effect.
+    """The leader epochs of one log.
+
+    `write` persists all entries; it is called for each change, before the change takes effect.
 
     `begin` and `truncate_from_start` do not call it: a load derives their changes from the offsets of the log.
     `write_pending` writes what `truncate_from_start` changed.

@@ -22,7 +22,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(MappedIndex):
-    """See the module. Offsets and positions are both strictly increasing."""
+    """The entries of one `.index`. Offsets and positions are both strictly increasing."""
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
 

@@ -84,7 +84,10 @@ class RebuiltEntries(NamedTuple):
 
 
 class Segment:
-    """See the module. Only the last segment of a log is appended to, by one thread; any thread reads."""
+    """The log file of a segment and its indexes.
+
+    Only the last segment of a log is appended to, by one thread; any thread reads.
+    """
 
     __slots__ = (
         "_age_ms_if_damaged",

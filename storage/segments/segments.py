@@ -26,7 +26,7 @@ def slot_above(segments: Sequence[Segment], offset: int) -> int:
 
 
 class Segments:
-    """See the module. It is never empty; the last segment is the active one."""
+    """The segments of one log. There is at least one; the last is the active one."""
 
     __slots__ = ("_segments", "active")
 

@@ -26,7 +26,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeIndex(MappedIndex):
-    """See the module. Timestamps are strictly increasing, offsets never decrease."""
+    """The entries of one `.timeindex`. Timestamps are strictly increasing, offsets never decrease."""
 
     ENTRY: ClassVar[struct.Struct] = struct.Struct(">qi")
 

@@ -35,7 +35,9 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    """See the module. Until `until_ms`, ask `code_for` before each append; after that nothing is remembered.
+    """The refused batches that one broker remembers.
+
+    Until `until_ms`, ask `code_for` before each append; after that nothing is remembered.
 
     In all methods `last_sequence` is that of the last batch of the producer's epoch in the log, NONE without one.
     """
