@@ -1,7 +1,7 @@
 """Truncation of one log: removing its end, or all of it.
 
 Owns the order of steps by which offsets, segments, recovery point, epochs and producers fall together. Must not know
-why a log is truncated; `truncation` decides where a follower's log diverges from its leader's.
+why a log is truncated; `divergence` decides where a follower's log diverges from its leader's.
 
 The truncation waits for the disk. It runs in the thread that owns the log, or in one that the log is reserved for.
 """
@@ -9,11 +9,11 @@ The truncation waits for the disk. It runs in the thread that owns the log, or i
 from collections.abc import Sequence
 
 from protocol.errors import ErrorCode, KafkaError
+from storage.log.divergence import truncation_point
 from storage.log.log_appends import LogAppends
 from storage.log.log_disposal import LogDisposal
 from storage.log.log_durability import LogDurability
 from storage.log.log_state import EndGap, LogState
-from storage.log.truncation import truncation_point
 from storage.producers.producer_state import ProducerState
 from storage.recovery.log_loader import PRODUCERS_UNKNOWN, state_at
 from storage.segments.leader_epochs import EpochEnd
@@ -72,7 +72,7 @@ class LogTruncation:
         """Truncate to where this log diverges from its leader's; return whether that is final.
 
         `leaders` is what the leader says about this log's latest epoch. Unless the result is final, the leader has to
-        be asked again, for the epoch that is the latest then (see `storage.log.truncation`). Waits for the disk.
+        be asked again, for the epoch that is the latest then (see `storage.log.divergence`). Waits for the disk.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """

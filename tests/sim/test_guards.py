@@ -51,9 +51,9 @@ from protocol.messages.incremental_alter_configs import (
 )
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from storage.log import log_truncation
+from storage.log.divergence import TruncationPoint
 from storage.log.log_reader import LogReader
 from storage.log.segment_reader import Wanted
-from storage.log.truncation import TruncationPoint
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
 from tests.sim.checkers import TRANSACTIONS

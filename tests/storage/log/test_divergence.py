@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from storage.disk.checkpoints import EpochStart
-from storage.log.truncation import TruncationPoint, truncation_point
+from storage.log.divergence import TruncationPoint, truncation_point
 from storage.segments.leader_epochs import EpochEnd, LeaderEpochs
 
 Records = tuple[int, ...]
