@@ -1,8 +1,8 @@
 """Checkers: what must hold of every history.
 
-Owns the rules: I1 to I15 of the replication requirements, the guarantees of clients, and the anomalies that Jepsen's
-Kafka workload looks for. Each is a function from a history to its violations, in `CHECKERS` by name. Must not know
-brokers.
+Owns the rules: those of replication, the guarantees of clients, and the anomalies that Jepsen's Kafka workload looks
+for; docs/simulation.md lists them. Each is a function from a history to its violations, in `CHECKERS` by name. Must not
+know brokers.
 
 Where a rule speaks of clean elections it does not judge partitions of which an unclean election, or the loss of
 unsynced data on all in-sync replicas, may have taken records (`forgiven`).

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -587,3 +589,10 @@ def test_group_is_stored_where_its_java_hash_says() -> None:
     history = History(partition_counts={OFFSETS.topic: {3}})
     assert partition_of(history, OFFSETS.topic, "group") == Partition(OFFSETS.topic, 98629247 % 3)
     assert partition_of(History(), OFFSETS.topic, "group") == OFFSETS
+
+
+def test_rules_with_a_number_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    checked = {found[1] for name in CHECKERS if (found := re.match(r"(I\d+) ", name))}
+    assert set(re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)) == checked
+    assert set(re.findall(r"\bI\d+\b", page)) == checked
