@@ -83,9 +83,11 @@ class Needs(leader_hints.Needs, Protocol):
 
 
 def handle(services: Needs, request: ScannedProduce, context: RequestContext) -> object:
-    """A producer that expects no response may close its connection as soon as it has sent the request.
+    """Return the response, a coroutine that dispatch starts, or a promise of the response: the only handler that may.
 
-    That cancels the work on it, but with acks=0 the append has to finish.
+    Dispatch frames the outcome of a promise when it is done, and cancels the promise when the connection closes. A
+    producer that expects no response may close its connection as soon as it has sent the request. So with acks=0 the
+    promise is one of `going_on`, whose cancellation drops the outcome, while the append is finished.
     """
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in VALID_ACKS:
