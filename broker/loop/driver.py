@@ -168,12 +168,30 @@ def start(coroutine: Coroutine[Any, Any, T]) -> T | Running[T]:
 def going_on(work: Coroutine[Any, Any, T]) -> T | Promise[T]:
     """Start work that completes also if its promise is cancelled. Its outcome is dropped then; defects are logged."""
     running = start(work)
-    if not isinstance(running, Running):
-        return running
-    outcome: Promise[T] = Promise()
-    outcome.follow(running)
-    outcome.on_cancel(lambda: running.add_done_callback(_report_failure))
-    return outcome
+    return GoingOn(running) if isinstance(running, Running) else running
+
+
+class GoingOn(Promise[T]):
+    """The outcome of work that completes also if this promise is cancelled."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Running[T]) -> None:
+        super().__init__()
+        self._work = work
+        self.follow(work)
+        self.on_cancel(lambda: work.add_done_callback(_report_failure))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the work waits for others."""
+        return not self._is_done and self._work.is_waiting
+
+    def computed(self) -> Promise[None]:
+        """Return a promise as `Running.computed` does, whose cancellation does not end the work."""
+        computed: Promise[None] = Promise()
+        self._work.computed().add_done_callback(lambda _: computed.set_result(None))
+        return computed
 
 
 def _report_failure(done: Promise[Any]) -> None:

@@ -24,7 +24,7 @@ from broker.handlers.guard import guarded
 from broker.handlers.metric_names import BESIDE_API
 from broker.handlers.partial_service import Handle
 from broker.handlers.request_context import CloseConnection, RequestContext
-from broker.loop.driver import Running, going_on, start
+from broker.loop.driver import GoingOn, Running, going_on, start
 from broker.loop.promise import Promise
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome, Response
@@ -262,7 +262,7 @@ class RequestDispatcher:
                 response = route.handle(services, request, context)
                 if type(response) is CoroutineType:
                     response = services.sliced_work.start(response)
-                if type(response) is Running:
+                if isinstance(response, Running | GoingOn):
                     await response.computed()
             if isinstance(response, Promise):
                 self._begin_wait(route, context, response)

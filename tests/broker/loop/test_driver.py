@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.loop.driver import Running, Turn, going_on, start
+from broker.loop.driver import GoingOn, Running, Turn, going_on, start
 from broker.loop.promise import Promise
 
 
@@ -493,6 +493,27 @@ def test_awaiting_what_computes_again_is_reported_once_it_waits() -> None:
     assert not computed.done()
     outer.cancel()
     assert computed.done()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_work_that_goes_on_computes_until_it_waits_for_others(is_cancelled: bool) -> None:
+    turn, promise = Turn(), Promise[int]()
+    seen: list[int] = []
+
+    async def work() -> None:
+        await turn
+        seen.append(await promise)
+
+    outcome = going_on(work())
+    assert isinstance(outcome, GoingOn)
+    computed = outcome.computed()
+    assert (outcome.is_waiting, computed.done()) == (False, False)
+    if is_cancelled:
+        computed.cancel()
+    turn.set_result(None)
+    assert (outcome.is_waiting, computed.done()) == (True, True)
+    promise.set_result(1)
+    assert seen == [1]
 
 
 # -- tasks -----------------------------------------------------------------------------------------------------------

@@ -250,6 +250,38 @@ async def test_large_requests_of_many_connections_are_served_two_at_a_time(
     assert most == LARGE_REQUESTS_MAX
 
 
+async def test_large_requests_whose_clients_expect_no_response_are_served_two_at_a_time_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their work goes on when their connections close, and counts until then."""
+    count = 100
+    batch = build_batch([RecordData(0, None, b"value")])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(count)]
+    request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    async with running_broker(tmp_path / "data") as broker:
+        await broker.create_topic("t", count)
+        monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 50)
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
+        most, served = 0, 0
+        serve = broker.services.appends.serve_in_slices
+
+        async def counted(*arguments: Any) -> object:
+            nonlocal most, served
+            served += 1
+            most = max(most, served)
+            try:
+                return await serve(*arguments)
+            finally:
+                served -= 1
+
+        monkeypatch.setattr(broker.services.appends, "serve_in_slices", counted)
+        requests = [asyncio.ensure_future(broker.ask(request, 9)) for _ in range(6)]
+        assert [await request for request in requests] == [None] * 6
+        ends = {partition.log.log_end_offset for partition in broker.services.replica_manager.hosted()}
+    assert 0 < most <= LARGE_REQUESTS_MAX
+    assert ends == {6}
+
+
 def test_the_elements_of_a_long_request_are_those_of_16_mib() -> None:
     for api_key in (METADATA, INCREMENTAL_ALTER_CONFIGS, UPDATE_METADATA, UPDATE_FEATURES):
         elements = TABLE[api_key].API.elements
