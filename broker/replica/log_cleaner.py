@@ -295,8 +295,14 @@ class LogCleaner:
         finally:
             del running  # its exception would hold this frame, and this frame it
 
-    def _give_back(self, due: Cleaning) -> asyncio.Future[None]:
-        return self._off_loop(lambda: self._cleaning.give_back(due))
+    async def _give_back(self, due: Cleaning) -> None:
+        """Remove what a pass has left, to the end also if the cleaner stops meanwhile."""
+        given_back = self._off_loop(lambda: self._cleaning.give_back(due))
+        try:
+            await asyncio.shield(given_back)
+        except asyncio.CancelledError:
+            await asyncio.wait({given_back})
+            raise
 
     def _off_loop(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._background, work)

@@ -263,6 +263,32 @@ async def test_pass_whose_result_is_not_wanted_is_stopped(
     assert running.broker.manager.directories.live
 
 
+class CountedThread(ThreadPoolExecutor):
+    """One thread that counts what it was given to do."""
+
+    count = 0
+
+    def submit(self, *work: Any, **named: Any) -> Any:
+        self.count += 1
+        return super().submit(*work, **named)
+
+
+async def test_what_a_pass_left_is_removed_if_the_cleaner_stops_before_the_removal_begins(tmp_path: Path) -> None:
+    with CountedThread(1) as thread:
+        running, may_go_on = Running(tmp_path, thread), threading.Event()
+        await until(running.worker.is_cleaning.is_set)
+        thread.submit(may_go_on.wait, DEADLINE_S)
+        count = thread.count
+        stop_compacting(running)
+        await until(lambda: thread.count > count)  # the removal waits for the thread
+        stopping = asyncio.create_task(running.cleaner.stop())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await stopping
+    assert not running.staged()
+
+
 def test_ended_worker_process_is_replaced(broker: Broker) -> None:
     log = broker.log()
     for number in range(3):
