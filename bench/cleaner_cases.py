@@ -29,7 +29,8 @@ from bench.subject import KIB_16, MB, PRODUCE_TO_CONSUME_RATE, Subject, closing_
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
 from protocol.records.builder import RecordData, build_batch
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names
 from storage.disk.checkpoints import read_offsets

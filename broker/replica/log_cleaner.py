@@ -25,7 +25,7 @@ from base.clock import Clock
 from broker.loop.slices import SlicedWork
 from broker.replica.directory_writers import between_writes
 from protocol.errors import KafkaError
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.cleaning.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.cleaning.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.directories.log_directory import LogDirectory
@@ -103,6 +103,8 @@ class WorkerProcess:
 
 def _serve(connection: Connection) -> None:
     """Run passes in a worker process until the broker closes the connection."""
+    from storage.cleaning.cleaner import clean  # the broker's own process does not need it
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker handles it, and ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:

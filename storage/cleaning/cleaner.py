@@ -23,13 +23,11 @@ Invariants:
   `.cleaned` files.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterator, Sequence
 from itertools import compress as chosen
 from itertools import pairwise
 from typing import Final
 
-from base.dataclass import dataclass
 from protocol.errors import Malformed
 from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
 from protocol.records.builder import assemble, rebuild_batch
@@ -40,8 +38,8 @@ from protocol.records.legacy import build_message_set, read_message_header
 from storage.batches.raw_records import Keys, boundaries, read_keys, rebase, timestamp_delta
 from storage.batches.stored_batch import StoredBatch, batch_of, extent_at
 from storage.batches.validation import SHARED_PLAIN_SIZE_MAX
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult, unstage
 from storage.cleaning.compaction import (
-    ActiveProducer,
     SourceSegment,
     Transactions,
     groups_of,
@@ -54,7 +52,6 @@ from storage.disk.files import Files, OsFiles
 from storage.producers.producer_state import marker_in
 from storage.recovery.recovery import stored_batches
 from storage.segments.segment import CleanedSegment, Segment
-from storage.segments.transaction_index import AbortedTransaction
 
 _BUFFER_SIZE_MIN: Final = 4096
 _TOMBSTONE: Final = bytes([TOMBSTONE])
@@ -62,66 +59,9 @@ _DEAD: Final = bytes([DEAD])
 _IS_KEPT: Final = bytes.maketrans(bytes([LIVE, DEAD, TOMBSTONE]), bytes([True, False, True]))
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningJob:
-    """Everything a pass needs to know. `segments` are the sealed ones from the log's start to the uncleanable part.
-
-    `later_segments` are the base offsets of those behind them that may hold markers of transactions in `segments`.
-    """
-
-    directory: str
-    segments: Sequence[SourceSegment]
-    later_segments: Sequence[int]
-    first_dirty_offset: int
-    aborted: Sequence[AbortedTransaction]
-    producers: Mapping[int, ActiveProducer]
-    now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    map_memory: int
-    map_load_factor: float = 0.9
-    bytes_per_second_max: float = float("inf")
-    buffer_size: int = 256 * 1024  # bytes read at a time, and as many written at a time
-
-
-@dataclass(slots=True)
-class CleaningResult:
-    """`end_offset` is the first offset that is still dirty."""
-
-    end_offset: int = 0
-    segments: list[CleanedSegment] = field(default_factory=list)
-    bytes_read: int = 0
-    bytes_kept: int = 0
-    io_size: int = 0
-    """Bytes read and written, which the limit of the rate counts."""
-    records_read: int = 0
-    records_kept: int = 0
-    records_without_key: int = 0
-    map_utilization: float = 0.0
-    map_probes: int = 0
-    map_seconds: float = 0.0
-    copy_seconds: float = 0.0
-
-
 def clean(job: CleaningJob, files: Files | None = None) -> CleaningResult:
     """Clean a log once. Raises OSError, CorruptSegmentError, Malformed; then the new files have been removed."""
     return _Pass(job, files or OsFiles()).run()
-
-
-def unstage(files: Files, directory: str) -> None:
-    """Remove the `.cleaned` files of a pass that failed or whose result is not used. Raises OSError.
-
-    `.swap` files stay: `LogDisposal.swap_in` made them, and the segments that they replace may already be deleted.
-    """
-    try:
-        entries = files.list_directory(directory)
-    except FileNotFoundError:
-        return  # the log was deleted
-    for entry in entries:
-        if entry.name.endswith(names.CLEANED):
-            files.unlink_if_exists(f"{directory}/{entry.name}")
 
 
 class Throttle:

@@ -6,7 +6,7 @@ them.
 
 from typing import NamedTuple
 
-from storage.cleaning.cleaner import CleaningResult
+from storage.cleaning.cleaning_job import CleaningResult
 
 
 class CleanerMetrics(NamedTuple):

@@ -18,7 +18,8 @@ import mmap
 from collections.abc import Sequence
 from typing import Final
 
-from storage.cleaning.offset_map import ENTRY_SIZE, MEMORY_MAX, OffsetMap
+from storage.cleaning.cleaning_job import MAP_MEMORY_MAX
+from storage.cleaning.offset_map import ENTRY_SIZE, OffsetMap
 
 LIVE: Final = 0
 DEAD: Final = 1  # a newer record of its key is mapped, or it has no key
@@ -32,10 +33,10 @@ class DirtyRecords:
 
     __slots__ = ("_capacity", "_states", "mapped", "offsets", "without_key")
 
-    def __init__(self, memory: int, load_factor: float, count_max: int = MEMORY_MAX) -> None:
+    def __init__(self, memory: int, load_factor: float, count_max: int = MAP_MEMORY_MAX) -> None:
         """`memory` is in bytes; less is allocated if `count_max` records, the most there can be, need less."""
         self.offsets = OffsetMap(memory, load_factor, count_max)
-        self._capacity = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE * _RECORDS_PER_SLOT, count_max), 1)
+        self._capacity = max(min(min(memory, MAP_MEMORY_MAX) // ENTRY_SIZE * _RECORDS_PER_SLOT, count_max), 1)
         self._states = mmap.mmap(-1, self._capacity)
         self.mapped = 0
         self.without_key = 0

@@ -36,7 +36,7 @@ from config.broker_properties import (
 )
 from protocol.errors import KafkaError, Malformed
 from storage.batches.damaged_batches import MetBy
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, unstage
+from storage.cleaning.cleaning_job import MAP_MEMORY_MAX, CleaningJob, CleaningResult, unstage
 from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
 from storage.cleaning.compaction import (
     ActiveProducer,
@@ -46,7 +46,6 @@ from storage.cleaning.compaction import (
     SourceSegment,
     cleanable_part,
 )
-from storage.cleaning.offset_map import MEMORY_MAX
 from storage.directories.log_directory import LogDirectory
 from storage.disk.files import Files, ShortageError
 from storage.disk.shortages import OutOfResourcesError
@@ -417,7 +416,7 @@ class LogCleaning(LogObserver):
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
-            map_memory=min(settings.dedupe_buffer_size // threads, MEMORY_MAX),
+            map_memory=min(settings.dedupe_buffer_size // threads, MAP_MEMORY_MAX),
             map_load_factor=settings.load_factor,
             bytes_per_second_max=settings.bytes_per_second_max / threads,
             buffer_size=settings.io_buffer_size // threads // 2,

@@ -19,13 +19,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from storage.cleaning.cleaning_job import MAP_MEMORY_MAX
+
 try:  # twice as fast for short keys: OpenSSL's MD5 takes longer to set up than to compute
     from _md5 import md5  # type: ignore[import-not-found]
 except ImportError:
     md5 = partial(hashlib.md5, usedforsecurity=False)
 
 ENTRY_SIZE: Final = 24
-MEMORY_MAX: Final = 2**31 - 1
 
 _ENTRY: Final = struct.Struct(">16sQ")
 
@@ -35,9 +36,9 @@ class OffsetMap:
 
     __slots__ = ("_slots", "_table", "count", "probes", "usable")
 
-    def __init__(self, memory: int, load_factor: float, keys_max: int = MEMORY_MAX) -> None:
+    def __init__(self, memory: int, load_factor: float, keys_max: int = MAP_MEMORY_MAX) -> None:
         """`memory` is in bytes. At most `keys_max` keys will be put; twice as many slots suffice and are faster."""
-        self._slots = max(min(min(memory, MEMORY_MAX) // ENTRY_SIZE, 2 * keys_max), 2)
+        self._slots = max(min(min(memory, MAP_MEMORY_MAX) // ENTRY_SIZE, 2 * keys_max), 2)
         self._table = mmap.mmap(-1, self._slots * ENTRY_SIZE)
         # At least one slot stays free, where the search for a missing key ends.
         self.usable = min(max(int(self._slots * load_factor), 1), self._slots - 1)

@@ -15,7 +15,8 @@ from broker.server import Server
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.disk.files import Files
 from tests.sim.disk import EPOCH_MS, DiskFiles
 from tests.sim.network import SimulatedNetwork

@@ -19,7 +19,8 @@ import pytest
 from base.pause import InThread, Pause
 from broker.loop.slices import SlicedWork
 from broker.replica.log_cleaner import LogCleaner, WorkerEndedError, WorkerProcess
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names
 from storage.disk.files import ShortageError

@@ -17,7 +17,8 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType
 from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set
-from storage.cleaning.cleaner import Throttle, clean, unstage
+from storage.cleaning.cleaner import Throttle, clean
+from storage.cleaning.cleaning_job import unstage
 from storage.cleaning.log_cleaning import CleanerSettings
 from storage.disk import names
 from storage.log.log import Log

@@ -15,7 +15,8 @@ from protocol.records.compression import Compression
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.entries import Entry, entries, entry_records
 from protocol.records.legacy import build_message_set
-from storage.cleaning.cleaner import CleaningJob, CleaningResult, clean
+from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.disk import names
 from storage.log.log import Log
 from tests.storage.builders import NOW_MS

@@ -1,6 +1,6 @@
 """The cleaner's figures as Kafka counts them."""
 
-from storage.cleaning.cleaner import CleaningResult
+from storage.cleaning.cleaning_job import CleaningResult
 from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures
 
 

@@ -12,9 +12,9 @@ from config.broker import BrokerConfig
 from protocol.records.batch import batches
 from protocol.records.control import ControlType
 from storage.cleaning.cleaner import clean
+from storage.cleaning.cleaning_job import MAP_MEMORY_MAX
 from storage.cleaning.cleaning_metrics import Uncleanable
 from storage.cleaning.log_cleaning import CleanerSettings
-from storage.cleaning.offset_map import MEMORY_MAX
 from storage.disk import names
 from storage.disk.files import Buffer, failure
 from storage.disk.shortages import OutOfResourcesError
@@ -96,7 +96,7 @@ def test_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
     broker.cleaning.settings = CleanerSettings.of(config)
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
-    assert picked.job.map_memory == MEMORY_MAX
+    assert picked.job.map_memory == MAP_MEMORY_MAX
     assert picked.job.map_load_factor == 0.7
     assert picked.job.buffer_size == 100_000
     assert picked.job.bytes_per_second_max == 250
