@@ -23,6 +23,7 @@ from broker.settings.principal_builder import principal_builder
 from broker.settings.security_sources import TLS_PROTOCOLS, InvalidSecurityError, Sources
 from config.broker import BrokerConfig
 from config.listeners import Listener
+from controller.model import Broker, Endpoint
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -123,6 +124,23 @@ class BrokerListeners:
             logger.error("listener %s is not served: %s", listener, error)
         else:
             logger.info("listening on %s, port %d", listener, self.sockets.ports[listener.name])
+
+    def advertised(self, host_name: Callable[[], str]) -> tuple[Endpoint, ...]:
+        """Return the addresses that clients use, with the real ports. `host_name` returns the host of those without."""
+        ports = self.sockets.ports
+        return tuple(
+            Endpoint(one.name, one.host or host_name(), one.port or ports[one.name], one.security_protocol.name)
+            for one in self._config.advertised_listeners
+            if one.name in ports  # one that was added, and could not be bound, is missing
+        )
+
+    def log_addresses(self, advertised: Broker) -> None:
+        """Log where clients find the broker."""
+        for listener in self.sockets.addresses.values():
+            bound = f"{listener.name}://{listener.host or '0.0.0.0'}:{self.sockets.ports[listener.name]}"
+            endpoint = advertised.endpoint(listener.name)
+            clients_use = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
+            logger.info("listening on %s%s", bound, clients_use)
 
     def check(self, config: BrokerConfig) -> None:
         """Raise KafkaError if the listeners of a changed configuration cannot be served."""

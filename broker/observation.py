@@ -21,7 +21,8 @@ from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.services import Services
-from broker.settings.reporters import new_reporters, reporter_names
+from broker.settings.plug_ins import has_reporters
+from broker.settings.reporters import new_reporters
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
@@ -39,11 +40,10 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 
 def open_endpoint(
     config: BrokerConfig, blocking: Executor, tls_context: Callable[[], ServerContext | None]
-) -> MetricsEndpoint | None:
-    """Bind the address of `metrics.http.listener`; return None without it. Raises ListenError."""
+) -> MetricsEndpoint:
+    """Bind the address of `metrics.http.listener`, which is set. Raises ListenError."""
     metrics_listener = config[properties.METRICS_HTTP_LISTENER]
-    if metrics_listener is None:
-        return None
+    assert metrics_listener is not None
     from broker.metrics.endpoint import MetricsEndpoint
     from broker.metrics.http_access import HttpAccess
     from config.http_users import parse_http_users
@@ -62,9 +62,7 @@ class Observation:
 
     def __init__(
         self,
-        config: BrokerConfig,
         environment: Environment,
-        blocking: Executor,
         services: Services,
         dispatcher: RequestDispatcher,
         sockets: SocketServer,
@@ -75,10 +73,10 @@ class Observation:
         undo: AsyncExitStack,
     ) -> None:
         """`state()` and `cleaner()` return the present ones; `undo` ends what is begun."""
-        self._config = config
+        self._config = services.config
         self._environment = environment
         self._clock = environment.clock
-        self._blocking = blocking
+        self._blocking = services.blocking
         self._services = services
         self._dispatcher = dispatcher
         self._sockets = sockets
@@ -92,9 +90,6 @@ class Observation:
 
         Raises InvalidPlugInError.
         """
-        has_reporters = bool(reporter_names(self._config))
-        if endpoint is None and not has_reporters:
-            return
         from broker.metrics.catalog import Measured
         from broker.metrics.histogram import Histogram
         from broker.metrics.host import GarbageCollections, Host
@@ -115,7 +110,7 @@ class Observation:
         registry = await self._measure(measured, turns)
         if endpoint is not None:
             await self._serve(endpoint, registry, measured, turns)
-        if has_reporters:
+        if has_reporters(self._config):
             self._start_reporters(registry)
 
     async def _measure(self, measured: Measured, turns: Turns) -> Registry:

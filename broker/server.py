@@ -21,18 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from base.clock import Clock
-from broker.assembly import Foundation, Reconfiguration, assemble
-from broker.cluster.acl_session import AclSession
+from broker.assembly import Surroundings, assemble
 from broker.cluster.broker_state import BrokerState
-from broker.cluster.control_requests import ControlDoor
-from broker.cluster.controlled_shutdown import move_leadership
 from broker.cluster.metadata_store import (
     FILES_BESIDE_LOGS,
     NoMetadataError,
-    record_directories,
-    retire_copies,
 )
 from broker.environment import Environment, environment_of_this_machine
+from broker.foundation import Foundation
 from broker.jobs import (
     key_set_jobs,
     quota_jobs,
@@ -45,23 +41,23 @@ from broker.jobs import (
 )
 from broker.listeners import BrokerListeners
 from broker.load_display import load_display
-from broker.logins import link_security
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
 from broker.loop.thread_pool import ThreadPool
-from broker.lost_logs import LostLogs
+from broker.lost_logs import LostLogs, ReplicaStates
+from broker.network.connection import Dispatcher
 from broker.network.network import ListenError
 from broker.network.outgoing import LinkSecurity
 from broker.network.sasl.scram import Digest, ScramCredential, ScramUser
-from broker.observation import Observation, open_endpoint
 from broker.process import freeze_started, run_in_loop
+from broker.replica.assembly import clean_logs
 from broker.replica.directory_writers import DirectoryWriters
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.admission import Admission
 from broker.requests.dispatch import RequestDispatcher
-from broker.requests.release_gate import ReleaseGate
 from broker.requests.services import Services
 from broker.setting_problems import unsupported_settings
+from broker.settings.assembly import Reconfiguration
 from broker.settings.component_settings import (
     UnknownHostError,
     connection_limits,
@@ -69,10 +65,10 @@ from broker.settings.component_settings import (
     registration_wait_ms,
 )
 from broker.settings.listener_security import open_listeners
-from broker.settings.plug_ins import InvalidPlugInError
+from broker.settings.plug_ins import InvalidPlugInError, has_reporters
 from broker.settings.security_sources import InvalidSecurityError, Sources
 from broker.settings.unmet_settings import unmet_by_one_broker
-from broker.stores import OpenedStore, open_acl_store, open_metadata_store
+from broker.stores import OpenedStore, claim_directories, open_acl_store, open_metadata_store
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
@@ -80,21 +76,18 @@ from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE
 from controller.entity_configs import ConfigChangeListener
 from controller.membership import Membership
-from controller.model import Broker, Endpoint
+from controller.model import Broker
 from controller.paths import ConfigEntity, Undecodable
 from controller.registration import (
     NO_JMX_PORT,
     BrokerRegistration,
     IdentityError,
-    check_cluster_id,
-    choose_broker_id,
-    ensure_cluster_id,
 )
-from controller.state_store import StoreError, StoreUnavailable
+from controller.state_store import StateStore, StoreError, StoreUnavailable
 from protocol.errors import KafkaError
-from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.cleaning.log_cleaning import CleanerSettings
 from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError
-from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
+from storage.disk.meta_properties import WrongDirectoryError
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import DuplicateLogError, LoadError, LogManagerSettings, NoUsableDirectoryError
 
@@ -107,8 +100,6 @@ T = TypeVar("T")
 
 REMOTE_KEYS_WAIT_S = 10.0
 """How long a start waits for the keys of identity providers. Those that come later are used when they come."""
-UNNAMED = "(without cluster.id)"
-"""Stands for the cluster id of directories that have partitions and none: they must not begin a new cluster."""
 
 STARTUP_ERRORS = (
     DirectoryLockedError,
@@ -260,14 +251,21 @@ class Server:
         )
         self._listeners = BrokerListeners(self._config, self._environment, sources, self._undo)
         self._cpu_pool.when_full(self._listeners.sockets.hold, self._listeners.sockets.release)
-        self._metrics_endpoint = open_endpoint(self._config, self._blocking, self._listeners.http_tls())
-        if self._metrics_endpoint is not None:
-            self._undo.push_async_callback(self._metrics_endpoint.stop)
+        if self._config[properties.METRICS_HTTP_LISTENER] is not None:
+            self._open_metrics_endpoint()
         foundation = await self._build_foundation()
+        acl_store = await open_acl_store(self._config, self._environment, foundation.store, self._undo)
+        replica_states = ReplicaStates(foundation)
         services = self._services = assemble(
             foundation,
-            Reconfiguration(self._topic_reconfigured, self._broker_reconfigured, self._listeners.check),
-            lambda: self._membership.broker_epoch,
+            Surroundings(
+                self._environment.network,
+                self._link_security(),
+                self._listeners.sockets.unsent,
+                acl_store,
+                replica_states,
+                Reconfiguration(self._topic_reconfigured, self._broker_reconfigured, self._listeners.check),
+            ),
         )
         self._undo.callback(services.peers.close)
         self._undo.callback(services.policies.close)
@@ -276,63 +274,51 @@ class Server:
         await services.config_changes.load_dynamic_layers()
         self._apply_settings()
         self._listeners.apply_stored()
-        observation = Observation(
-            self._config,
-            self._environment,
-            self._blocking,
-            services,
-            self.dispatcher,
-            self._listeners.sockets,
-            self._opened_store.sessions,
-            state=lambda: self._state,
-            cleaner=lambda: self._cleaner,
-            undo=self._undo,
-        )
-        await observation.start(self._metrics_endpoint)
+        if self._metrics_endpoint is not None or has_reporters(self._config):
+            await self._observe(services)
         self._state = BrokerState.RECOVERY
         await self._load_logs(foundation)
-        self._lost_logs = LostLogs(foundation, services, self._notify)
+        self._lost_logs = LostLogs(foundation, services.replica_manager, services.assigned_replicas, replica_states)
         await self._read_remote_keys()
-        read_security_again = await self._start_security(foundation, services)
+        read_security_again = await self._start_security(foundation.store, acl_store, services)
         await self._membership.register(
             lambda: self._registration(foundation.broker_id),
             wait_ms=registration_wait_ms(self._config),
             is_stopped=self._is_stopped,
         )
         admission = Admission(self.dispatcher)
-        metadata_received = _received(services.control_door)
+        metadata_received = asyncio.Event()
+        services.metadata_changes.subscribe(lambda topics: metadata_received.set())
         if self._is_clustered:
             self._listeners.sockets.start(admission)
-        await self._start_background_work(services, read_security_again)
+        await self._start_background_work(foundation, services, read_security_again)
         await self._lost_logs.stop_serving()  # a directory that failed during the start
         if not self._is_clustered:
             self._warn_unmet_settings(services)
         if self._is_clustered:
             await self._wait_for(metadata_received)
-        services.replica_manager.report_unclaimed_logs(partial(services.metadata_cache.is_assigned, services.broker_id))
+        services.assigned_replicas.report_unclaimed_logs(
+            partial(services.metadata_cache.is_assigned, services.broker_id)
+        )
         admission.admit_clients()
         if not self._is_clustered:
-            gated = self._config[properties.ADVERTISED_KAFKA_VERSION] is not None
-            self._listeners.sockets.start(
-                ReleaseGate(self.dispatcher, services.served_apis) if gated else self.dispatcher
-            )
+            self._listeners.sockets.start(self._dispatcher_of_release(services))
         self._undo.callback(self._listeners.close)
         self._undo.push_async_callback(services.fetchers.stop)  # before listeners close: leaders count it in sync
         self._state = BrokerState.RUNNING
         for line in open_listeners(self._config):
             logger.info("%s", line)
-        self._log_what_matters(foundation)
+        self._listeners.log_addresses(self._registration(foundation.broker_id).broker)
+        logger.info("data in %s, cluster id %s", ", ".join(self._config.log_dirs), foundation.cluster_id)
         logger.info("[KafkaServer id=%d] started", foundation.broker_id)
 
-    def _log_what_matters(self, foundation: Foundation) -> None:
-        """Log where clients find the broker, and where its data is."""
-        advertised = self._registration(foundation.broker_id).broker
-        for listener in self._listeners.sockets.addresses.values():
-            bound = f"{listener.name}://{listener.host or '0.0.0.0'}:{self._listeners.sockets.ports[listener.name]}"
-            endpoint = advertised.endpoint(listener.name)
-            clients_use = f", clients connect to {endpoint.host}:{endpoint.port}" if endpoint is not None else ""
-            logger.info("listening on %s%s", bound, clients_use)
-        logger.info("data in %s, cluster id %s", ", ".join(self._config.log_dirs), foundation.cluster_id)
+    def _dispatcher_of_release(self, services: Services) -> Dispatcher:
+        """Return what serves clients: the dispatcher, or a limit of its APIs to those of an earlier release."""
+        if self._config[properties.ADVERTISED_KAFKA_VERSION] is None:
+            return self.dispatcher
+        from broker.requests.release_gate import ReleaseGate  # for tests of clients only
+
+        return ReleaseGate(self.dispatcher, services.served_apis)
 
     async def _build_foundation(self) -> Foundation:
         """Lock the log directories, open the metadata store, and determine the cluster id and broker id."""
@@ -358,41 +344,54 @@ class Server:
         store = opened.store
         self._undo.push_async_callback(store.close)
         self._membership = Membership(store)
-        stored = None if meta is None else meta.cluster_id
-        is_unnamed = meta is not None and stored is None and await self._in_thread(log_manager.startup.has_partitions)
-        cluster_id = await ensure_cluster_id(store, environment.random, stored=UNNAMED if is_unnamed else stored)
-        check_cluster_id(stored=stored, cluster_id=cluster_id)
-        broker_id = await choose_broker_id(
-            store,
-            configured=config[properties.BROKER_ID],
-            stored=None if meta is None else meta.broker_id,
-            generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
-            reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
-        )
-        if not self._is_clustered:
-            await record_directories(store, log_manager, opened.accepted)
-        await self._in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
-        if self._is_clustered:
-            await self._in_thread(lambda: retire_copies(log_manager, environment.files))
-        acl_store = await open_acl_store(config, environment)
-        if acl_store is not None:
-            self._undo.push_async_callback(acl_store.close)
+        broker_id, cluster_id = await claim_directories(config, environment, log_manager, meta, opened, self._in_thread)
         loop_timer = LoopTimer(self._loop, environment.clock)
         self._undo.callback(loop_timer.close)
         return Foundation(
             broker_id,
             cluster_id,
             config,
-            environment,
+            environment.clock,
+            environment.random,
             loop_timer.timer,
             store,
-            acl_store or store,
             log_manager,
             self._blocking,
+            self._background,
             self._cpu_pool,
-            self._listeners.sockets.unsent,
-            link_security(config, environment, self._listeners, self._undo) if self._is_clustered else LinkSecurity(),
+            environment.new_sliced_work(environment.clock),
+            environment.new_threads,
+            self._notify,
+            lambda: self._membership.broker_epoch,
         )
+
+    def _link_security(self) -> LinkSecurity:
+        if not self._is_clustered:
+            return LinkSecurity()
+        from broker.logins import link_security  # a broker that runs alone starts without it
+
+        return link_security(self._config, self._environment, self._listeners, self._undo)
+
+    def _open_metrics_endpoint(self) -> None:
+        from broker.observation import open_endpoint  # a broker without metrics starts without it
+
+        self._metrics_endpoint = open_endpoint(self._config, self._blocking, self._listeners.http_tls())
+        self._undo.push_async_callback(self._metrics_endpoint.stop)
+
+    async def _observe(self, services: Services) -> None:
+        from broker.observation import Observation  # a broker without metrics starts without it
+
+        observation = Observation(
+            self._environment,
+            services,
+            self.dispatcher,
+            self._listeners.sockets,
+            self._opened_store.sessions,
+            state=lambda: self._state,
+            cleaner=lambda: self._cleaner,
+            undo=self._undo,
+        )
+        await observation.start(self._metrics_endpoint)
 
     async def _read_remote_keys(self) -> None:
         """Read the keys of identity providers before the first client logs in; those that fail are read again later."""
@@ -424,9 +423,11 @@ class Server:
         writers = DirectoryWriters(self._log_manager, self._environment.new_threads)
         self._undo.push_async_callback(writers.stop)
 
-    async def _start_security(self, foundation: Foundation, services: Services) -> Callable[[], Awaitable[None]]:
+    async def _start_security(
+        self, store: StateStore, acl_store: StateStore, services: Services
+    ) -> Callable[[], Awaitable[None]]:
         """Read the ACLs, before any client is served; return a function that reads it again in a new session."""
-        change_listener = ConfigChangeListener(foundation.store, self._entity_changed)
+        change_listener = ConfigChangeListener(store, self._entity_changed)
         await change_listener.start()
         await services.scram_credentials.load()
         await services.enforced_quotas.load()
@@ -434,8 +435,10 @@ class Server:
         self._undo.callback(change_listener.stop)
         await services.acls.start()
         self._undo.callback(services.acls.stop)
-        if foundation.acl_store is not foundation.store:
-            session = AclSession(foundation.acl_store, services.acls.start)
+        if acl_store is not store:
+            from broker.cluster.acl_session import AclSession  # few brokers have such a store
+
+            session = AclSession(acl_store, services.acls.start)
             self._undo.push_async_callback(session.stop)
         await services.delegation_tokens.start()
         self._undo.callback(services.delegation_tokens.stop)
@@ -450,7 +453,9 @@ class Server:
 
         return read_again
 
-    async def _start_background_work(self, services: Services, read_again: Callable[[], Awaitable[None]]) -> None:
+    async def _start_background_work(
+        self, foundation: Foundation, services: Services, read_again: Callable[[], Awaitable[None]]
+    ) -> None:
         """Start background work: the controller first, as its elections assign the partitions to lead."""
         self._undo.push_async_callback(services.directory_moves.stop)
         self._undo.push_async_callback(services.controller.stop)
@@ -468,7 +473,7 @@ class Server:
         for coordinator in (services.groups, services.transactions):
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
-        await self._start_cleaning()
+        await self._start_cleaning(foundation)
         repeat_until_closed(
             self._undo,
             *storage_jobs(
@@ -501,6 +506,8 @@ class Server:
         """Have the controller move the leadership of this broker's partitions to other brokers."""
         config, services = self._config, self._services
         if self._is_clustered and config[properties.CONTROLLED_SHUTDOWN_ENABLE]:
+            from broker.cluster.controlled_shutdown import move_leadership  # no start needs it
+
             services.fetchers.leave()
             await move_leadership(
                 services.controller_link.controlled_shutdown,
@@ -521,24 +528,13 @@ class Server:
         for line in unmet_by_one_broker(self._config, topics):
             logger.warning("%s", line)
 
-    async def _start_cleaning(self) -> None:
+    async def _start_cleaning(self, foundation: Foundation) -> None:
         """Start the log cleaner unless `log.cleaner.enable` is false."""
         config = self._config
         if not config[properties.LOG_CLEANER_ENABLE]:
             logger.warning("log.cleaner.enable=false: compacted topics, __consumer_offsets among them, only grow")
             return
-        cleaning = LogCleaning(self._log_manager, self._environment.files, CleanerSettings.of(config))
-        cleaning.load()
-        cleaner = self._cleaner = LogCleaner(
-            cleaning,
-            self._environment.new_worker,
-            self._environment.new_threads,
-            self._background,
-            self._clock,
-            self._services.sliced_work,
-            count=config[properties.LOG_CLEANER_THREADS],
-            backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
-        )
+        cleaner = self._cleaner = clean_logs(foundation, self._environment.files, self._environment.new_worker)
         cleaner.start()
         self._undo.push_async_callback(cleaner.stop)
         self._services.directory_moves.on_moved = cleaner.log_moved
@@ -551,17 +547,7 @@ class Server:
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
         """Return the registration of this broker: its advertised addresses, with the real ports."""
-        ports = self._listeners.sockets.ports
-        endpoints = tuple(
-            Endpoint(
-                one.name,
-                one.host or self._environment.host_name(),
-                one.port or ports[one.name],
-                one.security_protocol.name,
-            )
-            for one in self._config.advertised_listeners
-            if one.name in ports  # one that was added, and could not be bound, is missing
-        )
+        endpoints = self._listeners.advertised(self._environment.host_name)
         broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])
         jmx_port = NO_JMX_PORT if self._metrics_endpoint is None else self._metrics_endpoint.port
         return BrokerRegistration(broker, self._clock.now_ms(), jmx_port)
@@ -646,15 +632,3 @@ class Server:
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._blocking, work)
-
-
-def _received(door: ControlDoor) -> asyncio.Event:
-    """Return an event that is set when an UpdateMetadata has been applied."""
-    received, forward = asyncio.Event(), door.on_metadata
-
-    def note(topics: set[str]) -> None:
-        forward(topics)
-        received.set()
-
-    door.on_metadata = note
-    return received

@@ -1,28 +1,36 @@
-"""The stores of metadata that a broker opens: that of its cluster or its own, and that of the authorizer.
+"""The stores of metadata that a broker opens, and the identity on which they and its log directories have to agree.
 
-Owns which of them the configuration names. Must not know what they contain.
+Owns which stores the configuration names: that of the cluster or the broker's own, and that of the authorizer. Must not
+know what else they contain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
-from broker.cluster.metadata_store import open_store
+from base.pause import InThread
+from broker.cluster.metadata_store import open_store, record_directories, retire_copies
 from broker.environment import Environment
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.embedded.sqlite_store import SqliteStore
+from controller.registration import check_cluster_id, choose_broker_id, ensure_cluster_id
 from controller.session_events import SessionEvents
 from controller.state_store import StateStore
 from storage.directories.log_directory import LogDirectory
+from storage.disk.meta_properties import MetaProperties
 from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from broker.settings.client_login import Surroundings
     from controller.zookeeper.settings import ZooKeeperSettings
+
+UNNAMED = "(without cluster.id)"
+"""Stands for the cluster id of directories that have partitions and none: they must not begin a new cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +80,52 @@ async def open_metadata_store(
     return OpenedStore(store, sessions, store, accepted)
 
 
-async def open_acl_store(config: BrokerConfig, environment: Environment) -> StateStore | None:
-    """Open the store of the authorizer's own ensemble; return None if it has none."""
+async def claim_directories(
+    config: BrokerConfig,
+    environment: Environment,
+    log_manager: LogManager,
+    meta: MetaProperties | None,
+    opened: OpenedStore,
+    in_thread: InThread,
+) -> tuple[int, str]:
+    """Determine the broker id and the cluster id, and write them to the log directories; return both.
+
+    `meta` is what the directories have. Raises IdentityError if it contradicts the store or the configuration.
+    """
+    store = opened.store
+    stored = None if meta is None else meta.cluster_id
+    is_unnamed = meta is not None and stored is None and await in_thread(log_manager.startup.has_partitions)
+    cluster_id = await ensure_cluster_id(store, environment.random, stored=UNNAMED if is_unnamed else stored)
+    check_cluster_id(stored=stored, cluster_id=cluster_id)
+    broker_id = await choose_broker_id(
+        store,
+        configured=config[properties.BROKER_ID],
+        stored=None if meta is None else meta.broker_id,
+        generation_enabled=config[properties.BROKER_ID_GENERATION_ENABLE],
+        reserved_id_max=config[properties.RESERVED_BROKER_MAX_ID],
+    )
+    if opened.embedded is not None:
+        await record_directories(store, log_manager, opened.accepted)
+    await in_thread(lambda: log_manager.startup.claim(MetaProperties(broker_id, cluster_id)))
+    if opened.embedded is None:
+        await in_thread(lambda: retire_copies(log_manager, environment.files))
+    return broker_id, cluster_id
+
+
+async def open_acl_store(
+    config: BrokerConfig, environment: Environment, metadata_store: StateStore, undo: AsyncExitStack
+) -> StateStore:
+    """Open the store of the authorizer's own ensemble, which `undo` closes; else return the metadata store."""
     if not config[properties.AUTHORIZER_ZOOKEEPER_URL] or environment.new_cluster_store is None:
-        return None
+        return metadata_store
     from broker.settings.zookeeper_settings import authorizer_zookeeper_settings
 
     zookeeper = authorizer_zookeeper_settings(config, surroundings(environment))
     if zookeeper is None:
-        return None
+        return metadata_store
     store = environment.new_cluster_store(zookeeper)
     await store.open()
+    undo.push_async_callback(store.close)
     return store
 
 

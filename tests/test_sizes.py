@@ -24,11 +24,9 @@ CLASS_LINES_MAX = 500
 FUNCTION_LINES_MAX = 90
 
 EXCEPTIONS = {
-    "broker/assembly.py: assemble": "the wiring of one broker, a list of calls without a branch",
-    "broker/replica/manager.py: ReplicaManager": "requests of the controller and events of logs meet its state",
     "protocol/records/batch.py: parse_records": "a loop over bytes, in which a call would cost more than a field",
     "protocol/records/regularity.py: _step_over": "a loop over bytes, in which a call would cost more than a field",
-    "storage/manager/log_manager.py: LogManager": "hosts the logs, as ReplicaManager hosts the partitions",
+    "storage/manager/log_manager.py: LogManager": "hosts the logs",
     "storage/segments/segment.py: Segment": "one file with its three indexes, which change together",
 }
 

@@ -24,6 +24,8 @@ from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
+from broker.loop.subscribers import Subscribers
+from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.manager import ReplicaManager
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.sender import shown_state
@@ -94,15 +96,18 @@ class ControlDoor:
         clock: Clock,
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
+        assigned_replicas: AssignedReplicas,
         topic_configs: TopicConfigs,
         read_partition_counts: Callable[[Sequence[str]], Awaitable[Mapping[str, int]]],
         sliced_work: SlicedWork,
         blocking: Executor,
         broker_epoch: Callable[[], int],
+        changes: Subscribers[[set[str]]],
     ) -> None:
         """`read_partition_counts(topics)` returns those that the metadata store declares, as far as it can be read.
 
-        `blocking` runs work that waits for a disk.
+        `blocking` runs work that waits for a disk. `changes` is notified of the topics that an UpdateMetadata changed,
+        after it is applied.
 
         `broker_epoch()` is the epoch of this broker's registration, -1 before it is registered.
         """
@@ -110,12 +115,12 @@ class ControlDoor:
         self._clock = clock
         self._metadata = metadata
         self._replica_manager = replica_manager
+        self._assigned_replicas = assigned_replicas
         self._topic_configs = topic_configs
         self._read_partition_counts = read_partition_counts
         self._sliced_work = sliced_work
         self._blocking = blocking
-        self.on_metadata: Callable[[set[str]], None] = lambda topics: None
-        """Called with the topics that an UpdateMetadata changed, after it is applied."""
+        self._changes = changes
         self._in_order = InOrder()
 
     async def submit(self, request: ControlRequest, correlation_id: int | None = None) -> ControlResponse:
@@ -152,7 +157,7 @@ class ControlDoor:
     async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         pause = self._sliced_work.pause
         request, unusable = await _without_unusable(request, pause)
-        response = await self._replica_manager.stop_replicas(request, self._clock.now_ms(), pause)
+        response = await self._assigned_replicas.stop_replicas(request, self._clock.now_ms(), pause)
         response.partition_errors += [
             StopReplicaPartitionError(
                 topic_name=topic.topic_name,
@@ -169,10 +174,10 @@ class ControlDoor:
         request, unusable = await _without_unusable(request, pause)
         await self._load_configs(request)
         # A log is registered only after the last step.
-        await self._replica_manager.create_logs(request, self._clock.now_ms(), pause, self._in_thread)
+        await self._assigned_replicas.create_logs(request, self._clock.now_ms(), pause, self._in_thread)
         if state_log.isEnabledFor(logging.INFO):
             await _log_states(request, correlation_id, pause)
-        response = await self._replica_manager.become_leader_or_follower(request, pause)
+        response = await self._assigned_replicas.become_leader_or_follower(request, pause)
         response.topics += [
             LeaderAndIsrTopicError(
                 topic_id=topic.topic_id,
@@ -238,9 +243,9 @@ class ControlDoor:
         changed = await self._metadata.update(request, pause, declared_counts)
         if brokers_before.keys() - self._metadata.brokers.keys():
             await self._replica_manager.brokers_left(pause)
-        await self._replica_manager.stop_dropped_replicas(request, pause)
+        await self._assigned_replicas.stop_dropped_replicas(request, pause)
         await self._forget_deleted(changed)
-        self.on_metadata(changed)
+        self._changes.notify(changed)
         return UpdateMetadataResponse()
 
 

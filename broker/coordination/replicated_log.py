@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from base.clock import Clock
 from base.pause import InThread
 from broker.cluster.metadata_cache import MetadataCache
+from broker.coordination.led_partitions import LedPartitions
 from broker.network.outgoing import Peer, PeerUnavailable
+from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.bound_partition import Bound, bind
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
@@ -35,6 +37,15 @@ FOLLOWER_FETCH_VERSION: Final = 12
 FOLLOWER_TIMEOUT_MS: Final = 10_000
 
 _COORDINATOR = AppendOrigin.COORDINATOR  # looked up once: access to an enum member costs as much as a call
+
+
+def follow_leadership(assigned: AssignedReplicas, topic: str, partitions: LedPartitions[Any]) -> None:
+    """Load a partition of a coordinator's topic when this broker becomes its leader, and unload it when it resigns."""
+    assigned.on_leadership(
+        topic,
+        gained=lambda partition: partitions.become_leader(partition.partition, partition.leader_epoch),
+        lost=lambda partition: partitions.resign(partition.partition),
+    )
 
 
 class ReplicatedLog:

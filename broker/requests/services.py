@@ -28,10 +28,12 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
+from broker.loop.subscribers import Subscribers
 from broker.network.unsent_responses import UnsentResponses
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.replica.appends import Appends
+from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
@@ -66,6 +68,8 @@ class Services:
     clock: Clock
     random: Random
     metadata_cache: MetadataCache
+    metadata_changes: Subscribers[[set[str]]]
+    """Notified of the topics that an UpdateMetadata has changed, after it is applied."""
     peers: BrokerPeers
     control_door: ControlDoor
     control_channels: ControlChannels
@@ -73,6 +77,7 @@ class Services:
     controller_link: ControllerLink
     log_manager: LogManager
     replica_manager: ReplicaManager
+    assigned_replicas: AssignedReplicas
     appends: Appends
     directory_moves: DirectoryMoves
     isr_changes: IsrChanges

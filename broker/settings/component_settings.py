@@ -9,8 +9,6 @@ from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
 from broker.network.os_network import resolve
 from broker.quotas.enforcement import Key, QuotaWindows
-from broker.replica.fetchers import FetcherSettings
-from broker.replica.machine.fetcher import FetchTerms
 from broker.settings.policies import Policies
 from config import broker_properties as properties
 from config.broker import BrokerConfig
@@ -33,19 +31,6 @@ def listener_settings(config: BrokerConfig) -> ListenerSettings:
         receive_buffer_bytes=config[properties.SOCKET_RECEIVE_BUFFER_BYTES],
         connection_idle_ms_max=config[properties.CONNECTIONS_MAX_IDLE_MS],
         queued_request_bytes_max=config[properties.QUEUED_MAX_REQUEST_BYTES],
-    )
-
-
-def fetcher_settings(config: BrokerConfig) -> FetcherSettings:
-    return FetcherSettings(
-        FetchTerms(
-            config[properties.REPLICA_FETCH_WAIT_MAX_MS],
-            config[properties.REPLICA_FETCH_MIN_BYTES],
-            config[properties.REPLICA_FETCH_RESPONSE_MAX_BYTES],
-            config[properties.REPLICA_FETCH_MAX_BYTES],
-        ),
-        backoff_ms=config[properties.REPLICA_FETCH_BACKOFF_MS],
-        timeout_ms=config[properties.REPLICA_SOCKET_TIMEOUT_MS],
     )
 
 

@@ -22,7 +22,6 @@ from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.dynamic_config import check_change, usable
-from broker.settings.logger_levels import change_levels
 from config import broker_properties as rows
 from config.broker import BrokerConfig, base_row, is_password
 from config.broker_properties import BROKER_PROPERTIES
@@ -209,6 +208,8 @@ class ConfigChanges:
             await self._alter_broker(one, validate_only=validate_only)
         elif one.resource_type == ResourceType.BROKER_LOGGER and not one.replaces:
             self._require_this_broker(one.resource_name)
+            from broker.settings.logger_levels import change_levels  # on demand: no start needs it
+
             change_levels(_level_changes(one.changes), validate_only=validate_only)
         elif one.resource_type in set(ResourceType):
             raise KafkaError(

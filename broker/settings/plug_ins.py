@@ -54,6 +54,11 @@ def plug_in_names(config: BrokerConfig, row: Property[tuple[str, ...]]) -> Itera
     return (name for name in config[row] if name not in (*rows.JMX_REPORTERS, *rows.JAVA_REPORTERS))
 
 
+def has_reporters(config: BrokerConfig) -> bool:
+    """Return whether the configuration names a metrics reporter."""
+    return any(True for row in LISTS for _ in plug_in_names(config, row))
+
+
 def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:
     """Yield an error for each plug-in that is no class. Imports the modules, and creates no instance."""
     named: list[tuple[Property[Any], str]] = [(row, name) for row in SINGLE if (name := config[row])]

@@ -24,6 +24,7 @@ from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
 from broker.replica.appends import Appends
+from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.delayed_fetch import AwaitedPartition
 from broker.replica.fetch_service import Fetch
 from broker.replica.fetch_sessions import FetchPartition
@@ -901,7 +902,7 @@ def configuration_is_changed_while_there_is_no_controller(script: Script) -> Non
 
 
 def dropped_replicas_stay(patch: Patch) -> None:
-    patch.setattr(ReplicaManager, "stop_dropped_replicas", lambda self, request: iter(()))
+    patch.setattr(AssignedReplicas, "stop_dropped_replicas", lambda self, request: iter(()))
 
 
 def leader_is_dropped_while_it_is_away(script: Script) -> None:
@@ -921,7 +922,7 @@ def leader_is_dropped_while_it_is_away(script: Script) -> None:
 
 
 def logs_fail_quietly(patch: Patch) -> None:
-    patch.setattr(LostLogs, "_log_went_offline", lambda self, log: self._services.replica_manager.log_went_offline(log))
+    patch.setattr(LostLogs, "_log_went_offline", lambda self, log: self._replicas.log_went_offline(log))
 
 
 def log_of_a_leader_fails_alone(script: Script) -> None:
@@ -999,16 +1000,16 @@ def two_brokers_create_the_same_topic(script: Script) -> None:
 
 
 def no_leader_epoch(patch: Patch) -> None:
-    original = ReplicaManager._apply
+    original = AssignedReplicas._apply
 
-    def apply(self: ReplicaManager, topic: str, topic_id: Any, state: Any, live_leaders: Any) -> ErrorCode:
-        partition = self.find(topic, state.partition_index)
+    def apply(self: AssignedReplicas, topic: str, topic_id: Any, state: Any, live_leaders: Any) -> ErrorCode:
+        partition = self._replicas.find(topic, state.partition_index)
         if partition is not None and state.leader_epoch < partition.leader_epoch:
             partition.leader_epoch = -1
             partition.leadership = replace(partition.leadership, partition_epoch=-1)
         return original(self, topic, topic_id, state, live_leaders)
 
-    patch.setattr(ReplicaManager, "_apply", apply)
+    patch.setattr(AssignedReplicas, "_apply", apply)
 
 
 def state_of_an_earlier_epoch_is_late(script: Script) -> None:
@@ -1025,13 +1026,13 @@ def state_of_an_earlier_epoch_is_late(script: Script) -> None:
 
 
 def no_leader_epoch_of_stops(patch: Patch) -> None:
-    original = ReplicaManager._stop
+    original = AssignedReplicas._stop
 
-    def stop(self: ReplicaManager, topic: str, state: Any, now_ms: int) -> ErrorCode:
+    def stop(self: AssignedReplicas, topic: str, state: Any, now_ms: int) -> ErrorCode:
         state.leader_epoch = -1
         return original(self, topic, state, now_ms)
 
-    patch.setattr(ReplicaManager, "_stop", stop)
+    patch.setattr(AssignedReplicas, "_stop", stop)
 
 
 def request_to_delete_replicas_is_late(script: Script) -> None:
@@ -1103,7 +1104,7 @@ def request_for_an_earlier_registration(script: Script) -> None:
 
 
 def no_topic_id(patch: Patch) -> None:
-    patch.setattr("broker.replica.manager._require_same_topic", lambda log, topic_id: None)
+    patch.setattr("broker.replica.assigned_replicas._require_same_topic", lambda log, topic_id: None)
 
 
 def state_of_a_deleted_topic_is_late(script: Script) -> None:
@@ -1171,7 +1172,7 @@ def move_is_cancelled_while_only_added_replicas_are_in_sync(script: Script) -> N
 
 
 def no_log_is_set_aside(patch: Patch) -> None:
-    patch.setattr(ReplicaManager, "_set_aside_stray", lambda *_: None)
+    patch.setattr(AssignedReplicas, "_set_aside_stray", lambda *_: None)
 
 
 def topic_is_created_again_where_a_dropped_replica_left_its_log(script: Script) -> None:

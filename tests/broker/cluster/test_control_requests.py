@@ -17,8 +17,8 @@ from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STA
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
+from broker.loop.subscribers import Subscribers
 from broker.loop.timer import Timer
-from broker.replica.manager import ReplicaManager
 from config.broker import BrokerConfig
 from controller.broker_channels import ControlRequest
 from protocol.errors import ErrorCode
@@ -40,6 +40,7 @@ from storage.disk.files import OsFiles
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
+from tests.support.replicas import Replicas
 
 ME = 0
 TOPIC_ID = UUID(int=7)
@@ -58,26 +59,27 @@ class Door:
         logs.startup.open()
         configs = TopicConfigs(config, _no_overrides)
         self.metadata = MetadataCache("cluster")
-        self.manager = ReplicaManager(
-            ME, logs, Timer(), topic_config=configs.effective, produce_purge_interval=1, fetch_purge_interval=1
-        )
+        self.manager = Replicas(ME, logs, Timer(), configs.effective)
         self.reported: list[set[str]] = []
+        changes = Subscribers[[set[str]]]()
+        changes.subscribe(self.reported.append)
         clock = ManualClock()
         sliced_work = SlicedWork(clock.monotonic_ms)
         self.door = ControlDoor(
             clock,
             self.metadata,
             self.manager,
+            self.manager.assigned,
             configs,
             self._read_partition_counts,
             sliced_work,
             ThreadPoolExecutor(1),
             lambda: self.own_epoch,
+            changes,
         )
         self.partition_counts: dict[str, int] = {}
         """What the metadata store declares."""
         self.counts_read: list[list[str]] = []
-        self.door.on_metadata = self.reported.append
         self.leader_epoch = 0
 
     async def send(self, kind: type[ControlRequest], controller_epoch: int, broker_epoch: int = OWN_EPOCH) -> ErrorCode:

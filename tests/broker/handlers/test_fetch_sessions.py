@@ -220,7 +220,7 @@ def lead(
     assert topic_id is not None
     states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])]
     request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
-    response = whole(broker.services.replica_manager.become_leader_or_follower(request, never))
+    response = whole(broker.services.assigned_replicas.become_leader_or_follower(request, never))
     assert [one.error_code for one in response.topics[0].partition_errors] == [0]
 
 
@@ -529,7 +529,7 @@ async def aborted_transaction(broker: InProcessBroker, topic: str) -> None:
 
 async def failed_directory(broker: InProcessBroker, topic: str) -> None:
     hosted(broker, topic, 1).log.take_offline()
-    whole(broker.services.replica_manager.directory_failed(never))
+    whole(broker.services.assigned_replicas.directory_failed(never))
 
 
 EVENTS: list[Event] = [

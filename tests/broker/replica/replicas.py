@@ -30,6 +30,7 @@ from broker.loop.slices import SlicedWork
 from broker.network.channel import Channel
 from broker.network.outgoing import PeerUnavailable, RequestAbandoned
 from broker.network.unsent_responses import UnsentResponses
+from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.fetch_news import FetchNews
@@ -38,8 +39,9 @@ from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.machine.fetcher import FetchTerms
+from broker.replica.machine.isr import IsrChange
 from broker.replica.manager import ReplicaManager
-from broker.replica.partition import Partition, ReplicaRules
+from broker.replica.partition import Effects, IsrResponse, Partition, ReplicaRules
 from broker.requests.dispatch import request_decoder
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -106,16 +108,21 @@ class Node:
         news = FetchNews(loop.call_soon)
         ids = count(1)
         self.fetch_sessions = FetchSessionCache(10, lambda: next(ids), news)
-        self.replica_manager = ReplicaManager(
+        self.isr_changes = IsrChanges(
             self.broker_id,
+            lambda: self.epoch,
+            self.cluster.alter_partition,
+            self._responded,
+        )
+        self.replica_manager = ReplicaManager(
             self.log_manager,
             self.timer.timer,
+            news,
             topic_config=lambda topic: self.log_config,
+            monotonic_ms=self.clock.monotonic_ms,
+            on_isr_change=self.isr_changes.submit,
             produce_purge_interval=1000,
             fetch_purge_interval=1000,
-            fetch_news=news,
-            rules=ReplicaRules(self.cluster.lag_ms, self.cluster.is_alive),
-            monotonic_ms=self.clock.monotonic_ms,
         )
         self.fetch_service = FetchService(
             self.replica_manager,
@@ -126,10 +133,6 @@ class Node:
             self.clock,
             in_thread=self.in_thread,
         )
-        self.isr_changes = IsrChanges(
-            self.broker_id, lambda: self.epoch, self.cluster.alter_partition, self.replica_manager.isr_responded
-        )
-        self.replica_manager.on_isr_change = self.isr_changes.submit
         self.fetchers = ReplicaFetchers(
             self.broker_id,
             lambda: self.epoch,
@@ -141,9 +144,21 @@ class Node:
             FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), BACKOFF_MS, timeout_ms=5_000),
             lambda: 1,
         )
-        self.replica_manager.replication = self.fetchers
+        self.assigned_replicas = AssignedReplicas(
+            self.broker_id,
+            self.log_manager,
+            self.replica_manager,
+            self.fetchers,
+            ReplicaRules(self.cluster.lag_ms, self.cluster.is_alive),
+            topic_config=lambda topic: self.log_config,
+            on_opened=lambda partition: None,
+            on_not_opened=lambda: None,
+        )
         self.epoch = self.cluster.next_epoch()
         self.is_running = True
+
+    def _responded(self, partition: Partition, change: IsrChange, response: IsrResponse) -> Effects:
+        return self.replica_manager.isr_responded(partition, change, response)
 
     async def crash(self) -> None:
         """Stop without closing any file; nothing is flushed or marked clean."""
@@ -351,8 +366,8 @@ class Cluster:
         )
         manager = node.replica_manager
         async with manager.truncations.kept_out(lambda: [(TOPIC, state.partition_index) for state in states]):
-            done(manager.create_logs(request, node.clock.now_ms(), pause, in_thread))
-            await manager.become_leader_or_follower(request, node.sliced_work.pause)
+            done(node.assigned_replicas.create_logs(request, node.clock.now_ms(), pause, in_thread))
+            await node.assigned_replicas.become_leader_or_follower(request, node.sliced_work.pause)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Apply the ISR changes of a leader, as the controller does."""

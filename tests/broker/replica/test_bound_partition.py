@@ -64,7 +64,7 @@ def lead(broker: InProcessBroker, leader: int) -> None:
     )
     states = [LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=partition.topic_id, partition_states=[state])]
     request = LeaderAndIsrRequest(controller_id=ME, controller_epoch=1, topic_states=states, live_leaders=[])
-    whole(broker.services.replica_manager.become_leader_or_follower(request, never))
+    whole(broker.services.assigned_replicas.become_leader_or_follower(request, never))
 
 
 async def configure(broker: InProcessBroker) -> None:

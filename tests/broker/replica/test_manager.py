@@ -17,7 +17,6 @@ from broker.metrics.of_replicas import SUMS
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend
-from broker.replica.manager import ReplicaManager
 from broker.replica.partition import FetchIsolation, Partition
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -38,6 +37,7 @@ from storage.disk.shortages import ShortageError
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import created, done, in_thread, pause, steps_of
+from tests.support.replicas import Replicas
 
 ME, OTHER = 0, 1
 TOPIC_ID = UUID(int=7)
@@ -61,19 +61,12 @@ def log_manager(tmp_path: Path) -> LogManager:
 
 
 @pytest.fixture
-def manager(log_manager: LogManager, timer: Timer) -> ReplicaManager:
-    return ReplicaManager(
-        ME,
-        log_manager,
-        timer,
-        topic_config=lambda topic: CONFIG,
-        produce_purge_interval=1000,
-        fetch_purge_interval=1000,
-    )
+def manager(log_manager: LogManager, timer: Timer) -> Replicas:
+    return Replicas(ME, log_manager, timer, lambda topic: CONFIG)
 
 
 def apply_state(
-    manager: ReplicaManager,
+    manager: Replicas,
     *,
     leader: int = ME,
     leader_epoch: int = 0,
@@ -105,28 +98,26 @@ def apply_state(
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
         live_leaders=[LeaderAndIsrLiveLeader(broker_id=it, host_name="127.0.0.1", port=1) for it in live],
     )
-    done(manager.create_logs(request, NOW_MS, pause, in_thread))
-    response = whole(manager.become_leader_or_follower(request, never))
+    done(manager.assigned.create_logs(request, NOW_MS, pause, in_thread))
+    response = whole(manager.assigned.become_leader_or_follower(request, never))
     return ErrorCode(response.topics[0].partition_errors[0].error_code)
 
 
-def stop(
-    manager: ReplicaManager, *, is_deleted: bool, leader_epoch: int = -1, expected: ErrorCode = ErrorCode.NONE
-) -> None:
+def stop(manager: Replicas, *, is_deleted: bool, leader_epoch: int = -1, expected: ErrorCode = ErrorCode.NONE) -> None:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=is_deleted)
     topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
     request = StopReplicaRequest(controller_id=ME, controller_epoch=1, topic_states=[topic])
-    response = whole(manager.stop_replicas(request, NOW_MS, never))
+    response = whole(manager.assigned.stop_replicas(request, NOW_MS, never))
     assert [one.error_code for one in response.partition_errors] == [expected]
 
 
-def led(manager: ReplicaManager) -> Partition:
+def led(manager: Replicas) -> Partition:
     partition = manager.find("t", 0)
     assert partition is not None
     return partition
 
 
-def append(manager: ReplicaManager, *, needs_isr: bool = False) -> AwaitedAppend:
+def append(manager: Replicas, *, needs_isr: bool = False) -> AwaitedAppend:
     partition = led(manager)
     batch = bytearray(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     result = BoundPartition(partition, manager).append(memoryview(batch), needs_isr=needs_isr, now_ms=NOW_MS)
@@ -144,7 +135,7 @@ def reader_of(
 
 
 @pytest.mark.parametrize("min_in_sync", ["2", "3"])
-def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, min_in_sync: str) -> None:
+def test_too_few_in_sync_replicas_reject_only_acks_all(manager: Replicas, min_in_sync: str) -> None:
     """Three of two replicas cannot be asked for; two can."""
     apply_state(manager)
     settings = {"min.insync.replicas": min_in_sync}
@@ -159,7 +150,7 @@ def test_too_few_in_sync_replicas_reject_only_acks_all(manager: ReplicaManager, 
     assert led(manager).log.log_end_offset == 2
 
 
-def test_leader_without_in_sync_followers_commits_at_once(manager: ReplicaManager) -> None:
+def test_leader_without_in_sync_followers_commits_at_once(manager: Replicas) -> None:
     assert apply_state(manager) == ErrorCode.NONE
     done: list[str] = []
     written = append(manager)
@@ -180,7 +171,7 @@ def test_leader_without_in_sync_followers_commits_at_once(manager: ReplicaManage
     ids=["all well", "none to lose", "alone", "too few", "asks for more than there are", "all there are"],
 )
 def test_replication_state_of_a_led_partition_is_reported(
-    manager: ReplicaManager,
+    manager: Replicas,
     isr: tuple[int, ...],
     min_in_sync: int,
     under_replicated: bool,
@@ -200,13 +191,13 @@ def test_replication_state_of_a_led_partition_is_reported(
 
 @pytest.mark.parametrize(("isr", "is_under_replicated"), [((ME,), True), ((ME, OTHER), False)])
 def test_replica_that_is_being_added_does_not_count_as_missing(
-    manager: ReplicaManager, isr: tuple[int, ...], is_under_replicated: bool
+    manager: Replicas, isr: tuple[int, ...], is_under_replicated: bool
 ) -> None:
     apply_state(manager, isr=isr, replicas=(2, OTHER, ME), adding=(2,), removing=(ME,))
     assert led(manager).is_under_replicated is is_under_replicated
 
 
-def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaManager, timer: Timer) -> None:
+def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: Replicas, timer: Timer) -> None:
     apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager, needs_isr=True)
@@ -217,7 +208,7 @@ def test_commit_waits_for_an_in_sync_follower_and_times_out(manager: ReplicaMana
     assert led(manager).log.log_end_offset == 1, "the data stays"
 
 
-def test_shrunk_isr_commits_pending_appends(manager: ReplicaManager) -> None:
+def test_shrunk_isr_commits_pending_appends(manager: Replicas) -> None:
     apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
@@ -226,7 +217,7 @@ def test_shrunk_isr_commits_pending_appends(manager: ReplicaManager) -> None:
     assert (done, written.error) == (["decided"], ErrorCode.NONE)
 
 
-def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: ReplicaManager) -> None:
+def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: Replicas) -> None:
     """A follower's death must not fail what the others are about to have: the producer would send it again."""
     apply_state(manager, isr=(ME, 1, 2), replicas=(ME, 1, 2))
     done: list[str] = []
@@ -240,7 +231,7 @@ def test_new_epoch_of_the_same_leader_keeps_pending_produce_requests(manager: Re
 
 
 def test_append_before_lost_leadership_is_not_acknowledged_by_leading_again(
-    manager: ReplicaManager,
+    manager: Replicas,
 ) -> None:
     apply_state(manager, isr=(ME, OTHER))
     written = append(manager)
@@ -252,7 +243,7 @@ def test_append_before_lost_leadership_is_not_acknowledged_by_leading_again(
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "follows now"])
-def test_pending_requests_fail_when_leadership_is_lost(manager: ReplicaManager, is_stopped: bool) -> None:
+def test_pending_requests_fail_when_leadership_is_lost(manager: Replicas, is_stopped: bool) -> None:
     apply_state(manager, isr=(ME, OTHER))
     done: list[str] = []
     written = append(manager)
@@ -267,14 +258,14 @@ def test_pending_requests_fail_when_leadership_is_lost(manager: ReplicaManager, 
     assert written.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_follower_rejects_produce_requests(manager: ReplicaManager) -> None:
+def test_follower_rejects_produce_requests(manager: Replicas) -> None:
     apply_state(manager, leader=OTHER)
     with pytest.raises(KafkaError) as caught:
         append(manager)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_older_leader_epochs_are_rejected(manager: ReplicaManager) -> None:
+def test_older_leader_epochs_are_rejected(manager: Replicas) -> None:
     apply_state(manager, leader_epoch=5, partition_epoch=3)
     assert apply_state(manager, leader_epoch=4, partition_epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert led(manager).leader_epoch == 5
@@ -283,7 +274,7 @@ def test_older_leader_epochs_are_rejected(manager: ReplicaManager) -> None:
 
 
 @pytest.mark.parametrize("partition_epoch", [3, 4, 5], ids=["older", "same", "newer"])
-def test_a_repeated_leader_epoch_changes_nothing(manager: ReplicaManager, partition_epoch: int) -> None:
+def test_a_repeated_leader_epoch_changes_nothing(manager: Replicas, partition_epoch: int) -> None:
     """The ISR may have grown within the epoch since the request was sent."""
     apply_state(manager, leader_epoch=1, isr=(ME, OTHER), partition_epoch=4)
     append(manager)
@@ -294,7 +285,7 @@ def test_a_repeated_leader_epoch_changes_nothing(manager: ReplicaManager, partit
     assert led(manager).log.high_watermark == 0
 
 
-def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -> None:
+def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: Replicas) -> None:
     apply_state(manager, topic_id=ZERO_UUID)
     assert led(manager).topic_id is None
     assert apply_state(manager) == ErrorCode.NONE
@@ -303,7 +294,7 @@ def test_a_repeated_leader_epoch_may_add_the_topic_id(manager: ReplicaManager) -
     assert apply_state(manager, topic_id=ZERO_UUID, leader_epoch=1) == ErrorCode.NONE
 
 
-def test_broker_without_a_replica_opens_no_log(manager: ReplicaManager, log_manager: LogManager) -> None:
+def test_broker_without_a_replica_opens_no_log(manager: Replicas, log_manager: LogManager) -> None:
     assert apply_state(manager, replicas=(OTHER, 2)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert manager.find("t", 0) is None
     assert log_manager.get("t", 0) is None
@@ -311,7 +302,7 @@ def test_broker_without_a_replica_opens_no_log(manager: ReplicaManager, log_mana
 
 @pytest.mark.parametrize("leader", [ME, OTHER])
 @pytest.mark.parametrize("is_deleted", [True, False])
-def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager, leader: int, is_deleted: bool) -> None:
+def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: Replicas, leader: int, is_deleted: bool) -> None:
     apply_state(manager, leader=leader, leader_epoch=5)
     stop(manager, is_deleted=is_deleted, leader_epoch=4, expected=ErrorCode.FENCED_LEADER_EPOCH)
     assert led(manager).is_leader == (leader == ME)
@@ -319,7 +310,7 @@ def test_a_late_stop_of_an_older_leader_epoch_is_fenced(manager: ReplicaManager,
 
 @pytest.mark.parametrize("leader_epoch", [-2, -1, 5, 6], ids=["deletion", "unknown", "same", "newer"])
 def test_stop_with_the_current_leader_epoch_is_applied(
-    manager: ReplicaManager, log_manager: LogManager, leader_epoch: int
+    manager: Replicas, log_manager: LogManager, leader_epoch: int
 ) -> None:
     apply_state(manager, leader_epoch=5)
     stop(manager, is_deleted=True, leader_epoch=leader_epoch)
@@ -327,7 +318,7 @@ def test_stop_with_the_current_leader_epoch_is_applied(
     assert log_manager.get("t", 0) is None
 
 
-def test_stopped_replica_is_not_started_by_an_earlier_request(manager: ReplicaManager) -> None:
+def test_stopped_replica_is_not_started_by_an_earlier_request(manager: Replicas) -> None:
     apply_state(manager, leader_epoch=5)
     stop(manager, is_deleted=False, leader_epoch=5)
     for leader_epoch in (4, 5):
@@ -340,7 +331,7 @@ def test_stopped_replica_is_not_started_by_an_earlier_request(manager: ReplicaMa
     append(manager)
 
 
-def test_another_topic_of_the_same_name_is_rejected(manager: ReplicaManager) -> None:
+def test_another_topic_of_the_same_name_is_rejected(manager: Replicas) -> None:
     apply_state(manager)
     assert apply_state(manager, leader_epoch=1, topic_id=UUID(int=8)) == ErrorCode.INCONSISTENT_TOPIC_ID
 
@@ -351,7 +342,7 @@ def test_another_topic_of_the_same_name_is_rejected(manager: ReplicaManager) -> 
     ids=["from before there were ids", "the same", "another topic's"],
 )
 def test_existing_log_is_used_if_its_topic_id_matches(
-    manager: ReplicaManager, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
+    manager: Replicas, log_manager: LogManager, found_id: UUID | None, expected: ErrorCode
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=found_id, config=CONFIG, now_ms=NOW_MS)
     assert apply_state(manager) == expected
@@ -368,7 +359,7 @@ def test_existing_log_is_used_if_its_topic_id_matches(
 )
 @pytest.mark.parametrize("is_hosted", [True, False])
 def test_log_of_an_earlier_topic_is_set_aside_whole(
-    manager: ReplicaManager, log_manager: LogManager, isr: tuple[int, ...], is_new: bool, is_hosted: bool
+    manager: Replicas, log_manager: LogManager, isr: tuple[int, ...], is_new: bool, is_hosted: bool
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
     if is_hosted:
@@ -387,14 +378,14 @@ def test_log_of_an_earlier_topic_is_set_aside_whole(
     assert read_partition_metadata(OsFiles(), str(stray / PARTITION_METADATA)) == UUID(int=8)
 
 
-def test_new_replica_adopts_a_log_without_a_topic_id(manager: ReplicaManager, log_manager: LogManager) -> None:
+def test_new_replica_adopts_a_log_without_a_topic_id(manager: Replicas, log_manager: LogManager) -> None:
     log = created(log_manager, "t", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     assert apply_state(manager, is_new=True) == ErrorCode.NONE
     assert led(manager).log is log
     assert log.topic_id == TOPIC_ID
 
 
-def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: ReplicaManager) -> None:
+def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: Replicas) -> None:
     apply_state(manager, topic_id=ZERO_UUID, is_new=True)
     log = led(manager).log
     assert apply_state(manager, is_new=True) == ErrorCode.NONE
@@ -403,7 +394,7 @@ def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: ReplicaMan
 
 
 def test_log_that_cannot_be_set_aside_keeps_its_folder(
-    manager: ReplicaManager, log_manager: LogManager, monkeypatch: pytest.MonkeyPatch
+    manager: Replicas, log_manager: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
 
@@ -440,18 +431,11 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
     log_manager: LogManager, timer: Timer
 ) -> None:
     configs = {"t": CONFIG}
-    manager = ReplicaManager(
-        ME,
-        log_manager,
-        timer,
-        topic_config=lambda topic: configs[topic],
-        produce_purge_interval=1000,
-        fetch_purge_interval=1000,
-    )
-    done(manager.create_logs(request_for(state_of()), NOW_MS, pause, in_thread))
+    manager = Replicas(ME, log_manager, timer, lambda topic: configs[topic])
+    done(manager.assigned.create_logs(request_for(state_of()), NOW_MS, pause, in_thread))
     configs["t"] = MIN_ISR_2
     whole(manager.reconfigure(never, "t"))
-    whole(manager.become_leader_or_follower(request_for(state_of()), never))
+    whole(manager.assigned.become_leader_or_follower(request_for(state_of()), never))
     assert led(manager).log.config is MIN_ISR_2
     with pytest.raises(KafkaError) as refused:
         append(manager, needs_isr=True)
@@ -459,29 +443,29 @@ def test_new_log_gets_the_configuration_that_changed_while_it_was_created(
 
 
 def test_partition_named_twice_whose_creation_failed_gets_its_error_twice(
-    manager: ReplicaManager, log_manager: LogManager
+    manager: Replicas, log_manager: LogManager
 ) -> None:
     log_manager.directories.fail(log_manager.directories[0], OSError(errno.EIO, "Input/output error"))
     request = request_for(state_of(), state_of())
-    done(manager.create_logs(request, NOW_MS, pause, in_thread))
-    response = whole(manager.become_leader_or_follower(request, never))
+    done(manager.assigned.create_logs(request, NOW_MS, pause, in_thread))
+    response = whole(manager.assigned.become_leader_or_follower(request, never))
     codes = [one.error_code for one in response.topics[0].partition_errors]
     assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
 
 
 def test_missing_directory_of_a_new_partition_is_not_logged(
-    manager: ReplicaManager, caplog: pytest.LogCaptureFixture
+    manager: Replicas, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert apply_state(manager, is_new=True) == ErrorCode.NONE
     assert not caplog.records
 
 
 def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
-    manager: ReplicaManager, log_manager: LogManager, caplog: pytest.LogCaptureFixture
+    manager: Replicas, log_manager: LogManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     unknown = created(log_manager, "unknown", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
     apply_state(manager, is_new=True)
-    manager.report_unclaimed_logs(lambda topic, _: topic != "unknown")
+    manager.assigned.report_unclaimed_logs(lambda topic, _: topic != "unknown")
     (line,) = caplog.messages
     assert line.startswith(f"{unknown.directory}, topic id {UUID(int=8)}, is kept but not served")
     assert unknown.directory.exists()
@@ -489,7 +473,7 @@ def test_logs_that_the_controller_does_not_assign_are_reported_and_kept(
 
 
 def test_log_without_a_partition_is_deleted_on_request_of_the_controller(
-    manager: ReplicaManager, log_manager: LogManager
+    manager: Replicas, log_manager: LogManager
 ) -> None:
     log = created(log_manager, "t", 0, topic_id=UUID(int=8), config=CONFIG, now_ms=NOW_MS)
     assert apply_state(manager) == ErrorCode.INCONSISTENT_TOPIC_ID
@@ -499,9 +483,9 @@ def test_log_without_a_partition_is_deleted_on_request_of_the_controller(
     assert apply_state(manager) == ErrorCode.NONE
 
 
-def test_coordinators_are_notified_of_their_partitions(manager: ReplicaManager) -> None:
+def test_coordinators_are_notified_of_their_partitions(manager: Replicas) -> None:
     heard: list[tuple[str, int]] = []
-    manager.on_leadership(
+    manager.assigned.on_leadership(
         "t",
         gained=lambda partition: heard.append(("gained", partition.leader_epoch)),
         lost=lambda partition: heard.append(("lost", partition.leader_epoch)),
@@ -516,7 +500,7 @@ def test_coordinators_are_notified_of_their_partitions(manager: ReplicaManager) 
     assert manager.find("t", 0) is None
 
 
-def test_fetch_completes_when_enough_is_readable(manager: ReplicaManager) -> None:
+def test_fetch_completes_when_enough_is_readable(manager: Replicas) -> None:
     apply_state(manager)
     size = len(build_batch([RecordData(timestamp=NOW_MS, key=None, value=b"v")]))
     woken: list[str] = []
@@ -527,7 +511,7 @@ def test_fetch_completes_when_enough_is_readable(manager: ReplicaManager) -> Non
     assert woken == ["woken"]
 
 
-def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manager: ReplicaManager) -> None:
+def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manager: Replicas) -> None:
     apply_state(manager, isr=(ME, OTHER))
     woken: list[str] = []
     for who, isolation in (("follower", FetchIsolation.LOG_END), ("consumer", FetchIsolation.HIGH_WATERMARK)):
@@ -542,7 +526,7 @@ def test_followers_read_to_the_log_end_and_consumers_to_the_high_watermark(manag
 
 
 def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
-    manager: ReplicaManager,
+    manager: Replicas,
 ) -> None:
     apply_state(manager, isr=(ME, OTHER))
     append(manager)
@@ -558,7 +542,7 @@ def test_new_high_watermark_completes_the_fetch_of_a_follower_that_lacks_it(
 
 
 @pytest.mark.parametrize("topic", ["t", None])
-def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaManager, topic: str | None) -> None:
+def test_lowered_min_insync_replicas_commits_pending_appends(manager: Replicas, topic: str | None) -> None:
     apply_state(manager)
     led(manager).log.reconfigure(MIN_ISR_2)
     written = append(manager)
@@ -573,7 +557,7 @@ def test_lowered_min_insync_replicas_commits_pending_appends(manager: ReplicaMan
 
 
 @pytest.mark.parametrize("end", ["completed", "abandoned"])
-def test_completed_fetch_references_no_part_of_its_response(manager: ReplicaManager, end: str) -> None:
+def test_completed_fetch_references_no_part_of_its_response(manager: Replicas, end: str) -> None:
     """It is still listed under partitions where nothing happens."""
 
     class Responder:
@@ -594,7 +578,7 @@ def test_completed_fetch_references_no_part_of_its_response(manager: ReplicaMana
     assert kept() is None
 
 
-def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_removed(manager: ReplicaManager) -> None:
+def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_removed(manager: Replicas) -> None:
     count = {name: fact for name, _, fact in SUMS}["ReassigningPartitions"]
     apply_state(manager, adding=(OTHER,))
     assert count(led(manager)) == 1
@@ -606,14 +590,12 @@ def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_remove
     assert count(led(manager)) == 0, "its leader counts it"
 
 
-def restarted(folder: Path, timer: Timer) -> ReplicaManager:
+def restarted(folder: Path, timer: Timer) -> Replicas:
     """Return the replicas of a broker that starts on `folder`, with its logs loaded."""
     logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor)
     logs.startup.open()
     logs.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
-    return ReplicaManager(
-        ME, logs, timer, topic_config=lambda topic: CONFIG, produce_purge_interval=1000, fetch_purge_interval=1000
-    )
+    return Replicas(ME, logs, timer, lambda topic: CONFIG)
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -621,7 +603,7 @@ def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.fixture
-def stopped(manager: ReplicaManager, log_manager: LogManager, tmp_path: Path) -> Path:
+def stopped(manager: Replicas, log_manager: LogManager, tmp_path: Path) -> Path:
     """The log directory of a broker that has led t-0 with three committed records, and was killed."""
     apply_state(manager, replicas=(ME,), is_new=True)
     for _ in range(3):
@@ -698,36 +680,36 @@ def test_leader_with_all_its_records_logs_no_error(
 
 @pytest.mark.parametrize("is_hosted", [True, False])
 def test_deletion_of_a_replica_in_a_failed_directory_is_an_error(
-    manager: ReplicaManager, log_manager: LogManager, is_hosted: bool
+    manager: Replicas, log_manager: LogManager, is_hosted: bool
 ) -> None:
     """Its files would be back after the next start, when nobody asks for the deletion any more."""
     apply_state(manager, leader_epoch=5)
     log = log_manager.get("t", 0)
     assert log is not None
     if not is_hosted:
-        manager._close("t", 0)
+        manager.assigned._close("t", 0)
     log.take_offline()
     stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
     assert log_manager.get("t", 0) is log
-    whole(manager.directory_failed(never))
+    whole(manager.assigned.directory_failed(never))
     assert manager.offline_count == int(is_hosted)
     stop(manager, is_deleted=True, leader_epoch=-2, expected=ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def test_failed_directory_takes_all_its_partitions_offline_in_the_first_step(
-    manager: ReplicaManager, log_manager: LogManager
+    manager: Replicas, log_manager: LogManager
 ) -> None:
     for index in (0, 1, 2):
         state = state_of(index)
         state.is_new = True
-        done(manager.create_logs(request_for(state), NOW_MS, pause, in_thread))
-        whole(manager.become_leader_or_follower(request_for(state), never))
+        done(manager.assigned.create_logs(request_for(state), NOW_MS, pause, in_thread))
+        whole(manager.assigned.become_leader_or_follower(request_for(state), never))
     for log in log_manager.logs():
         log.take_offline()
-    closing = steps_of(manager.directory_failed(pause))
+    closing = steps_of(manager.assigned.directory_failed(pause))
     next(closing)
     assert manager.offline_count == 3
     assert sum(1 for _ in manager.hosted()) == 2, "the rest follows in slices"
-    assert whole(manager.directory_failed(never)) == []
+    assert whole(manager.assigned.directory_failed(never)) == []
     done(closing)
     assert list(manager.hosted()) == []

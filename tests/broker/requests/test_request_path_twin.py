@@ -340,7 +340,7 @@ class Side:
         )
         states = [LeaderAndIsrTopicState(topic_name=topic, topic_id=partition.topic_id, partition_states=[state])]
         request = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, topic_states=states, live_leaders=[])
-        response = whole(self.broker.services.replica_manager.become_leader_or_follower(request, never))
+        response = whole(self.broker.services.assigned_replicas.become_leader_or_follower(request, never))
         assert not response.topics[0].partition_errors[0].error_code
 
     def commit_all(self) -> None:

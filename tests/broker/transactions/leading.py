@@ -11,7 +11,6 @@ from uuid import UUID
 
 from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
-from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.partition import Leadership, Partition
 from config.broker import BrokerConfig
@@ -25,6 +24,7 @@ from storage.log.log_state import LogOptions
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.support.manual_clock import ManualClock
+from tests.support.replicas import Replicas
 
 BROKER = 1
 
@@ -38,14 +38,11 @@ class Leading:
         self._folder = folder
         self._broker_config = BrokerConfig.from_properties({}, {})
         self._options = LogOptions(OsFiles(), random.Random(0))
-        self.replica_manager = ReplicaManager(
+        self.replica_manager = Replicas(
             BROKER,
             LogManager([], LogManagerSettings(), OsFiles(), random=random.Random(), new_threads=ThreadPoolExecutor),
             self.timer,
-            topic_config=lambda _: LogConfig.from_overrides(self._broker_config, {}),
-            produce_purge_interval=1000,
-            fetch_purge_interval=1000,
-            delete_records_purge_interval=1000,
+            lambda _: LogConfig.from_overrides(self._broker_config, {}),
         )
         self.syncs: list[tuple[Callable[[], None], asyncio.Future[None]]] = []
         """Syncs that have not been performed yet, each with the future that ends it."""
@@ -81,7 +78,7 @@ class Leading:
         )
         partition = Partition(topic, number, BROKER, log)
         partition.lead(Leadership(1, BROKER, 0, isr, 0, isr), 0)
-        self.replica_manager._partitions[topic, number] = partition
+        self.replica_manager.host(partition, None)
         return partition
 
     def produce(self, partition: Partition, producer_id: int, epoch: int, sequence: int) -> AppendResult:

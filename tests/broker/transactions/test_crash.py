@@ -27,7 +27,6 @@ from broker.coordination.replicated_log import ReplicatedLog
 from broker.loop.driver import start
 from broker.loop.timer import Timer
 from broker.replica.bound_partition import BoundPartition
-from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
@@ -49,6 +48,7 @@ from tests.broker.transactions.fakes import BROKER, FakeLeaders
 from tests.storage.builders import QuickFiles, done, in_thread, log_config, pause, read_all
 from tests.support.faulty_files import Crashed, FaultyFiles
 from tests.support.manual_clock import ManualClock
+from tests.support.replicas import Replicas
 
 T = TypeVar("T")
 
@@ -79,10 +79,7 @@ class World:
         self.log_manager.startup.open()
         self.log_manager.startup.claim(MetaProperties(BROKER, "cluster"))
         self.log_manager.startup.load(lambda topic: CONFIG, now_ms=clock.now_ms())
-        self.replica_manager = ReplicaManager(
-            BROKER, self.log_manager, self.timer, topic_config=lambda _: CONFIG, produce_purge_interval=1000,
-            fetch_purge_interval=1000,
-        )  # fmt: skip
+        self.replica_manager = Replicas(BROKER, self.log_manager, self.timer, lambda _: CONFIG)
         leaders = FakeLeaders()
         own_appends = OwnAppends(self.replica_manager, clock, _at_once)
         writer = MarkerWriter(
@@ -127,8 +124,8 @@ class World:
             request = LeaderAndIsrRequest(
                 controller_id=BROKER, controller_epoch=1, topic_states=topics, live_leaders=[]
             )
-            done(self.replica_manager.create_logs(request, self.clock.now_ms(), pause, in_thread))
-            whole(self.replica_manager.become_leader_or_follower(request, never))
+            done(self.replica_manager.assigned.create_logs(request, self.clock.now_ms(), pause, in_thread))
+            whole(self.replica_manager.assigned.become_leader_or_follower(request, never))
         self.coordinator.partitions.become_leader(0, self.epoch)
         await self.idle()
 

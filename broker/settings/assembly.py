@@ -1,0 +1,88 @@
+"""Builds what clients may do by the configuration: changes of it, policies, permissions, credentials and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from base.dataclass import dataclass
+from broker.cluster.assembly import ClusterView
+from broker.foundation import Foundation
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.enforcement import EnforcedQuotas
+from broker.security.acl_store import AclStore
+from broker.security.authorizer import Authorizer
+from broker.security.delegation_tokens import DelegationTokens
+from broker.security.scram_credentials import ScramCredentials
+from broker.settings.component_settings import quota_defaults, quota_windows
+from broker.settings.config_changes import ConfigChanges
+from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
+from broker.settings.policies import Policies
+from broker.settings.quota_callback import quota_callback
+from config.broker import BrokerConfig
+from controller.state_store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfiguration:
+    """The server's callbacks for settings that change while the broker runs."""
+
+    topic: Callable[[str], Awaitable[None]]
+    broker: Callable[[], Awaitable[None]]
+    check_broker: Callable[[BrokerConfig], None]
+    """Raises KafkaError for a configuration that cannot be put into effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Who may do what, and how users log in."""
+
+    authorizer: Authorizer
+    acls: AclStore
+    scram_credentials: ScramCredentials
+    delegation_tokens: DelegationTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """The quotas that are stored, and those in effect."""
+
+    client: ClientQuotas
+    enforced: EnforcedQuotas
+
+
+def config_changes(on: Foundation, view: ClusterView, policies: Policies, changed: Reconfiguration) -> ConfigChanges:
+    """Return the admin path of settings."""
+    return ConfigChanges(
+        on.broker_id,
+        on.store,
+        on.config,
+        view.topic_configs,
+        view.metadata,
+        on.sliced_work,
+        on_topic_changed=changed.topic,
+        on_broker_changed=changed.broker,
+        check_broker=changed.check_broker,
+        check_policy=policies.check_change,
+    )
+
+
+def permissions(on: Foundation, acl_store: StateStore) -> Permissions:
+    """Build the authorizer and the stores of credentials. `acl_store` is that of the authorizer."""
+    authorizer = new_authorizer(on.config)
+    return Permissions(
+        authorizer,
+        AclStore(acl_store, authorizer, on.sliced_work.pause),
+        ScramCredentials(on.store, on.sliced_work),
+        DelegationTokens(
+            on.store, on.clock, on.random, delegation_token_secret(on.config), delegation_token_times(on.config)
+        ),
+    )
+
+
+def quotas(on: Foundation) -> Quotas:
+    """Build the quotas of clients."""
+    config = on.config
+    enforced = EnforcedQuotas(
+        on.store, quota_windows(config), on.clock.monotonic_ms, quota_defaults(config), quota_callback(config)
+    )
+    return Quotas(ClientQuotas(on.store, enforced.apply), enforced)
