@@ -15,6 +15,7 @@ from broker.replica.manager import ReplicaManager
 from controller.registration import announce_lost_log_dir
 from controller.state_store import StoreError, StoreUnavailable
 from storage.log.log import Log
+from storage.manager.log_observers import LogObserver
 
 logger = logging.getLogger("kafka.server.KafkaServer")
 
@@ -52,22 +53,23 @@ class ReplicaStates:
             logger.error("the controller was not notified of the lost log directory, so leaders do not move: %s", error)
 
 
-class LostLogs:
+class LostLogs(LogObserver):
     """Ends the service of what is lost on one broker. Belongs to the event loop."""
 
     def __init__(
         self, foundation: Foundation, replicas: ReplicaManager, assigned: AssignedReplicas, states: ReplicaStates
     ) -> None:
-        """Connect the log directories with what serves their partitions."""
+        """Observe the logs from now on."""
         self._foundation = foundation
         self._replicas = replicas
         self._assigned = assigned
         self._states = states
-        log_manager = foundation.log_manager
-        loop = asyncio.get_running_loop()
-        log_manager.on_write_finished = replicas.write_finished
-        log_manager.on_log_start_raised = replicas.log_start_raised
-        log_manager.on_log_offline = lambda log: loop.call_soon_threadsafe(self._log_went_offline, log)
+        self._loop = asyncio.get_running_loop()
+        foundation.log_manager.observers.add(self)
+
+    def went_offline(self, log: Log) -> None:
+        """See `LogObserver`. In any thread."""
+        self._loop.call_soon_threadsafe(self._log_went_offline, log)
 
     def directory_lost(self) -> None:
         """Begin to stop serving the partitions of a directory that has failed."""

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from base.clock import Clock
 from broker.cluster.broker_state import BrokerState
 from broker.environment import Environment
 from broker.jobs import repeat_until_closed
@@ -27,10 +28,12 @@ from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
 from controller.session_events import CLOSED, SessionEvents
+from storage.manager.log_observers import LogObserver
 
 if TYPE_CHECKING:
     from broker.metrics.catalog import Measured
     from broker.metrics.endpoint import MetricsEndpoint
+    from broker.metrics.histogram import Histogram
     from broker.metrics.loop_lag import Turns
     from broker.metrics.registry import Registry
     from broker.network.tls import ServerContext
@@ -125,9 +128,7 @@ class Observation:
         self._sessions.on_response = lambda seconds: measured.store_latency.update(
             seconds * 1000, self._clock.monotonic_ms() / 1000
         )
-        services.log_manager.on_flushed = lambda seconds: loop.call_soon_threadsafe(
-            lambda: measured.flush_times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
-        )
+        services.log_manager.observers.add(_FlushTimes(loop, measured.flush_times, self._clock))
         watching = asyncio.create_task(
             watch(measured.loop_lag, measured.loop_idle, self._clock, turns), name="event loop lag"
         )
@@ -212,3 +213,18 @@ class Observation:
         self._undo.push_async_callback(reporters.stop)
         interval_ms = self._config[properties.KAFKA_METRICS_POLLING_INTERVAL_SECS] * 1000
         repeat_until_closed(self._undo, Job("metrics reporters", interval_ms, reporters.report, initial_delay_ms=0))
+
+
+class _FlushTimes(LogObserver):
+    """Measures how long flushes of logs take."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, times: Histogram, clock: Clock) -> None:
+        self._loop = loop
+        self._times = times
+        self._clock = clock
+
+    def flushed(self, seconds: float) -> None:
+        self._loop.call_soon_threadsafe(self._record, seconds)
+
+    def _record(self, seconds: float) -> None:
+        self._times.update(seconds * 1000, self._clock.monotonic_ms() / 1000)

@@ -537,7 +537,6 @@ class Server:
         cleaner = self._cleaner = clean_logs(foundation, self._environment.files, self._environment.new_worker)
         cleaner.start()
         self._undo.push_async_callback(cleaner.stop)
-        self._services.directory_moves.on_moved = cleaner.log_moved
 
     def _scram_credential(self, user: str, mechanism: str) -> ScramCredential | None:
         return self._services.scram_credentials.credential(user, mechanism)
@@ -588,7 +587,7 @@ class Server:
         """Apply the broker's configuration after its dynamic layers were loaded or changed."""
         self._blocking.resize(self._config[properties.NUM_IO_THREADS])
         self._background.resize(self._config[properties.BACKGROUND_THREADS])
-        self._log_manager.settings = LogManagerSettings.of(self._config)
+        self._log_manager.reconfigure(LogManagerSettings.of(self._config))
         try:
             limits = connection_limits(self._config)
         except UnknownHostError as error:

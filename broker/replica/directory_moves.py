@@ -43,8 +43,6 @@ PACE_CHECK_MS_MAX = 1_000
 RETRY_SECONDS = 0.01
 SHORTAGE_RETRY_SECONDS = 1.0
 
-MovedListener = Callable[[Log, LogDirectory], None]
-
 
 class Pacer:
     """Limits bytes per second by waits between them. Pure; times are monotonic."""
@@ -81,7 +79,7 @@ class _Move:
 
 
 class DirectoryMoves:
-    """All moves of one broker. `on_moved(log, old_directory)` is called when a copy has replaced its log."""
+    """All moves of one broker."""
 
     def __init__(
         self,
@@ -108,7 +106,6 @@ class DirectoryMoves:
         """How many bytes all moves have copied."""
         self._stopped: set[Log] = set()
         """Copies whose move was stopped by an error; some of them may be removed by now."""
-        self.on_moved: MovedListener = lambda log, old_directory: None
 
     @property
     def lag_max(self) -> int:
@@ -248,7 +245,6 @@ class DirectoryMoves:
             self._log_manager.put_future_in_service(partition.topic, partition.partition, now_ms=self._clock.now_ms())
         )
         logger.info("moved %s to %s", move.title, copy.directory)
-        self.on_moved(copy, old_directory)
         log.durability.release_flushes()  # producers do not wait for the rest
         await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
         return True

@@ -30,7 +30,6 @@ from storage.cleaning.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.cleaning.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.directories.log_directory import LogDirectory
 from storage.disk.files import ShortageError
-from storage.log.log import Log
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -172,11 +171,12 @@ class LogCleaner:
         self.dead_thread_count = 0
         self._is_checkpoint_wanted = False
         self._checkpoints: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the cleaner while it runs."""
+        cleaning.when_checkpoint_wanted(self._checkpoint_wanted)
 
     def start(self) -> None:
-        # A truncation, which lowers the checkpoint, may run in a thread.
-        loop = asyncio.get_running_loop()
-        self._cleaning.on_checkpoint_wanted = partial(loop.call_soon_threadsafe, self._want_checkpoint)
+        self._loop = asyncio.get_running_loop()
         for number in range(self._count):
             task = self._tasks.get(number)
             if task is None or task.done():
@@ -184,7 +184,7 @@ class LogCleaner:
 
     def reconfigure(self, settings: CleanerSettings, *, backoff_ms: int) -> None:
         """Apply changed settings from the next pass on; passes under way are finished."""
-        self._cleaning.settings = settings
+        self._cleaning.reconfigure(settings)
         self._backoff_ms = backoff_ms
         self._count = settings.threads
         self.start()
@@ -196,10 +196,10 @@ class LogCleaner:
         """Return the partitions of a log directory that are not cleaned until the next start."""
         return self._cleaning.uncleanable_in(directory, self._clock.now_ms())
 
-    def log_moved(self, log: Log, old_directory: LogDirectory) -> None:
-        """Move the checkpoint of a log, which is kept in the log's directory."""
-        self._cleaning.log_moved([old_directory.path, str(log.directory.parent)])
-        self._want_checkpoint()
+    def _checkpoint_wanted(self) -> None:
+        """Write the checkpoints soon. In any thread: a truncation, which lowers a checkpoint, may run in one."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._want_checkpoint)
 
     def _want_checkpoint(self) -> None:
         """Write the checkpoints soon; requests until then share one write."""
@@ -214,7 +214,7 @@ class LogCleaner:
 
     async def stop(self) -> None:
         """End all passes. The files of unfinished ones are removed."""
-        self._cleaning.on_checkpoint_wanted = lambda: None
+        self._loop = None
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

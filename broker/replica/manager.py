@@ -27,9 +27,10 @@ from broker.replica.truncations import Truncations
 from config.log_config import LogConfig
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
+from storage.manager.log_observers import LogObserver
 
 
-class ReplicaManager:
+class ReplicaManager(LogObserver):
     """The partitions that this broker leads or follows."""
 
     def __init__(
@@ -52,6 +53,7 @@ class ReplicaManager:
         response.
         """
         self._log_manager = log_manager
+        log_manager.observers.add(self)
         self._topic_config = topic_config
         self._on_isr_change = on_isr_change
         self._partitions: dict[TopicPartition, Partition] = {}

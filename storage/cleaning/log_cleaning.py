@@ -18,7 +18,7 @@ Invariants:
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -50,7 +50,8 @@ from storage.directories.log_directory import LogDirectory
 from storage.disk.files import Files, ShortageError
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
-from storage.manager.log_manager import LogManager, LogObserver
+from storage.manager.log_manager import LogManager
+from storage.manager.log_observers import LogObserver
 from storage.producers.producer_state import ProducerEntry
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.segment import CorruptSegmentError, SegmentGoneError
@@ -94,12 +95,7 @@ class Cleaning(NamedTuple):
 
 
 class LogCleaning(LogObserver):
-    """Chooses the logs to clean, and takes over what a pass has cleaned.
-
-    `settings` may be replaced at any time; passes in progress keep theirs.
-
-    `on_checkpoint_wanted` is called when `write_checkpoints` should run soon, not only after the next pass.
-    """
+    """Chooses the logs to clean, and takes over what a pass has cleaned."""
 
     def __init__(self, log_manager: LogManager, files: Files, settings: CleanerSettings) -> None:
         self._log_manager = log_manager
@@ -111,8 +107,16 @@ class LogCleaning(LogObserver):
         self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
-        self.on_checkpoint_wanted: Callable[[], object] = lambda: None
-        log_manager.observer = self
+        self._checkpoint_listeners: list[Callable[[], object]] = []
+        log_manager.observers.add(self)
+
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """Apply changed settings to the next passes; those in progress keep theirs."""
+        self.settings = settings
+
+    def when_checkpoint_wanted(self, listener: Callable[[], object]) -> None:
+        """Call `listener` whenever `write_checkpoints` should run soon, not only after the next pass. Any thread."""
+        self._checkpoint_listeners.append(listener)
 
     def load(self) -> None:
         """Apply the first dirty offsets of all checkpoints; once, after the logs are loaded."""
@@ -237,10 +241,6 @@ class LogCleaning(LogObserver):
             self._log_manager.directories.fail(cleaning.directory, error)
         self._in_progress.discard(cleaning.log.name)
 
-    def log_moved(self, directories: Iterable[str]) -> None:
-        """Note that a log was moved between these directories: both need a new checkpoint."""
-        self._unwritten.update(directories)
-
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """Handle the error that ended a pass.
 
@@ -287,7 +287,16 @@ class LogCleaning(LogObserver):
             self._want_checkpoint(log)
             # The checkpoint must be lowered before new records reach the old offset: after a crash they would count as
             # clean.
-            self.on_checkpoint_wanted()
+            self._report_wanted_checkpoint()
+
+    def moved(self, log: Log, old_directory: LogDirectory) -> None:
+        """Move the checkpoint of a log, which is kept in the log's directory."""
+        self._unwritten.update((old_directory.path, str(log.directory.parent)))
+        self._report_wanted_checkpoint()
+
+    def _report_wanted_checkpoint(self) -> None:
+        for listener in self._checkpoint_listeners:
+            listener()
 
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)

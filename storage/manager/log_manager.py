@@ -48,6 +48,7 @@ from storage.log import log_opening
 from storage.log.log import Log
 from storage.log.log_state import LogOptions
 from storage.manager import log_moves
+from storage.manager.log_observers import LogObservers
 from storage.manager.log_startup import LogManagerSettings, LogStartup
 from storage.segments.segment import Segment
 
@@ -73,20 +74,8 @@ class _ToRemove(NamedTuple):
     log: Log | None
 
 
-class LogObserver:
-    """Receives events about logs, in the thread that owns them. This base class ignores them."""
-
-    def owns_retention_of(self, log: Log) -> bool:
-        """Return whether the observer applies retention to this log itself."""
-        return False
-
-    def truncated(self, log: Log) -> None: ...
-
-    def deleted(self, name: TopicPartition) -> None: ...
-
-
 class LogManager:
-    """See the module. `observer` and `settings` may be replaced at any time."""
+    """See the module."""
 
     def __init__(
         self,
@@ -115,16 +104,8 @@ class LogManager:
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
         self.shortages = Shortages(files.monotonic_s)
-        self.observer = LogObserver()
+        self.observers = LogObservers()
         self.damaged_batches = DamagedBatches()
-        self.on_flushed: Callable[[float], object] = lambda seconds: None
-        """Called after each flush of a log with its duration in seconds, in any thread."""
-        self.on_write_finished: Callable[[Log], object] = lambda log: None
-        """Called after each append that waited for a slow directory was stored or has failed."""
-        self.on_log_start_raised: Callable[[Log], object] = lambda log: None
-        """Called after the start of a log in service was raised, in the thread that owns it."""
-        self.on_log_offline: Callable[[Log], object] = lambda log: None
-        """Called after a log in service went offline, in any thread."""
         self._marking = threading.Lock()  # held while markers of moves are written or removed
         self._creating: set[TopicPartition] = set()  # logs whose files are being created
         self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
@@ -144,6 +125,10 @@ class LogManager:
         }
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
         self.startup = LogStartup(self, self.directories, files, files_beside)
+
+    def reconfigure(self, settings: LogManagerSettings) -> None:
+        """Apply changed settings from now on."""
+        self.settings = settings
 
     # Logs
 
@@ -304,7 +289,7 @@ class LogManager:
         self._preferred.pop(name, None)
         for logs in holders:
             self._delete(logs.pop(name), now_ms)
-        self.observer.deleted(name)
+        self.observers.deleted(name)
 
     def set_aside(self, topic: str, partition: int, *, now_ms: int) -> None:
         """End the use of a log of another topic of this name; delete its copy. Its directory is kept, as `-stray`.
@@ -316,7 +301,7 @@ class LogManager:
         self._logs[name].refuse_offline()
         self.drop_future(topic, partition, now_ms=now_ms)
         self._delete(self._logs.pop(name), now_ms, DirectoryState.STRAY)
-        self.observer.deleted(name)
+        self.observers.deleted(name)
 
     def _delete(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
         directory = self._forget(log)
@@ -427,6 +412,7 @@ class LogManager:
             _logger.error("%s-%d: %s", topic, partition, error)
         else:
             self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
+        self.observers.moved(copy, directory)
         return copy
 
     def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
@@ -495,7 +481,7 @@ class LogManager:
         before a file is removed. While a planned append of a log is being stored, work on that log waits.
         """
         if logs is None:
-            logs = [log for log in self.logs() if not self.observer.owns_retention_of(log)]
+            logs = [log for log in self.logs() if not self.observers.owns_retention_of(log)]
         logs = self._not_moved(logs)
 
         def prepare(log: Log) -> None:
@@ -680,21 +666,15 @@ class LogManager:
             assert directory is not None
             self.directories.fail(directory, error)
         finally:
-            self.observer.truncated(log)
+            self.observers.truncated(log)
 
     def _log_start_raised(self, log: Log) -> None:
         if self._logs.get(log.name) is log:  # a copy is changed by another thread
-            self.on_log_start_raised(log)
+            self.observers.log_start_raised(log)
 
     def _log_offline(self, log: Log) -> None:
         if self._logs.get(log.name) is log:
-            self.on_log_offline(log)
-
-    def _write_finished(self, log: Log) -> None:
-        self.on_write_finished(log)
-
-    def _flushed(self, seconds: float) -> None:
-        self.on_flushed(seconds)
+            self.observers.went_offline(log)
 
     def options_of(self, directory: LogDirectory) -> LogOptions[Log]:
         """Return what all logs of a directory share."""
@@ -715,10 +695,10 @@ class LogManager:
             damaged_batches=self.damaged_batches,
             on_flush_wanted=self._want_flush,
             on_truncated=self._truncated,
-            on_flushed=self._flushed,
+            on_flushed=self.observers.flushed,
             on_log_start_raised=self._log_start_raised,
             on_offline=self._log_offline,
-            on_write_finished=self._write_finished,
+            on_write_finished=self.observers.write_finished,
             writer=self.writers[directory.path],
         )
 

@@ -57,6 +57,12 @@ class NothingDue:
             raise self.error
         self.askers.add(worker)
 
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        self.settings = settings
+
+    def when_checkpoint_wanted(self, listener: Callable[[], object]) -> None:
+        pass
+
     def read_ages(self) -> None:
         pass
 

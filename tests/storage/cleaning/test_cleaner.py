@@ -604,7 +604,7 @@ def test_batch_larger_than_the_buffers_is_cleaned(broker: Broker) -> None:
     for number in range(3):
         append(log, keyed(("a", "v" * 50_000), (f"b{number}", "w")))
     commit_and_roll(log)
-    broker.cleaning.settings = CleanerSettings(dedupe_buffer_size=1 << 20, io_buffer_size=0)
+    broker.cleaning.reconfigure(CleanerSettings(dedupe_buffer_size=1 << 20, io_buffer_size=0))
     assert broker.clean()
     assert [offset for offset, _, _ in kept_in(log)] == [1, 3, 4, 5]
 

@@ -288,9 +288,8 @@ def live_a_life(directory: Path, seed: int) -> int:
     config = dataclasses.replace(CONFIG, segment_bytes=random.choice([700, 4096, 40_000]), segment_index_bytes=40_000)
     memory = random.choice([1 << 20, 1 << 20, 24 * 200, 24 * 20, 24 * 3])
     broker = Broker(directory, config, memory=memory)
-    broker.cleaning.settings = dataclasses.replace(
-        broker.cleaning.settings, io_buffer_size=random.choice([0, 20_000, 1 << 19])
-    )
+    io_buffer_size = random.choice([0, 20_000, 1 << 19])
+    broker.cleaning.reconfigure(dataclasses.replace(broker.cleaning.settings, io_buffer_size=io_buffer_size))
     log = broker.log()
     log.reconfigure(config)
     writer = Writer(log, random)

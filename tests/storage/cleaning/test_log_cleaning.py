@@ -19,7 +19,6 @@ from storage.disk import names
 from storage.disk.files import Buffer, failure
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
-from storage.manager.log_manager import LogObserver
 from storage.segments.segment import CorruptSegmentError, Segment
 from storage.segments.time_index import TimestampOffset
 from tests.sim.disk import DiskFiles, PowerCut, SimulatedDisk
@@ -93,7 +92,7 @@ def test_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
         }
     )
     fill(broker.log(), "1")
-    broker.cleaning.settings = CleanerSettings.of(config)
+    broker.cleaning.reconfigure(CleanerSettings.of(config))
     picked = broker.cleaning.pick(NOW_MS)
     assert picked is not None
     assert picked.job.map_memory == MAP_MEMORY_MAX
@@ -180,7 +179,7 @@ def test_compacted_logs_get_ordinary_retention_without_a_cleaner(broker: Broker)
     fill(log, "1")
     log.delete_records_before(1)
     assert done(broker.manager.run_retention(NOW_MS, pause, in_thread)) == 0
-    broker.manager.observer = LogObserver()
+    broker.manager.observers._observers.clear()
     assert done(broker.manager.run_retention(NOW_MS, pause, in_thread)) == 1
 
 
@@ -472,7 +471,7 @@ def test_checkpoints_are_written_by_one_thread_at_a_time(broker: Broker, tmp_pat
 
     def write() -> None:
         for _ in range(200):
-            broker.cleaning.log_moved([str(tmp_path)])
+            broker.cleaning.moved(log, broker.manager.directories[0])
             broker.cleaning.write_checkpoints()
 
     threads = [threading.Thread(target=write) for _ in range(4)]
@@ -488,7 +487,7 @@ def test_lowered_first_dirty_offset_requests_a_checkpoint(broker: Broker, tmp_pa
     log = broker.log()
     fill(log, "1", "2")
     assert broker.clean()
-    broker.cleaning.on_checkpoint_wanted = broker.cleaning.write_checkpoints
+    broker.cleaning.when_checkpoint_wanted(broker.cleaning.write_checkpoints)
     log.truncation.truncate_to(1, now_ms=NOW_MS)
     assert checkpoint(tmp_path) == "0\n1\ntopic 0 0\n"
 

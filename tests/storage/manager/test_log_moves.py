@@ -463,7 +463,6 @@ def test_first_dirty_offset_moves_with_its_log(tmp_path: Path, is_written: bool)
     assert first_dirty > 0
     moved = switch(manager, log, copy_of(manager))
     if is_written:
-        cleaning.log_moved([str(tmp_path / "a"), str(tmp_path / "b")])
         cleaning.write_checkpoints()
         assert (tmp_path / "a" / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
     manager.close(NOW_MS)
