@@ -36,7 +36,8 @@ from storage.disk import names
 from storage.disk.checkpoints import read_offsets
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties
-from storage.manager.log_manager import LogManager, NewLog
+from storage.manager.log_creation import NewLog
+from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 
 KEYS_PER_RECORD = 0.625  # with so many random keys half of the records are retained
@@ -70,7 +71,7 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     manager.startup.claim(MetaProperties(1, "bench"))
     manager.startup.load(lambda topic: config, now_ms=now_ms())
     new = NewLog(("bench", 0), None, config)
-    whole(manager.create([new], never, _in_this_thread, now_ms=now_ms()))
+    whole(manager.creation.create([new], never, _in_this_thread, now_ms=now_ms()))
     log = manager.get("bench", 0)
     assert log is not None
     for batch in superseding_batches(byte_count, KIB_16, record_size):

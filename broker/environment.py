@@ -24,7 +24,7 @@ from storage.disk.dirty_pages import DirtyPages
 from storage.disk.files import Files, OsFiles
 
 if TYPE_CHECKING:
-    from controller.zookeeper.settings import ZooKeeperSettings
+    from controller.zookeeper.settings import ZooKeeperSettings  # a broker that runs alone starts without it
 
 
 @dataclass(frozen=True, slots=True)

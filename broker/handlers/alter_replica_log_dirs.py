@@ -89,7 +89,7 @@ def _move(services: Needs, path: str, topic: str, index: int) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
     partition = services.replica_manager.find(topic, index)
     if partition is None:
-        services.log_manager.prefer(topic, index, wanted)
+        services.log_manager.creation.prefer(topic, index, wanted)
         raise services.why_not_hosted(topic, index)
     services.directory_moves.move(partition, wanted)
 

@@ -35,7 +35,8 @@ from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.schema import ZERO_UUID
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
-from storage.manager.log_manager import LogManager, NewLog
+from storage.manager.log_creation import NewLog
+from storage.manager.log_manager import LogManager
 
 logger = logging.getLogger("kafka.server.ReplicaManager")
 
@@ -108,7 +109,7 @@ class AssignedReplicas:
                 if self._lacks_log(name, state) and (state.is_new or self._may_create_empty(name)):
                     wanted.append(NewLog(name, _known_id(topic.topic_id), self._topic_config(name[0])))
                 await pause()
-        self._not_created = await self._log_manager.create(wanted, pause, in_thread, now_ms=now_ms)
+        self._not_created = await self._log_manager.creation.create(wanted, pause, in_thread, now_ms=now_ms)
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, pause: Pause) -> LeaderAndIsrResponse:
         """Apply the leadership states of one LeaderAndIsr request; each partition gets its own error code.

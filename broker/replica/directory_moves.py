@@ -246,13 +246,15 @@ class DirectoryMoves:
         )
         logger.info("moved %s to %s", move.title, copy.directory)
         log.durability.release_flushes()  # producers do not wait for the rest
-        await self._in_thread(lambda: self._log_manager.finish_move(copy, old_directory, now_ms=self._clock.now_ms()))
+        await self._in_thread(
+            lambda: self._log_manager.move_markers.finish(copy, old_directory, now_ms=self._clock.now_ms())
+        )
         return True
 
     def _prepare(self, move: _Move) -> None:
         """Sync most of the copy, while the log may still be synced too, and mark the copy as complete."""
         move.copy.durability.flush(self._clock.now_ms())
-        self._log_manager.mark_future_whole(move.copy, move.log, now_ms=self._clock.now_ms())
+        self._log_manager.move_markers.mark_whole(move.copy, move.log, now_ms=self._clock.now_ms())
 
     def _copy_and_flush(self, move: _Move) -> bool:
         """Sync the copy as far as the log; return False if there is too much to copy first."""

@@ -17,7 +17,7 @@ from broker.settings.component_settings import quota_defaults, quota_windows
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
 from broker.settings.policies import Policies
-from broker.settings.quota_callback import quota_callback
+from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
 
@@ -81,8 +81,12 @@ def permissions(on: Foundation, acl_store: StateStore) -> Permissions:
 
 def quotas(on: Foundation) -> Quotas:
     """Build the quotas of clients."""
-    config = on.config
+    config, new_callback = on.config, None
+    if config[properties.CLIENT_QUOTA_CALLBACK_CLASS]:
+        from broker.settings.quota_callback import quota_callback  # few brokers have one
+
+        new_callback = quota_callback(config)
     enforced = EnforcedQuotas(
-        on.store, quota_windows(config), on.clock.monotonic_ms, quota_defaults(config), quota_callback(config)
+        on.store, quota_windows(config), on.clock.monotonic_ms, quota_defaults(config), new_callback
     )
     return Quotas(ClientQuotas(on.store, enforced.apply), enforced)

@@ -1,18 +1,19 @@
 """All logs of a broker, over one or several log directories.
 
-Owns which logs are in service and in which directory, creation, deletion, moves between directories, periodic work, and
-the clean stop. Must not know replicas, leaders or requests. Has no timer: the broker calls the periodic methods. Two
-parts have their own modules: `startup` (finding and loading logs) and `directories` (failures of log directories).
+Owns which logs are in service, deletion, moves between directories, periodic work, and the clean stop. Must not know
+replicas, leaders or requests. Has no timer: the broker calls the periodic methods. Its parts have their own modules:
+`startup` finds and loads logs, `creation` creates them, `removals` removes their files, `move_markers` marks for a
+start which of two logs is the current one, and `directories` handles failures of log directories.
 
 A log that is being moved has a copy in another directory, its future log (`storage.manager.log_moves`). The copy is
 flushed, checkpointed and closed like a log, but only `future` returns it.
 
 Threads:
-- The thread that owns the logs calls `get`, `create`, `delete`, the methods of future logs, `run_retention`,
+- The thread that owns the logs calls `get`, `creation`, `delete`, the methods of future logs, `run_retention`,
   `expire_producers` and `release_idle`. The coroutines among them let other work run at each `pause` that they are
   given, and have what waits for the disk run `in_thread`.
 - Another thread calls what waits for the disk: `flush_due`, `start_writeback`, `checkpoint_*`, `remove_deleted`,
-  `free_names`, `mark_future_whole` and `finish_move`.
+  `free_names` and `move_markers`.
 - `close` blocks until done and uses threads of its own for the logs of each directory.
 
 Invariants:
@@ -21,20 +22,15 @@ Invariants:
 - A shortage of descriptors or memory takes no directory offline. The work is repeated, or raises OutOfResourcesError.
 """
 
-import contextlib
 import logging
-import threading
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
 from uuid import UUID
 
 from base.pause import InThread, Pause
-from base.topic_partition import TopicPartition, partition_name
-from config.log_config import LogConfig
+from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from storage.batches.damaged_batches import DamagedBatches
 from storage.directories.log_directories import LogDirectories
@@ -43,35 +39,18 @@ from storage.disk import names
 from storage.disk.directory_writer import DirectoryWriter, Start
 from storage.disk.files import Files, ShortageError
 from storage.disk.names import DirectoryState, can_have_future
-from storage.disk.shortages import Shortages, TryLaterError
-from storage.log import log_opening
+from storage.disk.shortages import Shortages
 from storage.log.log import Log
 from storage.log.log_state import LogOptions
-from storage.manager import log_moves
+from storage.manager.log_creation import LogCreation, NewLog
+from storage.manager.log_moves import MoveMarkers
 from storage.manager.log_observers import LogObservers
 from storage.manager.log_startup import LogManagerSettings, LogStartup
+from storage.manager.log_table import LogTable
+from storage.manager.removals import Removals
 from storage.segments.segment import Segment
 
-_PREFERENCES_MAX: Final = 100_000
-
 _logger = logging.getLogger(__name__)
-
-
-class NewLog(NamedTuple):
-    """A log to be created; `topic_id` is None if the controller is too old to know it."""
-
-    name: TopicPartition
-    topic_id: UUID | None
-    config: LogConfig
-
-
-class _ToRemove(NamedTuple):
-    """A partition directory to be removed when it is due. Until then readers may still use `log`."""
-
-    due_ms: int
-    directory: LogDirectory
-    path: str
-    log: Log | None
 
 
 class LogManager:
@@ -96,19 +75,12 @@ class LogManager:
         self._files = files
         self._random = random
         self._on_directory_failed = on_directory_failed
-        self._logs: dict[TopicPartition, Log] = {}
-        self._future_logs: dict[TopicPartition, Log] = {}
-        self._home: dict[Log, LogDirectory] = {}
-        self._preferred: dict[TopicPartition, LogDirectory] = {}
-        self._to_remove: list[_ToRemove] = []
+        self._table = LogTable()
         self._flush_wanted: dict[Log, None] = {}
         self.settings = settings
         self.shortages = Shortages(files.monotonic_s)
         self.observers = LogObservers()
         self.damaged_batches = DamagedBatches()
-        self._marking = threading.Lock()  # held while markers of moves are written or removed
-        self._creating: set[TopicPartition] = set()  # logs whose files are being created
-        self._leaving: set[TopicPartition] = set()  # deleted logs whose directory still has its name
         self.directories = LogDirectories(files, log_dirs, self.shortages, self._directory_failed, new_threads)
         self.slow_directories: set[str] = set()
         """The paths of the log directories that are slow; their writers change it, in any thread."""
@@ -124,7 +96,12 @@ class LogManager:
             for path in log_dirs
         }
         self._options = {directory.path: self._options_for(directory) for directory in self.directories}
-        self.startup = LogStartup(self, self.directories, files, files_beside)
+        self.removals = Removals(self._table, self.directories, self.marked_name)
+        self.creation = LogCreation(
+            self._table, self.directories, self.options_of, self.removals.is_leaving, self.drop_future
+        )
+        self.move_markers = MoveMarkers(self._table, self.directories, files)
+        self.startup = LogStartup(self, self._table, self.removals, self.directories, files, files_beside)
 
     def reconfigure(self, settings: LogManagerSettings) -> None:
         """Apply changed settings from now on."""
@@ -133,103 +110,16 @@ class LogManager:
     # Logs
 
     def get(self, topic: str, partition: int) -> Log | None:
-        return self._logs.get((topic, partition))
+        return self._table.logs.get((topic, partition))
 
     def logs(self) -> Iterable[Log]:
         """Return a new list of the logs in service, which stays as it is when logs are created or deleted."""
-        return list(self._logs.values())
+        return list(self._table.logs.values())
 
     def directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         """Return the directory of the log, not of its copy."""
-        log = self._logs.get((topic, partition))
-        return None if log is None else self._home[log]
-
-    async def create(
-        self, wanted: Iterable[NewLog], pause: Pause, in_thread: InThread, *, now_ms: int
-    ) -> dict[TopicPartition, KafkaError]:
-        """Create empty logs; return those that could not be created, each with a KAFKA_STORAGE_ERROR.
-
-        A log that exists stays as it is. A new one goes to the directory that `prefer` named, or else to the live one
-        with the fewest logs and copies. A log is also created while directories are offline, one of which may hold it:
-        the replica layer decides whether that is right. The caller must run this to its end.
-        """
-        failed: dict[TopicPartition, KafkaError] = {}
-        pending = [new for new in wanted if new.name not in self._logs]
-        while pending:
-            placed: deque[tuple[LogDirectory, NewLog]] = deque()
-            try:
-                await self._place(pending, placed, failed, pause, now_ms)
-                work = partial(self._create_all, list(placed), now_ms)
-                pending = []
-                for log in await in_thread(work):
-                    directory, new = placed.popleft()
-                    self._creating.discard(new.name)
-                    if log is None:
-                        pending.append(new)
-                    elif isinstance(log, KafkaError):
-                        failed[new.name] = log
-                    elif not self._add_created(log, directory):
-                        failed[new.name] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline")
-                    await pause()
-            finally:
-                # `placed` is empty unless this ends with an error; a later request may create these logs.
-                self._creating.difference_update(new.name for _, new in placed)
-        return failed
-
-    def _add_created(self, log: Log, directory: LogDirectory) -> bool:
-        """Put a new log in service; return False if its directory is offline."""
-        if not directory.is_offline:
-            self.add(log, directory)
-        if directory.is_offline:
-            # Another thread may have failed it before `_add` and have listed its logs without this one.
-            log.take_offline()
-            if self._logs.get(log.name) is log:
-                del self._logs[log.name]
-                self._forget(log)
-            return False
-        return True
-
-    async def _place(
-        self,
-        wanted: Iterable[NewLog],
-        placed: deque[tuple[LogDirectory, NewLog]],
-        failed: dict[TopicPartition, KafkaError],
-        pause: Pause,
-        now_ms: int,
-    ) -> None:
-        """Add each new log to `placed` with a directory, or to `failed` if it cannot be created now."""
-        planned: Counter[str] = Counter()
-        for new in wanted:
-            directory = self._preferred.pop(new.name, None)
-            if directory is None or directory.is_offline:
-                directory = min(
-                    self.directories.live, key=lambda each: len(each.logs) + planned[each.path], default=None
-                )
-            try:
-                if directory is None:
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "All log directories are offline")
-                self._refuse_taken(new.name)
-                # A crash may have left a copy without its log. The names of both would be one in a directory.
-                self.drop_future(*new.name, now_ms=now_ms)
-            except KafkaError as error:
-                failed[new.name] = error
-                continue
-            planned[directory.path] += 1
-            self._creating.add(new.name)
-            placed.append((directory, new))
-            await pause()
-
-    def _create_all(self, placed: Sequence[tuple[LogDirectory, NewLog]], now_ms: int) -> list[Log | KafkaError | None]:
-        return [self._create_in(directory, new, now_ms) for directory, new in placed]
-
-    def _create_in(self, directory: LogDirectory, new: NewLog, now_ms: int) -> Log | KafkaError | None:
-        """Create a log; return None if its directory failed before, so that another can be chosen. Any thread."""
-        if directory.is_offline:
-            return None
-        try:
-            return self._create_files(directory, directory.path_of(new.name), new, now_ms)
-        except KafkaError as error:
-            return error
+        log = self._table.logs.get((topic, partition))
+        return None if log is None else self._table.home[log]
 
     def write_in_threads(self, start: Callable[[str], Start]) -> None:
         """Write slow directories in a thread of their own; `start(path)` returns the port to it."""
@@ -253,29 +143,6 @@ class LogManager:
 
         check()
 
-    def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
-        """Have `create` place a log in this directory. Does nothing if the log exists."""
-        name = (topic, partition)
-        if name not in self._logs and len(self._preferred) < _PREFERENCES_MAX:
-            self._preferred[name] = directory
-
-    def _refuse_taken(self, name: TopicPartition) -> None:
-        """Raises TryLaterError while another log's directory uses the name."""
-        if name in self._leaving:
-            raise TryLaterError(f"The deleted log of {partition_name(name)} is being written")
-        if name in self._creating:
-            raise TryLaterError(f"The log of {partition_name(name)} is being created")
-
-    def _create_files(self, directory: LogDirectory, path: str, new: NewLog, now_ms: int) -> Log:
-        """Create the files of a log. Waits for the disk. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR."""
-        try:
-            directory.free_name(new.name)
-            return log_opening.create(
-                self.options_of(directory), path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
-            )
-        except OSError as error:
-            raise self.directories.storage_error(directory, error) from error
-
     def delete(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Delete a log and its copy, if they exist. Its files are removed after file.delete.delay.ms.
 
@@ -283,12 +150,12 @@ class LogManager:
         KAFKA_STORAGE_ERROR, also if one of both is offline: its files would be back after the next start.
         """
         name = (topic, partition)
-        holders = [logs for logs in (self._future_logs, self._logs) if name in logs]
+        holders = [logs for logs in (self._table.copies, self._table.logs) if name in logs]
         for logs in holders:
             logs[name].refuse_offline()
-        self._preferred.pop(name, None)
+        self.creation.forget_preference(name)
         for logs in holders:
-            self._delete(logs.pop(name), now_ms)
+            self._remove(logs.pop(name), now_ms)
         self.observers.deleted(name)
 
     def set_aside(self, topic: str, partition: int, *, now_ms: int) -> None:
@@ -298,71 +165,28 @@ class LogManager:
         KAFKA_STORAGE_ERROR.
         """
         name = (topic, partition)
-        self._logs[name].refuse_offline()
+        self._table.logs[name].refuse_offline()
         self.drop_future(topic, partition, now_ms=now_ms)
-        self._delete(self._logs.pop(name), now_ms, DirectoryState.STRAY)
+        self._remove(self._table.logs.pop(name), now_ms, DirectoryState.STRAY)
         self.observers.deleted(name)
 
-    def _delete(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
-        directory = self._forget(log)
-        if log.planned.is_being_stored:
-            log.is_offline = True  # stops further writes
-            self._leaving.add(log.name)
-            log.planned.between_writes(lambda: self._remove_files_later(log, directory, now_ms, state))
-        else:
-            self._remove_files(log, directory, now_ms, state)
-
-    def _remove_files_later(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
-        with contextlib.suppress(KafkaError):  # reported, and no request waits for it
-            self._remove_files(log, directory, now_ms, state)
-
-    def _remove_files(self, log: Log, directory: LogDirectory, now_ms: int, state: DirectoryState) -> None:
-        self._leaving.discard(log.name)
-        try:
-            log.retire()
-            path = directory.rename_partition_directory(str(log.directory), self.marked_name(log.name, state))
-        except OSError as error:
-            if isinstance(error, ShortageError):
-                # The directory still has its name, which new logs need.
-                if state is DirectoryState.STRAY:
-                    self.add(log, directory)  # offline until the next start
-                else:
-                    self.remove_later(directory, str(log.directory), due_ms=now_ms)
-            raise self.directories.storage_error(directory, error) from error
-        if state is DirectoryState.STRAY:
-            _logger.warning(
-                "%s, topic id %s, is kept as %s: a new topic has this name", log.directory, log.topic_id, path
-            )
-        else:
-            self.remove_later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms)
-
-    def remove_later(self, directory: LogDirectory, path: str, *, due_ms: int) -> None:
-        """Remove a partition directory that no log uses with the first `remove_deleted` from `due_ms` on."""
-        self._to_remove.append(_ToRemove(due_ms, directory, path, None))
-
-    def add(self, log: Log, directory: LogDirectory) -> None:
-        """Put a log, or a copy that is being moved, in service."""
-        self._home[log] = directory
-        directory.logs[log.name] = log
-        # Last, because other threads list the logs and look up their directories.
-        (self._future_logs if log.is_future else self._logs)[log.name] = log
+    def _remove(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
+        self.removals.remove(log, self._forget(log), now_ms, state)
 
     def _forget(self, log: Log) -> LogDirectory:
-        directory = self._home.pop(log)
-        directory.forget(log.name)
         self._flush_wanted.pop(log, None)
-        return directory
+        return self._table.forget(log)
 
     # Future logs
 
     def future(self, topic: str, partition: int) -> Log | None:
         """Return the copy of a log that is being moved; None if there is no move."""
-        return self._future_logs.get((topic, partition))
+        return self._table.copies.get((topic, partition))
 
     def future_directory_of(self, topic: str, partition: int) -> LogDirectory | None:
         """Return the directory to which a log is being moved; None if there is no move."""
-        copy = self._future_logs.get((topic, partition))
-        return None if copy is None else self._home[copy]
+        copy = self._table.copies.get((topic, partition))
+        return None if copy is None else self._table.home[copy]
 
     def create_future(self, log: Log, directory: LogDirectory, *, now_ms: int) -> Log:
         """Create an empty copy of `log` in another directory.
@@ -371,8 +195,8 @@ class LogManager:
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION if the topic name is too long, KAFKA_STORAGE_ERROR.
         """
-        assert log.name not in self._future_logs
-        assert self._home[log] is not directory
+        assert log.name not in self._table.copies
+        assert self._table.home[log] is not directory
         if self.directories.has_offline:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -380,17 +204,17 @@ class LogManager:
             )
         if not can_have_future(log.topic, log.partition):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
-        self._refuse_taken(log.name)
+        self.creation.refuse_taken(log.name)
         path = f"{directory.path}/{self.marked_name(log.name, DirectoryState.FUTURE)}"
-        copy = self._create_files(directory, path, NewLog(log.name, log.topic_id, log.config), now_ms)
-        self.add(copy, directory)
+        copy = self.creation.create_files(directory, path, NewLog(log.name, log.topic_id, log.config), now_ms)
+        self._table.add(copy, directory)
         return copy
 
     def drop_future(self, topic: str, partition: int, *, now_ms: int) -> None:
         """Cancel a move and delete its copy, if there is one. Raises KafkaError: KAFKA_STORAGE_ERROR."""
-        copy = self._future_logs.pop((topic, partition), None)
+        copy = self._table.copies.pop((topic, partition), None)
         if copy is not None:
-            self._delete(copy, now_ms)
+            self._remove(copy, now_ms)
 
     def put_future_in_service(self, topic: str, partition: int, *, now_ms: int) -> Log:
         """Replace a log by its copy, which is marked and holds the whole log; return the copy.
@@ -401,9 +225,9 @@ class LogManager:
         Raises KafkaError: KAFKA_STORAGE_ERROR if the copy's directory has failed; then the old log stays in service.
         """
         name = (topic, partition)
-        log, copy = self._logs[name], self._future_logs[name]
-        copy.rename(self._home[copy].path_of(name))
-        self._logs[name] = self._future_logs.pop(name)
+        log, copy = self._table.logs[name], self._table.copies[name]
+        copy.rename(self._table.home[copy].path_of(name))
+        self._table.logs[name] = self._table.copies.pop(name)
         directory = self._forget(log)
         path = f"{directory.path}/{self.marked_name(name, DirectoryState.DELETE)}"
         try:
@@ -411,64 +235,9 @@ class LogManager:
         except KafkaError as error:
             _logger.error("%s-%d: %s", topic, partition, error)
         else:
-            self._to_remove.append(_ToRemove(now_ms + log.config.file_delete_delay_ms, directory, path, log))
+            self.removals.later(directory, path, due_ms=now_ms + log.config.file_delete_delay_ms, log=log)
         self.observers.moved(copy, directory)
         return copy
-
-    def finish_move(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
-        """Make durable that `log` has replaced the one in `old_directory`. Waits for the disk."""
-        with self._marking:
-            directory = self._home.get(log)
-            if directory is None:
-                return  # deleted, or moved again
-            # Syncs also what `log` adopted from the old log without copying it, see `Log.take_over_state`.
-            is_flushed = any(True for _ in self._each_online(lambda each: each.durability.flush(now_ms), [log]))
-            if not is_flushed:
-                return  # the marker stays, and the next move or the next start finishes this one
-            if self.directories.each(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
-                # Otherwise a crash may bring back the old log's name, and the next start needs the marker to decide.
-                self.directories.each(lambda one: log_moves.remove_marker(self._files, str(log.directory)), [directory])
-
-    def mark_future_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
-        """Write the marker by which the copy may replace the log. Waits for the disk. Raises KafkaError.
-
-        The log's previous move is finished first: if a crash left two logs that each name the other's directory as the
-        old one, the next start could not decide between them by their markers.
-        """
-        with self._marking:
-            self._finish_previous_move(log, now_ms)
-            directory = self._home[copy]
-            try:
-                directory.write_log_starts()  # only the old directory's checkpoint has the start of this log
-                log_moves.write_marker(self._files, str(copy.directory), self._home[log].path)
-            except OSError as error:
-                raise self.directories.storage_error(directory, error) from error
-
-    def _finish_previous_move(self, log: Log, now_ms: int) -> None:
-        """Finish the move of a log that still has its marker. Raises KafkaError if the marker has to stay."""
-        directory = self._home[log]
-        try:
-            source = log_moves.read_marker(self._files, str(log.directory))
-        except OSError as error:
-            raise self.directories.storage_error(directory, error) from error
-        old_directory = next((one for one in self.directories if one.path == source), None)
-        if old_directory is None:
-            return  # no marker, or one that names a directory which is not configured, so no copy goes there
-        if old_directory.is_offline:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
-            )
-        log.durability.flush(now_ms)
-        for one in (directory, old_directory):
-            try:
-                one.sync()
-            except OSError as error:
-                raise self.directories.storage_error(one, error) from error
-        try:
-            log_moves.remove_marker(self._files, str(log.directory))
-        except OSError as error:
-            raise self.directories.storage_error(directory, error) from error
 
     # Periodic work
 
@@ -488,11 +257,11 @@ class LogManager:
             log.disposal.mark_dropped(now_ms)  # what the last pass could not mark, or dropped after a write
             log.disposal.read_ages(now_ms)
 
-        await in_thread(lambda: _exhaust(self._each_online(prepare, logs)))
+        await in_thread(lambda: _exhaust(self._table.each_online(prepare, logs)))
         expired: dict[Log, int] = {}
 
         def expire(log: Log) -> None:
-            if sum(self._each_online(lambda each: each.disposal.expire(now_ms), self._not_moved([log]))):
+            if sum(self._table.each_online(lambda each: each.disposal.expire(now_ms), self._not_moved([log]))):
                 expired[log] = log.log_start_offset
 
         for log in logs:
@@ -501,34 +270,36 @@ class LogManager:
         on_disk = dict(expired)  # logs that expire after this line wait for the next pass
         if not on_disk:
             return 0
-        concerned = {self._home[log].path: self._home[log] for log in on_disk if log in self._home}
+        concerned = {self._table.home[log].path: self._table.home[log] for log in on_disk if log in self._table.home}
         if not await in_thread(lambda: self.directories.each(LogDirectory.write_log_starts, list(concerned.values()))):
             return 0
         dropped: list[int] = []
 
         def drop(log: Log) -> None:
             dropped.extend(
-                self._each_online(lambda each: each.disposal.drop_expired(on_disk[each]), self._not_moved([log]))
+                self._table.each_online(lambda each: each.disposal.drop_expired(on_disk[each]), self._not_moved([log]))
             )
 
         for log in on_disk:
             log.planned.between_writes(partial(drop, log))
             await pause()
-        await in_thread(lambda: _exhaust(self._each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk)))
+        await in_thread(
+            lambda: _exhaust(self._table.each_online(lambda log: log.disposal.mark_dropped(now_ms), on_disk))
+        )
         return sum(dropped)
 
     def _not_moved(self, logs: Iterable[Log]) -> list[Log]:
         """Return those that are in service and are not being moved: a copy follows what its log holds."""
-        return [log for log in logs if self._logs.get(log.name) is log and log.name not in self._future_logs]
+        return [log for log in logs if self._table.logs.get(log.name) is log and log.name not in self._table.copies]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
         """Forget producers that have been idle for `expiration_ms`, one log a step; yield how many."""
-        return self._each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
+        return self._table.each_online(lambda log: log.expire_producers(now_ms, expiration_ms), self.logs())
 
     async def release_idle(self, pause: Pause, in_thread: InThread) -> None:
         """Close the files and maps of segments that were not used since the last call."""
         waiting: dict[Log, Sequence[Segment]] = {}
-        for log in self._logs_and_copies():
+        for log in self._table.logs_and_copies():
             if not log.planned.is_pending and (segments := log.durability.release_idle()):
                 waiting[log] = segments
             await pause()
@@ -539,7 +310,7 @@ class LogManager:
             written.append(log)  # not reached after a shortage: the next call tries again
 
         if waiting:
-            await in_thread(lambda: _exhaust(self._each_online(finish_writeback, waiting)))
+            await in_thread(lambda: _exhaust(self._table.each_online(finish_writeback, waiting)))
         for log in written:
             if not log.is_offline and not log.planned.is_pending:
                 log.durability.release_written(waiting[log])
@@ -548,36 +319,24 @@ class LogManager:
     def flush_due(self, now_ms: int) -> int:
         """Flush logs that are due, and the sealed segments of logs that have rolled; return how many logs."""
         wanted, self._flush_wanted = self._flush_wanted, {}
-        logs = self._logs_and_copies()
+        logs = self._table.logs_and_copies()
         due = [log for log in logs if log.durability.is_flush_due(now_ms)]
         rolled = [log for log in logs if log in wanted and log not in due]
         flushed = [
-            *self._each_online(lambda log: log.durability.flush(now_ms), due),
-            *self._each_online(lambda log: log.durability.flush_sealed(), rolled),
+            *self._table.each_online(lambda log: log.durability.flush(now_ms), due),
+            *self._table.each_online(lambda log: log.durability.flush_sealed(), rolled),
         ]
         return len(flushed)
 
     def start_writeback(self) -> None:
         """Start write-back of what was appended to each log's active segment since the last call."""
-        _exhaust(self._each_online(lambda log: log.durability.start_writeback(), self._logs_and_copies()))
+        _exhaust(self._table.each_online(lambda log: log.durability.start_writeback(), self._table.logs_and_copies()))
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files and directories whose delay is over; return how many."""
-        count = sum(self._each_online(lambda log: log.disposal.remove_deleted(now_ms), self._logs_and_copies()))
-        due = [item for item in self._to_remove if item.due_ms <= now_ms]
-        for item in due:
-            if item.log is not None:
-                item.log.take_offline()
-            try:
-                if not item.directory.is_offline:
-                    item.directory.remove_partition_directory(item.path)
-                    count += 1
-            except OSError as error:
-                self.directories.fail(item.directory, error)
-                if isinstance(error, ShortageError):
-                    continue  # still due
-            self._to_remove.remove(item)
-        return count
+        logs = self._table.logs_and_copies()
+        count = sum(self._table.each_online(lambda log: log.disposal.remove_deleted(now_ms), logs))
+        return count + self.removals.remove_due(now_ms)
 
     def free_names(self) -> None:
         """Remove deleted logs from the checkpoints. A creation under such a name would have to do it first."""
@@ -592,22 +351,6 @@ class LogManager:
     def checkpoint_high_watermarks(self) -> None:
         self.directories.each(LogDirectory.write_high_watermarks)
 
-    def _logs_and_copies(self) -> list[Log]:
-        return [*self._logs.values(), *self._future_logs.values()]
-
-    def _each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
-        """Call `action` for each log that is online; yield its result. A failing log has reported its error itself."""
-        for log in logs:
-            if log.is_offline:
-                continue
-            try:
-                yield action(log) or 0
-            except TryLaterError:
-                continue  # the next call tries again
-            except KafkaError as error:
-                if log in self._home:  # not deleted during `action`
-                    _logger.error("%s-%d: %s", log.topic, log.partition, error)
-
     # Stop and failure
 
     def close(self, now_ms: int) -> None:
@@ -615,7 +358,7 @@ class LogManager:
 
         Only after `when_written`: a log with pending writes is not closed, and its directory gets no marker.
         """
-        home = self._home.copy()  # in one step: the thread that owns the logs may still add or remove some
+        home = self._table.home.copy()  # in one step: the thread that owns the logs may still add or remove some
         unclean = {directory for log, directory in home.items() if log.is_offline}
         self.directories.run_in_threads(
             [log for log in home if not log.is_offline],
@@ -645,15 +388,15 @@ class LogManager:
 
     def _directory_failed(self, directory: LogDirectory, error: Exception) -> None:
         for log in list(directory.logs.values()):
-            if self._future_logs.get(log.name) is log:
-                del self._future_logs[log.name]
+            if self._table.copies.get(log.name) is log:
+                del self._table.copies[log.name]
         self._on_directory_failed(directory.path, error)
 
     def _want_flush(self, log: Log) -> None:
         self._flush_wanted[log] = None
 
     def _truncated(self, log: Log) -> None:
-        directory = self._home.get(log)
+        directory = self._table.home.get(log)
         try:
             if directory is not None and not directory.is_offline:
                 # Both offsets may have fallen. By the old recovery point, a start would treat later appends as
@@ -669,11 +412,11 @@ class LogManager:
             self.observers.truncated(log)
 
     def _log_start_raised(self, log: Log) -> None:
-        if self._logs.get(log.name) is log:  # a copy is changed by another thread
+        if self._table.logs.get(log.name) is log:  # a copy is changed by another thread
             self.observers.log_start_raised(log)
 
     def _log_offline(self, log: Log) -> None:
-        if self._logs.get(log.name) is log:
+        if self._table.logs.get(log.name) is log:
             self.observers.went_offline(log)
 
     def options_of(self, directory: LogDirectory) -> LogOptions[Log]:

@@ -21,15 +21,20 @@ last.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from base.topic_partition import TopicPartition
+from protocol.errors import ErrorCode, KafkaError
 from storage.batches.stored_batch import extent_at
+from storage.directories.log_directories import LogDirectories
+from storage.directories.log_directory import LogDirectory
 from storage.disk import names
 from storage.disk.files import Files
 from storage.disk.names import DirectoryState
 from storage.log.log import Log
+from storage.manager.log_table import LogTable
 from storage.recovery.recovery import stored_batches
 from storage.segments.leader_epochs import NO_EPOCH
 from storage.segments.segment import CorruptSegmentError, Segment
@@ -258,3 +263,68 @@ def _newest(logs: Iterable[FoundLog], contents_of: Callable[[FoundLog], LogConte
         ),
     )
     return newest
+
+
+class MoveMarkers:
+    """Writes and removes the markers of one broker's moves, one at a time. Waits for the disk."""
+
+    def __init__(self, table: LogTable, directories: LogDirectories, files: Files) -> None:
+        self._table = table
+        self._directories = directories
+        self._files = files
+        self._marking = threading.Lock()
+
+    def mark_whole(self, copy: Log, log: Log, *, now_ms: int) -> None:
+        """Write the marker by which the copy may replace the log. Waits for the disk. Raises KafkaError.
+
+        The log's previous move is finished first: if a crash left two logs that each name the other's directory as the
+        old one, the next start could not decide between them by their markers.
+        """
+        with self._marking:
+            self._finish_previous(log, now_ms)
+            directory = self._table.home[copy]
+            try:
+                directory.write_log_starts()  # only the old directory's checkpoint has the start of this log
+                write_marker(self._files, str(copy.directory), self._table.home[log].path)
+            except OSError as error:
+                raise self._directories.storage_error(directory, error) from error
+
+    def finish(self, log: Log, old_directory: LogDirectory, *, now_ms: int) -> None:
+        """Make durable that `log` has replaced the one in `old_directory`. Waits for the disk."""
+        with self._marking:
+            directory = self._table.home.get(log)
+            if directory is None:
+                return  # deleted, or moved again
+            # Syncs also what `log` adopted from the old log without copying it, see `Log.take_over_state`.
+            is_flushed = any(True for _ in self._table.each_online(lambda each: each.durability.flush(now_ms), [log]))
+            if not is_flushed:
+                return  # the marker stays, and the next move or the next start finishes this one
+            if self._directories.each(LogDirectory.sync, [directory, old_directory]) and not old_directory.is_offline:
+                # Otherwise a crash may bring back the old log's name, and the next start needs the marker to decide.
+                self._directories.each(lambda one: remove_marker(self._files, str(log.directory)), [directory])
+
+    def _finish_previous(self, log: Log, now_ms: int) -> None:
+        """Finish the move of a log that still has its marker. Raises KafkaError if the marker has to stay."""
+        directory = self._table.home[log]
+        try:
+            source = read_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self._directories.storage_error(directory, error) from error
+        old_directory = next((one for one in self._directories if one.path == source), None)
+        if old_directory is None:
+            return  # no marker, or one that names a directory which is not configured, so no copy goes there
+        if old_directory.is_offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"The previous move of {log.topic}-{log.partition} is not finished: {old_directory.path} is offline",
+            )
+        log.durability.flush(now_ms)
+        for one in (directory, old_directory):
+            try:
+                one.sync()
+            except OSError as error:
+                raise self._directories.storage_error(one, error) from error
+        try:
+            remove_marker(self._files, str(log.directory))
+        except OSError as error:
+            raise self._directories.storage_error(directory, error) from error

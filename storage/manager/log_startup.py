@@ -36,6 +36,8 @@ from storage.log.log import Log
 from storage.log.log_state import LogOptions
 from storage.manager import log_moves
 from storage.manager.log_moves import FoundLog, LogContents
+from storage.manager.log_table import LogTable
+from storage.manager.removals import Removals
 from storage.recovery.log_loader import LoadProgress
 from storage.segments.segment import CorruptSegmentError
 
@@ -168,19 +170,23 @@ class StartedLogs(Protocol):
 
     def marked_name(self, name: TopicPartition, state: DirectoryState) -> str: ...
 
-    def add(self, log: Log, directory: LogDirectory) -> None: ...
-
-    def remove_later(self, directory: LogDirectory, path: str, *, due_ms: int) -> None: ...
-
 
 class LogStartup:
     """One start of all logs: `open`, `claim`, `load`, in this order."""
 
     def __init__(
-        self, logs: StartedLogs, directories: LogDirectories, files: Files, files_beside: Collection[str]
+        self,
+        logs: StartedLogs,
+        table: LogTable,
+        removals: Removals,
+        directories: LogDirectories,
+        files: Files,
+        files_beside: Collection[str],
     ) -> None:
         """`files_beside` names files that others keep in the log directories."""
         self._logs = logs
+        self._table = table
+        self._removals = removals
         self._directories = directories
         self._files = files
         self._files_beside = files_beside
@@ -449,7 +455,7 @@ class LogStartup:
         )
 
     def _remove_later(self, directory: LogDirectory, path: str, now_ms: int) -> None:
-        self._logs.remove_later(directory, path, due_ms=now_ms + self._logs.settings.file_delete_delay_ms)
+        self._removals.later(directory, path, due_ms=now_ms + self._logs.settings.file_delete_delay_ms)
 
     def _bytes_to_scan(self, item: _LogToLoad) -> int:
         try:
@@ -501,7 +507,7 @@ class LogStartup:
             self._lost[item.name] = item.directory.path, item.high_watermark
         # A snapshot may still hold a producer that expired before the stop: it must not come back.
         log.expire_producers(now_ms, self._logs.settings.producer_id_expiration_ms)
-        self._logs.add(log, item.directory)
+        self._table.add(log, item.directory)
         progress.logs_done += 1
 
     def _fail_at_start(self, directory: LogDirectory, error: Exception) -> None:

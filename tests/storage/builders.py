@@ -18,7 +18,8 @@ from storage.log import log_opening
 from storage.log.log import Log
 from storage.log.log_appends import AppendResult
 from storage.log.log_state import LogOptions
-from storage.manager.log_manager import LogManager, NewLog
+from storage.manager.log_creation import NewLog
+from storage.manager.log_manager import LogManager
 from storage.recovery.log_loader import LoadProgress
 
 T = TypeVar("T")
@@ -191,7 +192,7 @@ def created(
 ) -> Log:
     """The log of that name, created if there is none. Raises KafkaError."""
     name = (topic, partition)
-    failed = done(manager.create([NewLog(name, topic_id, config)], pause, in_thread, now_ms=now_ms))
+    failed = done(manager.creation.create([NewLog(name, topic_id, config)], pause, in_thread, now_ms=now_ms))
     if name in failed:
         raise failed[name]
     log = manager.get(topic, partition)

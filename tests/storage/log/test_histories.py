@@ -473,7 +473,7 @@ def move(history: History) -> Plan:
 
         follow()
         copy.durability.flush(now_ms)
-        manager.mark_future_whole(copy, log, now_ms=now_ms)
+        manager.move_markers.mark_whole(copy, log, now_ms=now_ms)
         follow()
         if copy.log_end_offset != log.log_end_offset:
             manager.drop_future(*NAME, now_ms=now_ms)  # the log ends with a gap: the move would wait for a record
@@ -481,7 +481,7 @@ def move(history: History) -> Plan:
             return
         copy.take_over_state(log)
         history.log = manager.put_future_in_service(*NAME, now_ms=now_ms)
-        manager.finish_move(history.log, source, now_ms=now_ms)
+        manager.move_markers.finish(history.log, source, now_ms=now_ms)
 
     return history.plan(run, after)
 

@@ -23,7 +23,8 @@ from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 from storage.disk.shortages import TryLaterError
 from storage.log import log_opening
 from storage.log.log import Log
-from storage.manager.log_manager import LogManager, NewLog
+from storage.manager.log_creation import NewLog
+from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import DuplicateLogError, LoadStatus, LogManagerSettings, NoUsableDirectoryError
 from storage.recovery import log_loader
 from storage.recovery.recovery import Scan
@@ -298,7 +299,7 @@ def test_logs_may_be_created_and_deleted_while_the_others_are_closed(
             manager.close(NOW_MS)
             return directory
 
-    monkeypatch.setattr(manager, "_home", Home(manager._home))
+    monkeypatch.setattr(manager._table, "home", Home(manager._table.home))
     manager.delete("deleted", 0, now_ms=NOW_MS)
     create(manager, "new")
     assert sorted(log.topic for log in manager.logs()) == ["kept", "new"]
@@ -791,7 +792,7 @@ def test_logs_are_created_in_another_thread_and_spread_over_the_directories(tmp_
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     manager = Disks(tmp_path / "a", tmp_path / "b").start(files)
-    steps = steps_of(manager.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
+    steps = steps_of(manager.creation.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
     with ThreadPoolExecutor(1) as thread:
         for work in steps:
             if work is not None:
@@ -811,7 +812,7 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     manager = disks.start(Files())
-    failed = done(manager.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
+    failed = done(manager.creation.create(new_logs(6), pause, in_thread, now_ms=NOW_MS))
     assert [(number, error.code) for (_, number), error in failed.items()] == [(0, ErrorCode.KAFKA_STORAGE_ERROR)]
     assert [len(directory.logs) for directory in manager.directories] == [0, 5]
     assert manager.directories[0].is_offline
@@ -819,22 +820,22 @@ def test_directory_that_fails_while_logs_are_created_fails_one_of_them_only(tmp_
 
 def test_directory_that_fails_before_a_created_log_is_known_keeps_it_out(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a", tmp_path / "b").start()
-    steps = steps_of(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
+    steps = steps_of(manager.creation.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     work = next(step for step in steps if step is not None)
     work()
     manager.directories.fail(manager.directories[0], OSError(errno.EIO, "Input/output error"))
     failed = done(steps)
     assert list(failed) == [("topic", 0)]
     assert manager.get("topic", 0) is None
-    assert done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS)) == {}
+    assert done(manager.creation.create(new_logs(1), pause, in_thread, now_ms=NOW_MS)) == {}
     assert manager.directory_of("topic", 0) is manager.directories[1]
 
 
 def test_log_that_is_being_created_is_not_created_twice(tmp_path: Path) -> None:
     manager = Disks(tmp_path / "a").start()
-    steps = steps_of(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
+    steps = steps_of(manager.creation.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     work = next(step for step in steps if step is not None)
-    failed = done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
+    failed = done(manager.creation.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     assert isinstance(failed["topic", 0], TryLaterError)
     work()
     assert list(steps) == [None]
@@ -852,8 +853,8 @@ def test_log_whose_creation_raised_an_unexpected_error_can_be_created_later(
     with monkeypatch.context() as patch:
         patch.setattr(log_opening, "create", fail)
         with pytest.raises(RuntimeError):
-            done(manager.create(new_logs(2), pause, in_thread, now_ms=NOW_MS))
-    assert done(manager.create(new_logs(2), pause, in_thread, now_ms=NOW_MS)) == {}
+            done(manager.creation.create(new_logs(2), pause, in_thread, now_ms=NOW_MS))
+    assert done(manager.creation.create(new_logs(2), pause, in_thread, now_ms=NOW_MS)) == {}
     assert len(list(manager.logs())) == 2
 
 
@@ -862,7 +863,8 @@ def test_directory_that_fails_in_another_thread_while_a_log_is_put_in_service_ke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
 ) -> None:
     manager = Disks(tmp_path / "a", tmp_path / "b").start()
-    add, made = manager.add, []
+    table = manager._table
+    add, made = table.add, []
 
     def fail_and_add(log: Log, directory: LogDirectory) -> None:
         """Another thread's `fail_directory`, before or after this one has listed the log."""
@@ -873,8 +875,8 @@ def test_directory_that_fails_in_another_thread_while_a_log_is_put_in_service_ke
         if not is_listed:
             add(log, directory)
 
-    monkeypatch.setattr(manager, "add", fail_and_add)
-    failed = done(manager.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
+    monkeypatch.setattr(table, "add", fail_and_add)
+    failed = done(manager.creation.create(new_logs(1), pause, in_thread, now_ms=NOW_MS))
     assert [error.code for error in failed.values()] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert manager.get("topic", 0) is None
     assert made[0].is_offline

@@ -89,14 +89,14 @@ def switch(manager: LogManager, log: Log, copy: Log, *, is_finished: bool = True
     """A whole move, in the order in which the broker takes its steps."""
     catch_up_wholly(log, copy)
     copy.durability.flush(NOW_MS)
-    manager.mark_future_whole(copy, log, now_ms=NOW_MS)
+    manager.move_markers.mark_whole(copy, log, now_ms=NOW_MS)
     catch_up_wholly(log, copy)
     copy.take_over_state(log)
     old_directory = manager.directory_of(*NAME)
     assert old_directory is not None
     moved = manager.put_future_in_service(*NAME, now_ms=NOW_MS)
     if is_finished:
-        manager.finish_move(moved, old_directory, now_ms=NOW_MS)
+        manager.move_markers.finish(moved, old_directory, now_ms=NOW_MS)
     return moved
 
 
@@ -387,10 +387,10 @@ def test_move_of_a_topic_with_too_long_a_name_is_rejected(tmp_path: Path) -> Non
 
 def test_log_is_created_in_the_preferred_directory(tmp_path: Path) -> None:
     manager = start(tmp_path)
-    manager.prefer("wanted", 0, manager.directories[1])
+    manager.creation.prefer("wanted", 0, manager.directories[1])
     created(manager, "wanted", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     assert manager.directory_of("wanted", 0) is manager.directories[1]
-    manager.prefer("wanted", 0, manager.directories[0])
+    manager.creation.prefer("wanted", 0, manager.directories[0])
     manager.delete("wanted", 0, now_ms=NOW_MS)
     created(manager, "other", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
     assert manager.directory_of("other", 0) is manager.directories[0]
@@ -568,7 +568,7 @@ def test_second_move_removes_the_marker_of_an_unfinished_first_one(tmp_path: Pat
     assert marked(tmp_path) == ["b"]
     copy = copy_of(manager)
     catch_up_wholly(moved, copy)
-    manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+    manager.move_markers.mark_whole(copy, moved, now_ms=NOW_MS)
     assert marked(tmp_path) == ["a"]
 
 
@@ -581,10 +581,10 @@ def test_second_move_does_not_mark_its_copy_before_the_first_one_can_be_finished
     catch_up_wholly(moved, copy)
     moved.durability.hold_flushes()
     with pytest.raises(TryLaterError):
-        manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+        manager.move_markers.mark_whole(copy, moved, now_ms=NOW_MS)
     assert marked(tmp_path) == ["b"]
     moved.durability.release_flushes()
-    manager.mark_future_whole(copy, moved, now_ms=NOW_MS)
+    manager.move_markers.mark_whole(copy, moved, now_ms=NOW_MS)
     assert marked(tmp_path) == ["a"]
 
 
@@ -609,9 +609,9 @@ def test_second_move_waits_for_a_running_end_of_the_first_one(tmp_path: Path) ->
     catch_up_wholly(moved, copy)
     files.is_slow = True
     with ThreadPoolExecutor(2) as threads:
-        finishing = threads.submit(lambda: manager.finish_move(moved, manager.directories[0], now_ms=NOW_MS))
+        finishing = threads.submit(lambda: manager.move_markers.finish(moved, manager.directories[0], now_ms=NOW_MS))
         assert is_syncing.wait(20)
-        marking = threads.submit(lambda: manager.mark_future_whole(copy, moved, now_ms=NOW_MS))
+        marking = threads.submit(lambda: manager.move_markers.mark_whole(copy, moved, now_ms=NOW_MS))
         with pytest.raises(TimeoutError):
             marking.result(0.1)
         assert marked(tmp_path) == ["b"]
